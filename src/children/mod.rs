@@ -1,0 +1,1 @@
+//! The target of an instance, and what to do to reach it.

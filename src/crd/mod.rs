@@ -1,0 +1,1 @@
+//! CustomResourceDefinitions: augmenting, defaults, validation.

@@ -1,0 +1,16 @@
+//! Operetta: a universal Kubernetes operator. An operator is a folder of YAML; this crate loads it,
+//! registers its CustomResourceDefinitions and keeps the children of every instance true.
+//!
+//! `docs/architecture.md` is the map of the code and of the invariants that hold in it.
+
+pub mod children;
+pub mod cli;
+pub mod cluster;
+pub mod crd;
+pub mod diag;
+pub mod local;
+pub mod manager;
+pub mod package;
+pub mod readiness;
+pub mod template;
+pub mod yaml;

@@ -1,0 +1,1 @@
+//! Packages: manifest types, loading, linting.

@@ -1,0 +1,1 @@
+//! Whether an object is ready, by the kstatus rules.

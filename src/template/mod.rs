@@ -1,0 +1,1 @@
+//! Typed, injection-proof templates and expressions.
