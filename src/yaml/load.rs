@@ -81,6 +81,9 @@ pub(super) fn parse(source: &Arc<Source>, options: &Options) -> Result<Vec<Node>
         )
         .at(source, Span::default()));
     }
+    if let Some(error) = syntax::forbidden_character(source) {
+        return Err(error);
+    }
     let mut parser_options = granit_parser::options! {
         flow_nesting_limit: limits.depth,
         block_nesting_limit: limits.depth,
@@ -183,10 +186,9 @@ impl Loader<'_> {
         let name = tag.map(tag_name);
         let kind = match name.as_deref() {
             None if style != Style::Plain => Kind::Scalar(Scalar::String(text.to_owned())),
-            None if text == "<<" => Kind::Merge,
+            None | Some("merge") if text == "<<" => Kind::Merge,
             None => Kind::Scalar(scalar::resolve(text)),
             Some("!") => Kind::Scalar(Scalar::String(text.to_owned())),
-            Some("merge") if text == "<<" => Kind::Merge,
             Some(name) => {
                 let Some(known) = Tag::named(name) else {
                     return Err(self.unknown_tag(tag, tag_span));
