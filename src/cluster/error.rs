@@ -100,7 +100,8 @@ impl CallError {
     /// From the `Status` object of an answer.
     pub fn from_status(status: &Status) -> Self {
         let details = status.details.as_ref();
-        let namespace_gone = details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
+        let namespace_gone =
+            details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
         let class = match status.code {
             404 | 410 => Class::NotFound,
             409 => Class::Conflict,
@@ -112,11 +113,16 @@ impl CallError {
             .map(|d| {
                 d.causes
                     .iter()
-                    .map(|c| Cause { field: c.field.clone(), reason: c.reason.clone(), message: cause_message(&c.message) })
+                    .map(|c| Cause {
+                        field: c.field.clone(),
+                        reason: c.reason.clone(),
+                        message: cause_message(&c.message),
+                    })
                     .collect()
             })
             .unwrap_or_default();
-        let retry_after = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0).map(|s| Duration::from_secs(s.into()));
+        let retry_after =
+            details.map(|d| d.retry_after_seconds).filter(|s| *s > 0).map(|s| Duration::from_secs(s.into()));
         Self {
             class,
             code: status.code,
@@ -206,7 +212,11 @@ mod tests {
             (413, "", Class::Permanent),
             (429, "", Class::Retry),
             (500, "etcdserver: request timed out", Class::Retry),
-            (500, "failed to create typed patch object (x): .spec.y: field not declared in schema", Class::Permanent),
+            (
+                500,
+                "failed to create typed patch object (x): .spec.y: field not declared in schema",
+                Class::Permanent,
+            ),
             (503, "", Class::Retry),
         ] {
             assert_eq!(status(json!({"code": code, "message": message})).class, class, "{code} {message}");
@@ -226,8 +236,10 @@ mod tests {
 
     #[test]
     fn a_terminating_namespace_is_known() {
-        let error = status(json!({"code": 403, "reason": "Forbidden", "message": "x", "details": {"causes": [
-            {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}]}}));
+        let error = status(
+            json!({"code": 403, "reason": "Forbidden", "message": "x", "details": {"causes": [
+            {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}]}}),
+        );
         assert!(error.is_namespace_terminating());
     }
 }

@@ -47,6 +47,13 @@ pub(super) enum Val {
     Namespace(Arc<Mutex<BTreeMap<Name, Val>>>),
 }
 
+/// Its kind only: values may be secret.
+impl fmt::Debug for Val {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
 pub(super) struct List {
     pub(super) items: Vec<Val>,
     depth: u16,
