@@ -25,7 +25,11 @@ pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
 fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
     // All are asked: one that is unknown makes the answer unknown, wherever it stands.
     let all = |values: &mut dyn Iterator<Item = &Val>| {
-        values.try_fold(true, |all, value| Ok(flag(value, name, pick)? && all))
+        let mut all = true;
+        for value in values {
+            all &= flag(value, name, pick)?;
+        }
+        Ok(all)
     };
     match input.known()? {
         Val::Undefined => Ok(false),
