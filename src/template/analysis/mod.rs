@@ -321,32 +321,17 @@ impl<'e> Analysis<'e> {
 
     /// Where the value of an expression comes from. What is read on the way is recorded.
     fn origin(&mut self, node: &Node, guarded: bool) -> Origin {
-        let location = self.location(node.span);
         match &node.kind {
             Kind::Const(_) => Origin::default(),
-            Kind::Var(name) => self.variable(name, &location, guarded),
+            Kind::Var(name) => self.variable(name, &self.location(node.span), guarded),
             Kind::Attr(base, name) => {
                 let base = self.origin(base, guarded);
-                self.step(base, &Segment::Key(name.to_string()), &location)
+                self.step(base, &Segment::Key(name.to_string()), &self.location(node.span))
             }
             Kind::Item(base, key) => {
                 let base = self.origin(base, guarded);
                 let segment = self.segment(key);
-                self.step(base, &segment, &location)
-            }
-            Kind::Slice(parts) => {
-                let (base, bounds) = &**parts;
-                self.record_all(bounds.iter().flatten(), false);
-                let base = self.origin(base, guarded);
-                elements(base, &location)
-            }
-            Kind::Not(operand) => {
-                self.record(operand, true);
-                Origin::default()
-            }
-            Kind::Neg(operand) => {
-                self.record(operand, guarded);
-                Origin::default()
+                self.step(base, &segment, &self.location(node.span))
             }
             Kind::And(sides) => {
                 self.record(&sides.0, true);
@@ -354,77 +339,79 @@ impl<'e> Analysis<'e> {
             }
             Kind::Or(sides) => {
                 let left = self.origin(&sides.0, true);
-                let right = self.origin(&sides.1, guarded);
-                self.either(left, right)
-            }
-            Kind::Binary(_, sides) => {
-                self.record_all([&sides.0, &sides.1], guarded);
-                Origin::default()
-            }
-            Kind::Compare(first, rest) => {
-                self.record(first, guarded);
-                self.record_all(rest.iter().map(|(_, node)| node), guarded);
-                Origin::default()
+                self.or(left, Some(&sides.1), guarded)
             }
             Kind::If(parts) => {
                 let (test, then, otherwise) = &**parts;
                 self.record(test, true);
                 let then = self.origin(then, guarded);
-                match otherwise {
-                    Some(otherwise) => {
-                        let otherwise = self.origin(otherwise, guarded);
-                        self.either(then, otherwise)
-                    }
-                    None => then,
-                }
+                self.or(then, otherwise.as_ref(), guarded)
             }
             Kind::Default(parts) => {
                 let (value, other, boolean) = &**parts;
                 self.record_all(boolean, false);
                 let value = self.origin(value, true);
-                match other {
-                    Some(other) => {
-                        let other = self.origin(other, guarded);
-                        self.either(value, other)
-                    }
-                    None => value,
-                }
+                self.or(value, other.as_ref(), guarded)
             }
             Kind::Filter(filter, input, args) => {
                 let input = self.origin(input, guarded);
-                self.filter(filter.name, input, args, &location)
+                self.filter(filter.name, input, args, &self.location(node.span))
+            }
+            Kind::Method(base, name, args) => {
+                let base = self.origin(base, guarded);
+                self.method(base, name, args, &self.location(node.span))
+            }
+            Kind::Slice(parts) => {
+                let (base, bounds) = &**parts;
+                self.record_all(bounds.iter().flatten(), false);
+                let base = self.origin(base, guarded);
+                elements(base, &self.location(node.span))
+            }
+            _ => {
+                self.computed(node, guarded);
+                Origin::default()
+            }
+        }
+    }
+
+    /// That value, or where there is another, that one.
+    fn or(&mut self, value: Origin, other: Option<&Node>, guarded: bool) -> Origin {
+        match other {
+            Some(other) => {
+                let other = self.origin(other, guarded);
+                self.either(value, other)
+            }
+            None => value,
+        }
+    }
+
+    /// Records what an expression reads whose value is new.
+    fn computed(&mut self, node: &Node, guarded: bool) {
+        match &node.kind {
+            Kind::Not(operand) => self.record(operand, true),
+            Kind::Neg(operand) => self.record(operand, guarded),
+            Kind::Binary(_, sides) => self.record_all([&sides.0, &sides.1], guarded),
+            Kind::Compare(first, rest) => {
+                self.record(first, guarded);
+                self.record_all(rest.iter().map(|(_, node)| node), guarded);
             }
             Kind::Test(test, input, args) => {
                 self.record_all(args.iter().flatten(), false);
                 let input = self.origin(input, guarded || test.flag);
                 self.add(&input, test.flag);
-                Origin::default()
             }
             Kind::Function(_, args, keywords) => {
                 self.record_all(args.iter().flatten(), false);
                 self.record_all(keywords.iter().map(|(_, node)| node), false);
-                Origin::default()
             }
-            Kind::Macro(_, args) => {
-                self.record_all(args.iter().flatten(), false);
-                Origin::default()
-            }
-            Kind::Partial(name, vars) => {
-                self.partial(name, vars, &location);
-                Origin::default()
-            }
-            Kind::Method(base, name, args) => {
-                let base = self.origin(base, guarded);
-                self.method(base, name, args, &location)
-            }
-            Kind::List(items) => {
-                self.record_all(items, guarded);
-                Origin::default()
-            }
+            Kind::Macro(_, args) => self.record_all(args.iter().flatten(), false),
+            Kind::Partial(name, vars) => self.partial(name, vars, &self.location(node.span)),
+            Kind::List(items) => self.record_all(items, guarded),
             Kind::Map(entries) => {
                 self.record_all(entries.iter().flat_map(|(key, value)| [key, value]), guarded);
-                Origin::default()
             }
+            // All others are in `origin`.
+            _ => {}
         }
     }
 
