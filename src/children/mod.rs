@@ -1,1 +1,3 @@
 //! The target of an instance, and what to do to reach it.
+
+pub mod fields;
