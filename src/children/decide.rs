@@ -78,8 +78,8 @@ pub enum Why {
 pub struct Memory {
     /// Applies that the server refused, by item name.
     pub failures: HashMap<String, Failure>,
-    /// Objects whose entry does not cover the intent even right after our apply: the hashes of intent and entry.
-    pub accepted: HashMap<ObjectRef, (String, u64)>,
+    /// Objects whose entries do not cover the intent even right after our apply, as they were then.
+    pub accepted: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered, by object.
     pub reapplied: HashMap<ObjectRef, Duration>,
 }
@@ -263,14 +263,9 @@ impl Deciding<'_> {
         if observed.intent.as_deref() != Some(&intent.hash) {
             return Some(Why::Update);
         }
-        let uncovered = match &observed.owned {
-            None => true,
-            Some(owned) => {
-                let accepted = self.memory.accepted.get(&observed.object);
-                accepted.is_none_or(|(hash, entry)| *hash != intent.hash || *entry != owned.hash64())
-                    && fields::uncovered(&intent.body, owned).is_some()
-            }
-        };
+        let accepted = self.memory.accepted.get(&observed.object);
+        let as_accepted = accepted.is_some_and(|was| was.intent == observed.intent && was.owned == observed.owned && was.foreign == observed.foreign);
+        let uncovered = !as_accepted && !is_covered(intent, observed);
         if uncovered {
             return Some(Why::Repair);
         }
@@ -382,6 +377,11 @@ impl Deciding<'_> {
     fn wake(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |again| again.min(after)));
     }
+}
+
+/// Whether our entry of managedFields still owns every leaf of the intent.
+pub fn is_covered(intent: &Intent, observed: &Observed) -> bool {
+    observed.owned.as_ref().is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
 }
 
 /// Applied as it should be, and ready.

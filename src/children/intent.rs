@@ -197,10 +197,9 @@ fn fold_string_data(api_version: &str, kind: &str, root: &mut Map<String, Value>
 
 /// Leaves out fields that another manager has taken over and that we do not own any more.
 fn leave_yielded(body: &mut Value, observed: &Observed, yields: &[String]) {
-    let Some(foreign) = &observed.foreign else { return };
     for path in yields {
         let path: Vec<&str> = path.split('.').collect();
-        if foreign.contains(&path) && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path)) {
+        if observed.foreign.contains(&path) && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path)) {
             remove_path(body, &path);
         }
     }

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use deletion::decide_from as decide_deletion;
-pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide};
+pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide, is_covered};
 pub use intent::Intent;
-pub use observed::{Interest, ObjectRef, Observed, Seen};
+pub use observed::{ObjectRef, Observed, Paths, Seen};
 pub use status::{Status, patch as status_patch};
 pub use target::{Item, Target, target};
 

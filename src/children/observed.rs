@@ -53,8 +53,8 @@ pub struct Observed {
     pub intent: Option<Box<str>>,
     /// What our apply owns of it.
     pub owned: Option<Arc<FieldSet>>,
-    /// What others own, where the package's `yields` asks.
-    pub foreign: Option<Arc<FieldSet>>,
+    /// What all others own, the status aside. Shared between siblings.
+    pub foreign: Arc<FieldSet>,
     /// What changes when somebody changes more than the status: generation, or else resourceVersion.
     pub mark: Box<str>,
     /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
@@ -73,14 +73,8 @@ pub struct Observed {
     pub live: Option<Arc<Value>>,
 }
 
-/// What expressions of a package read of one child, and so must be kept of it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Interest {
-    /// Paths of the live object; empty: none.
-    pub paths: Vec<Vec<String>>,
-    /// Whether `yields` must know who owns which field.
-    pub foreign: bool,
-}
+/// Paths of a live object.
+pub type Paths = Arc<[Vec<String>]>;
 
 /// An object as a watch or a reply brought it.
 pub struct Seen<'a> {
@@ -95,18 +89,19 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The compact form; `None` for an object that is no child of ours.
-    pub fn observe(&self, interest: impl Fn(&str, &str) -> Interest) -> Option<Observed> {
+    /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
+    /// of a child, by operator and child id; no path means nothing.
+    pub fn observe(&self, reads: impl Fn(&str, &str) -> Paths) -> Option<Observed> {
         let meta = self.metadata;
         let labels = meta.labels.as_ref()?;
         let label = |key: &str| labels.get(key).map(String::as_str);
         let instance_uid = label(names::INSTANCE_UID)?;
         let (operator, child) = (label(names::OPERATOR)?, label(names::CHILD)?);
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
-        let interest = interest(operator, child);
+        let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
         let mark: Box<str> = meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
-        let (owned, foreign) = self.field_sets(&names::field_manager(operator), interest.foreign);
+        let (owned, foreign) = self.field_sets(&names::field_manager(operator));
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
             object: ObjectRef {
@@ -135,24 +130,25 @@ impl Seen<'_> {
             owner_reference: meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid),
             retained: annotation(names::RETAINED).map(|text| text == "true"),
             readiness: self.readiness(),
-            live: (!interest.paths.is_empty()).then(|| Arc::new(self.keep(&interest.paths))),
+            live: (!paths.is_empty()).then(|| Arc::new(self.keep(&paths))),
         })
     }
 
-    fn field_sets(&self, manager: &str, with_foreign: bool) -> (Option<Arc<FieldSet>>, Option<Arc<FieldSet>>) {
+    /// What we own of it, and what all others own, the status aside.
+    fn field_sets(&self, manager: &str) -> (Option<Arc<FieldSet>>, Arc<FieldSet>) {
         let mut owned = None;
-        let mut foreign: Option<FieldSet> = None;
+        let mut foreign = Vec::new();
         for entry in self.metadata.managed_fields.iter().flatten() {
             let Some(fields) = &entry.fields_v1 else { continue };
-            let plain = entry.subresource.as_deref().unwrap_or_default().is_empty();
-            let ours = entry.manager.as_deref() == Some(manager);
-            if ours && plain && entry.operation.as_deref() == Some("Apply") {
-                owned = FieldSet::parse(&fields.0).ok();
-            } else if with_foreign && !ours && let Ok(set) = FieldSet::parse(&fields.0) {
-                foreign = Some(foreign.map_or_else(|| set.clone(), |all| all.union(&set)));
+            let subresource = entry.subresource.as_deref().unwrap_or_default();
+            let apply = entry.operation.as_deref() == Some("Apply");
+            if apply && subresource.is_empty() && entry.manager.as_deref() == Some(manager) {
+                owned = FieldSet::parse(&fields.0).ok().map(FieldSet::interned);
+            } else if subresource != "status" {
+                foreign.push(&fields.0);
             }
         }
-        (owned.map(FieldSet::interned), foreign.map(FieldSet::interned))
+        (owned, FieldSet::united(foreign).interned())
     }
 
     fn readiness(&self) -> Readiness {
@@ -198,10 +194,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn seen(meta: Value, body: Option<&Value>, interest: Interest) -> Option<Observed> {
+    fn seen(meta: Value, body: Option<&Value>, reads: Vec<Vec<String>>) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         let (api_version, kind) = (Arc::from("v1"), Arc::from("Pod"));
-        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| interest.clone())
+        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| reads.clone().into())
     }
 
     fn meta() -> Value {
@@ -212,17 +208,17 @@ mod tests {
 
     #[test]
     fn a_child_is_recognised_by_its_labels() {
-        let observed = seen(meta(), None, Interest::default()).unwrap();
+        let observed = seen(meta(), None, vec![]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
         assert_eq!(&*observed.mark, "7");
-        assert!(seen(json!({"name": "x"}), None, Interest::default()).is_none());
+        assert!(seen(json!({"name": "x"}), None, vec![]).is_none());
     }
 
     #[test]
     fn only_what_is_read_is_kept() {
         let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
-        let interest = Interest { paths: vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]], foreign: false };
-        let live = seen(meta(), Some(&body), interest).unwrap().live.unwrap();
+        let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
+        let live = seen(meta(), Some(&body), reads).unwrap().live.unwrap();
         assert_eq!(live["spec"], json!({"b": 2}));
         assert_eq!(live["status"], json!({"phase": "Running"}));
         assert_eq!(live["metadata"]["name"], "a-0");

@@ -15,6 +15,7 @@
 //!   empty), but the item itself (`"."`) is gone from it.
 
 mod cover;
+mod intern;
 mod path;
 mod repair;
 mod set;
