@@ -142,6 +142,11 @@ impl Index {
         self.instances.get(key).and_then(|i| serde_json::from_slice(&i.json).ok())
     }
 
+    /// Whether the instance is known.
+    pub fn has_instance(&self, key: &InstanceKey) -> bool {
+        self.instances.contains_key(key)
+    }
+
     /// All instances of a CRD.
     pub fn instances_of<'a>(&'a self, crd: &'a str) -> impl Iterator<Item = &'a InstanceKey> {
         self.instances.keys().filter(move |k| *k.crd == *crd)

@@ -37,8 +37,9 @@ use registry::{Registered, Registry};
 /// How long a stop waits for turns that are under way.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Sees every decision; for the live view of `operetta dev`. Must be quick.
-pub type Observer = Arc<dyn Fn(&InstanceKey, &Decision) + Send + Sync>;
+/// Sees every decision, and `None` when an instance is gone; for the live view of `operetta dev`. Must be
+/// quick.
+pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 
 /// How to run.
 #[derive(Clone)]
@@ -208,6 +209,9 @@ impl Shared {
     /// Nothing is remembered of an instance that is gone.
     fn forget(&self, key: &InstanceKey) {
         self.minds().remove(key);
+        if let Some(observer) = &self.observer {
+            observer(key, None);
+        }
     }
 
     fn take_mind(&self, key: &InstanceKey) -> Mind {
@@ -215,7 +219,7 @@ impl Shared {
     }
 
     fn put_mind(&self, key: &InstanceKey, mind: Mind) {
-        if !mind.is_empty() {
+        if !mind.is_empty() && self.index().has_instance(key) {
             self.minds().insert(key.clone(), mind);
         }
     }

@@ -27,6 +27,14 @@ pub(super) struct Mind {
     told: Option<(String, String)>,
 }
 
+impl Mind {
+    /// Whether forgetting it would change nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let Memory { failures, accepted, reapplied } = &self.memory;
+        self.told.is_none() && failures.is_empty() && accepted.is_empty() && reapplied.is_empty()
+    }
+}
+
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -58,7 +66,7 @@ impl Shared {
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
             let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
             if let Some(observer) = &self.observer {
-                observer(key, &decision);
+                observer(key, Some(&decision));
             }
             if decision.actions.is_empty() {
                 return self.settle(key, registered, &look, decision, mind).await;
