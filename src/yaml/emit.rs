@@ -184,3 +184,203 @@ fn double_quoted(text: &str) -> String {
     out.push('"');
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::from_str;
+    use super::*;
+
+    #[test]
+    fn looks_like_kubectl() {
+        let value = json!({
+            "apiVersion": "v1",
+            "args": ["--flag=x", "-v", "- x", "*", "a: b", "{{ x }}"],
+            "data": {"script": "set -e\n\techo\n", "keep": "a\n\n", "strip": "a\nb", "none": ""},
+            "empty": {"list": [], "map": {}, "null": null},
+            "nested": [[1, 2.5], {"a": 1, "b": [true]}],
+            "yes": ["yes", "0644", "1_000", "1e3", "012", "null", "~", "2001-01-01", "1:20", "10.0.0.1", "=", "0o8"],
+        });
+        let expected = r#"apiVersion: v1
+args:
+- --flag=x
+- -v
+- '- x'
+- '*'
+- 'a: b'
+- '{{ x }}'
+data:
+  keep: |+
+    a
+
+  none: ""
+  script: |
+    set -e
+    	echo
+  strip: |-
+    a
+    b
+empty:
+  list: []
+  map: {}
+  "null": null
+nested:
+- - 1
+  - 2.5
+- a: 1
+  b:
+  - true
+"yes":
+- "yes"
+- "0644"
+- "1_000"
+- "1e3"
+- "012"
+- "null"
+- "~"
+- "2001-01-01"
+- "1:20"
+- 10.0.0.1
+- "="
+- "0o8"
+"#;
+        assert_eq!(to_string(&value), expected);
+        assert_eq!(from_str(expected).unwrap(), value);
+    }
+
+    #[test]
+    fn scalars_at_the_top() {
+        for (value, expected) in [
+            (json!(null), "null\n"),
+            (json!([]), "[]\n"),
+            (json!("a\nb\n"), "|\n  a\n  b\n"),
+            (json!(1.0), "1\n"),
+            (json!("\u{feff}\u{1}"), "\"\\ufeff\\u0001\"\n"),
+        ] {
+            assert_eq!(to_string(&value), expected);
+        }
+    }
+
+    /// A small generator (xorshift) of values made of what is hard to write.
+    struct Generator(u64);
+
+    impl Generator {
+        const PARTS: [&str; 62] = [
+            "yes",
+            "no",
+            "y",
+            "on",
+            "0644",
+            "1_000",
+            "1e3",
+            "012",
+            "null",
+            "~",
+            "2001-01-01",
+            "-",
+            "--",
+            " ",
+            "  ",
+            "\n",
+            "\n\n",
+            "\t",
+            ": ",
+            " #",
+            "#",
+            ":",
+            "a",
+            "x y",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            "&",
+            "*",
+            "!",
+            "|",
+            ">",
+            "'",
+            "\"",
+            "%",
+            "@",
+            "`",
+            "\\",
+            "<<",
+            "=",
+            "?",
+            "0x",
+            "0b1",
+            ".",
+            "...",
+            "---",
+            "\r",
+            "\0",
+            "\u{7f}",
+            "\u{85}",
+            "\u{2028}",
+            "\u{feff}",
+            "é",
+            "😀",
+            "\u{e000}0\u{e001}",
+            "{{ x }}",
+            "1:20",
+            "+",
+            "_",
+            ".inf",
+        ];
+
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            usize::try_from(self.0 % bound as u64).unwrap()
+        }
+
+        fn string(&mut self) -> String {
+            if self.below(40) == 0 {
+                return "k".repeat(900 + self.below(400)) + Self::PARTS[self.below(62)];
+            }
+            (0..self.below(6)).map(|_| Self::PARTS[self.below(62)]).collect()
+        }
+
+        fn value(&mut self, depth: usize) -> Value {
+            let numbers = [
+                json!(0),
+                json!(-1),
+                json!(i64::MIN),
+                json!(u64::MAX),
+                json!(0.1),
+                json!(-2.5e-10),
+                json!(1e21),
+                json!(1e300),
+                json!(5e-324),
+                json!(f64::MAX),
+            ];
+            match self.below(if depth == 0 { 6 } else { 10 }) {
+                0 => Value::Null,
+                1 => Value::Bool(self.below(2) == 0),
+                2 => numbers[self.below(numbers.len())].clone(),
+                3..6 => Value::String(self.string()),
+                6 | 7 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
+                _ => (0..self.below(4)).map(|_| (self.string(), self.value(depth - 1))).collect(),
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_reads_back() {
+        let mut generator = Generator(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..5_000 {
+            let value = generator.value(5);
+            let text = to_string(&value);
+            assert_eq!(from_str(&text), Ok(value), "{text}");
+        }
+        // Every part alone, as value, key and item.
+        for part in Generator::PARTS {
+            let value = json!({part: [part, {part: part}]});
+            assert_eq!(from_str(&to_string(&value)), Ok(value), "{part:?}");
+        }
+    }
+}

@@ -290,3 +290,10 @@ pub fn from_str(text: &str) -> Result<Value, Diagnostic> {
         .help("keep one document, without a `---` between")),
     }
 }
+
+#[cfg(test)]
+mod dialect_tests;
+#[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
+mod tests;

@@ -209,8 +209,10 @@ impl Scalar {
     pub(super) fn float_number(float: f64) -> Option<Number> {
         // From 10^21 on the text has an exponent, but no integer of 64 bits is that large anyway.
         let text = format!("{float}");
-        if let Ok(int) = text.parse::<i64>() {
-            return Some(int.into());
+        match text.parse::<i64>() {
+            // No integer is -0.
+            Ok(int) if text != "-0" => return Some(int.into()),
+            _ => {}
         }
         if let Ok(int) = text.parse::<u64>() {
             return Some(int.into());

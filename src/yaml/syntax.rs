@@ -49,6 +49,16 @@ pub(super) fn diagnostic(source: &Arc<Source>, error: &ScanError, depth: usize) 
             .at(source, Span::new(start, start + name.len()))
             .help("if the asterisk belongs to the value, quote the value");
     }
+    // The parser sometimes points behind the tab.
+    let is_tab = matches!(
+        error.kind(),
+        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation
+    );
+    let span = if is_tab && !rest.starts_with('\t') && text[..start].ends_with('\t') {
+        Span::new(start - 1, start)
+    } else {
+        span
+    };
     let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let (message, help) = explain(error.kind());
@@ -123,7 +133,13 @@ fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
             "a `,` or the closing `}` is expected here",
             Some("close the map, or quote a value with commas, brackets or braces"),
         ),
-        ErrorKind::MisplacedFlowCollectionEnd | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
+        ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
+            return (
+                format!("this `{open}` is closed by `{close}`"),
+                Some("use the same kind of bracket, or quote the value if a string is meant"),
+            );
+        }
+        ErrorKind::MisplacedFlowCollectionEnd => {
             ("this closes a bracket that is not open", Some("quote the value if a string is meant"))
         }
         ErrorKind::UnexpectedCharacter { character } => {
@@ -136,6 +152,10 @@ fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
         ErrorKind::InvalidIndentation | ErrorKind::InvalidBlockScalarIndent => {
             ("the indentation does not fit the lines before", Some("indent what belongs together alike"))
         }
+        ErrorKind::ExpectedDocumentStart => (
+            "the document has ended before this line",
+            Some("indent the line like those it belongs to, or begin a document with `---`"),
+        ),
         ErrorKind::MissingAnchorOrAliasName => {
             ("`*` or `&` stands without a name", Some("quote the value if a string is meant"))
         }
