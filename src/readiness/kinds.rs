@@ -1,5 +1,5 @@
-//! PersistentVolumeClaim, Service, PodDisruptionBudget, HorizontalPodAutoscaler,
-//! CustomResourceDefinition and `APIService`.
+//! `PersistentVolumeClaim`, Service, `PodDisruptionBudget`, `HorizontalPodAutoscaler`,
+//! `CustomResourceDefinition` and `APIService`.
 
 use serde_json::Value;
 

@@ -6,8 +6,8 @@
 //!
 //! - A workload whose controller has not seen it yet (no `observedGeneration`) is not ready.
 //! - A Pod in phase Failed has failed (kstatus: current, for nothing more will happen).
-//! - A StatefulSet with `OnDelete` needs its replicas ready, though not on the newest revision.
-//! - A Service of type LoadBalancer needs an address, an `APIService` must be available.
+//! - A `StatefulSet` with `OnDelete` needs its replicas ready, though not on the newest revision.
+//! - A Service of type `LoadBalancer` needs an address, an `APIService` must be available.
 //! - A condition that says itself that it is of an older generation is not taken for the newest.
 //!
 //! An unschedulable Pod is merely not ready: kstatus fails it after 15 s, but time is not looked at

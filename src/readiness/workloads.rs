@@ -1,4 +1,4 @@
-//! Deployment, ReplicaSet, StatefulSet, DaemonSet and Job.
+//! Deployment, `ReplicaSet`, `StatefulSet`, `DaemonSet` and Job.
 
 use serde_json::Value;
 
