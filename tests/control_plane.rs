@@ -61,7 +61,8 @@ async fn pods_become_ready_and_jobs_complete() {
     ]});
     kubectl_stdin(&["-n", &namespace, "apply", "-f", "-"], &objects.to_string()).await.ok();
     eventually("three replicas and the Job's completion", SOON, async || {
-        let web = json(&kubectl(&["-n", &namespace, "get", "deployment", "web", "-o", "json"]).await.result()?);
+        let web =
+            json(&kubectl(&["-n", &namespace, "get", "deployment", "web", "-o", "json"]).await.result()?);
         let once = json(&kubectl(&["-n", &namespace, "get", "job", "once", "-o", "json"]).await.result()?);
         let ready = web["status"]["readyReplicas"] == 3 && once["status"]["succeeded"] == 1;
         if ready { Ok(()) } else { Err(format!("{} {}", web["status"], once["status"])) }
@@ -86,7 +87,8 @@ async fn pods_become_ready_and_jobs_complete() {
     .await;
     kubectl(&["-n", &namespace, "delete", "deployment", "web", "--wait=false"]).await.ok();
     eventually("the pods' end", SOON, async || {
-        let pods = kubectl(&["-n", &namespace, "get", "pods", "-l", "app=web", "-o", "name"]).await.result()?;
+        let pods =
+            kubectl(&["-n", &namespace, "get", "pods", "-l", "app=web", "-o", "name"]).await.result()?;
         if pods.is_empty() { Ok(()) } else { Err(pods) }
     })
     .await;
@@ -131,8 +133,13 @@ async fn requests_are_counted_exactly() {
     })
     .await;
     let seen: Vec<_> = ours().into_iter().map(|r| (r.verb, r.resource, r.name, r.code, r.user)).collect();
-    let expected = [("create", "counted", 201), ("get", "counted", 200), ("get", "counted", 200), ("get", "missing", 404)]
-        .map(|(verb, name, code)| (verb.into(), "configmaps".into(), name.into(), code, "admin".into()));
+    let expected = [
+        ("create", "counted", 201),
+        ("get", "counted", 200),
+        ("get", "counted", 200),
+        ("get", "missing", 404),
+    ]
+    .map(|(verb, name, code)| (verb.into(), "configmaps".into(), name.into(), code, "admin".into()));
     assert_eq!(seen, expected);
 }
 
@@ -214,7 +221,7 @@ async fn child_with_a_control_plane() {
     let volume = eventually("a volume", SOON, async || {
         let list = volumes.list(&kube::api::ListParams::default()).await.map_err(|e| e.to_string())?;
         let path = list.items.first().and_then(|v| Some(v.spec.as_ref()?.host_path.as_ref()?.path.clone()));
-        path.ok_or("none")
+        path.ok_or_else(|| "none".to_owned())
     })
     .await;
     let (folder, pids) = traces(&plane);
@@ -246,7 +253,10 @@ async fn nothing_is_left_behind() {
             command.env("OPERETTA_TEST_PANIC", "1");
         }
         let mut child = command.spawn().unwrap();
-        let text = eventually("the child's report", Duration::from_secs(90), async || std::fs::read_to_string(&path)).await;
+        let text = eventually("the child's report", Duration::from_secs(90), async || {
+            std::fs::read_to_string(&path)
+        })
+        .await;
         let report = json(&text);
         let folder = PathBuf::from(report["folder"].as_str().unwrap());
         let volume = PathBuf::from(report["volume"].as_str().unwrap());
@@ -305,7 +315,8 @@ async fn a_port_in_use_is_named() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let error = fails(|options| options.port = Some(port)).await;
-    let expected = format!("port {port} of 127.0.0.1 is in use by another process\n  help: choose another port");
+    let expected =
+        format!("port {port} of 127.0.0.1 is in use by another process\n  help: choose another port");
     assert!(error.starts_with(&expected), "{error}");
 }
 

@@ -92,10 +92,10 @@ pub(super) async fn ensure(
     let set = cache.join("controlplane").join(set_name());
     let bin = set.join("bin");
     let paths: BTreeMap<Tool, PathBuf> = tools.iter().map(|tool| (*tool, bin.join(tool.name()))).collect();
-    if paths.values().all(|path| path.exists()) {
+    if paths.values().all(|path| path.is_file()) {
         return Ok(paths);
     }
-    let missing = || paths.iter().filter(|(_, path)| !path.exists()).map(|(tool, _)| *tool);
+    let missing = || paths.iter().filter(|(_, path)| !path.is_file()).map(|(tool, _)| *tool);
     let Some(go) = environment.which("go") else {
         return Err(Error::GoMissing { missing: missing().map(Tool::name).collect(), needed: OLDEST_GO });
     };
@@ -152,7 +152,7 @@ async fn build(
     progress: &OnProgress,
 ) -> Result<PathBuf, Error> {
     let (module, package) = source(tool);
-    let folder = work.join(module.name);
+    let folder = work.join("source").join(module.name);
     fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
     for (name, text) in module.files {
         let path = folder.join(name);

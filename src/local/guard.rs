@@ -158,8 +158,8 @@ impl Guard {
             return Err(io::Error::other("it runs already"));
         }
         // `exec` could not say so: its only voice is the log.
-        let mode = fs::metadata(&program.path)?.permissions().mode();
-        if mode & 0o111 == 0 {
+        let found = fs::metadata(&program.path)?;
+        if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
         let log = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&program.log)?;

@@ -243,7 +243,12 @@ impl Operetta {
             if let Some(status) = self.child.try_wait().expect("its state is known") {
                 return status;
             }
-            assert!(started.elapsed() < timeout, "{} does not end; its output:\n{}", self.command, self.output());
+            assert!(
+                started.elapsed() < timeout,
+                "{} does not end; its output:\n{}",
+                self.command,
+                self.output()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
