@@ -44,8 +44,11 @@ pub trait Decode: Sized {
     /// Reads it, or notes why not.
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self>;
 
-    /// What stands for a key that is not there; nothing if the key is required.
-    fn absent() -> Option<Self> {
+    /// Whether a map must have a key of this type.
+    const REQUIRED: bool = true;
+
+    /// What stands for a value that is not there, or could not be read.
+    fn lost() -> Option<Self> {
         None
     }
 }
@@ -83,31 +86,38 @@ impl Decoder {
 
     /// That value, at the node's place.
     pub fn place<T>(&self, node: &Node, value: T) -> At<T> {
-        At { value, at: self.location(node.span), path: self.path.clone() }
+        At { value, at: self.location(self.span(node)), path: self.path.clone() }
     }
 
-    /// Notes an error at the path that is being read.
-    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
-        self.push(Diagnostic::error(code, message).at(&self.source, span), None);
+    /// What to point at: of lists and maps the first line.
+    fn span(&self, node: &Node) -> Span {
+        let Span { start, end } = node.span;
+        let lines = matches!(node.value, NodeValue::Seq(_) | NodeValue::Map(_));
+        let first = self.source.text.get(start..end).and_then(|text| text.find('\n')).filter(|_| lines);
+        Span::new(start, first.map_or(end, |first| start + first))
+    }
+
+    /// Notes an error about a value at the path that is being read.
+    pub fn error(&mut self, code: &'static str, node: &Node, message: impl Into<String>) {
+        let span = self.span(node);
+        self.push(Diagnostic::error(code, message).at(&self.source, span));
     }
 
     /// Notes an error with what to do about it.
     pub fn error_help(
         &mut self,
         code: &'static str,
-        span: Span,
+        node: &Node,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.push(Diagnostic::error(code, message).at(&self.source, span), Some(help.into()));
+        let span = self.span(node);
+        self.push(Diagnostic::error(code, message).at(&self.source, span).help(help));
     }
 
-    fn push(&mut self, mut diagnostic: Diagnostic, help: Option<String>) {
-        if !self.path.is_empty() {
-            diagnostic.path = Some(self.path.clone());
-        }
-        diagnostic.help = help;
-        self.diagnostics.push(diagnostic);
+    fn push(&mut self, diagnostic: Diagnostic) {
+        let path = Some(self.path.clone()).filter(|path| !path.is_empty());
+        self.diagnostics.push(Diagnostic { path, ..diagnostic });
     }
 
     /// Reads `f` one key deeper.
@@ -138,31 +148,26 @@ impl Decoder {
 
     /// Notes that the node is not what was wanted.
     pub fn mismatch(&mut self, node: &Node, wanted: &str) {
-        let (shape, help) = match &node.value {
+        let shape = match &node.value {
             NodeValue::Null => {
-                let help = "give it a value, or remove the key".to_owned();
-                return self.error_help(
-                    "package::type",
-                    node.span,
-                    format!("has no value, wanted {wanted}"),
-                    help,
-                );
+                let message = format!("has no value, wanted {wanted}");
+                let help = "give it a value, or remove the key";
+                return self.error_help("package::type", node, message, help);
             }
-            NodeValue::Bool(value) => (format!("{value}"), self.quote(node, wanted)),
-            NodeValue::Number(value) => (format!("the number {value}"), self.quote(node, wanted)),
-            NodeValue::String(_) => ("a string".to_owned(), None),
-            NodeValue::Seq(_) => ("a list".to_owned(), None),
-            NodeValue::Map(_) => ("a map".to_owned(), None),
+            NodeValue::Bool(value) => value.to_string(),
+            NodeValue::Number(value) => format!("the number {value}"),
+            NodeValue::String(_) => "a string".to_owned(),
+            NodeValue::Seq(_) => "a list".to_owned(),
+            NodeValue::Map(_) => "a map".to_owned(),
         };
         let message = format!("must be {wanted}, is {shape}");
-        match help {
-            Some(help) => self.error_help("package::type", node.span, message, help),
-            None => self.error("package::type", node.span, message),
+        let scalar = matches!(node.value, NodeValue::Bool(_) | NodeValue::Number(_));
+        if scalar && wanted == "a string" {
+            let help = format!("quote it: \"{}\"", self.text(node));
+            self.error_help("package::type", node, message, help);
+        } else {
+            self.error("package::type", node, message);
         }
-    }
-
-    fn quote(&self, node: &Node, wanted: &str) -> Option<String> {
-        wanted.starts_with("a string").then(|| format!("quote it: \"{}\"", self.text(node)))
     }
 
     /// The entries of a map with string keys.
@@ -180,21 +185,13 @@ impl Decoder {
             {
                 let span = Span::new(part.span.start, key.span.end.max(part.span.end));
                 let whole = self.source.text.get(span.start..span.end).unwrap_or_default().to_owned();
-                self.in_key(name, |decoder| {
-                    decoder.error_help(
-                        "package::quote",
-                        span,
-                        "YAML ends this value at the comma",
-                        format!("quote it: {name}: \"{}\"", whole.replace('"', "'")),
-                    );
-                });
+                let help = format!("quote it: {name}: \"{}\"", whole.replace('"', "'"));
+                let error = Diagnostic::error("package::quote", "YAML ends this value at the comma");
+                self.in_key(name, |decoder| decoder.push(error.at(&decoder.source, span).help(help)));
                 cut = None;
                 continue;
             }
-            let NodeValue::String(name) = &key.value else {
-                self.error("package::key", key.span, "a key must be a string");
-                continue;
-            };
+            let Some(name) = key.as_str() else { continue }; // the parser makes every key a string
             if let NodeValue::String(text) = &value.value
                 && value.style == Style::Plain
                 && unbalanced(text)
@@ -216,43 +213,42 @@ impl Decoder {
             if keys.known.contains(&name) {
                 found.push((name, value));
             } else {
-                self.in_key(name, |decoder| decoder.unknown(name, key.span, keys));
+                self.in_key(name, |decoder| decoder.unknown(name, key, keys));
             }
         }
         Some(found)
     }
 
-    fn unknown(&mut self, name: &str, span: Span, keys: Keys) {
+    fn unknown(&mut self, name: &str, key: &Node, keys: Keys) {
         if keys.later.contains(&name) {
             let message = format!("this version of Operetta does not do `{name}` yet");
-            return self.error_help("package::not-yet", span, message, "remove it");
+            return self.error_help("package::not-yet", key, message, "remove it");
         }
         let candidates = keys.known.iter().chain(keys.later).copied();
         let help = match did_you_mean(name, candidates) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the keys here are {}", keys.known.join(", ")),
         };
-        self.error_help("package::unknown-key", span, format!("unknown key `{name}`"), help);
+        self.error_help("package::unknown-key", key, format!("unknown key `{name}`"), help);
     }
 
     /// The value of one key of a map.
     pub fn field<T: Decode>(&mut self, map: &Node, fields: &[(&str, &Node)], key: &str) -> Option<T> {
         let Some((_, node)) = fields.iter().find(|(name, _)| *name == key) else {
-            let absent = T::absent();
-            if absent.is_none() {
-                let span = self.head(map);
-                self.error("package::missing", span, format!("`{key}` is missing"));
+            if T::REQUIRED {
+                let head = Self::head(map);
+                self.error("package::missing", head, format!("`{key}` is missing"));
             }
-            return absent;
+            return T::lost();
         };
-        self.in_key(key, |decoder| T::decode(node, decoder))
+        self.in_key(key, |decoder| T::decode(node, decoder)).or_else(T::lost)
     }
 
     /// The first key of a map: what an error about the whole map points at.
-    fn head(&self, map: &Node) -> Span {
+    fn head(map: &Node) -> &Node {
         match &map.value {
-            NodeValue::Map(entries) => entries.first().map_or(map.span, |(key, _)| key.span),
-            _ => map.span,
+            NodeValue::Map(entries) => entries.first().map_or(map, |(key, _)| key),
+            _ => map,
         }
     }
 }
@@ -352,24 +348,54 @@ impl Decoder {
         if keys.later.contains(&word) {
             let message = format!("this version of Operetta does not do `{word}` yet");
             let help = format!("it does {}", keys.known.join(", "));
-            return self.error_help("package::not-yet", node.span, message, help);
+            return self.error_help("package::not-yet", node, message, help);
         }
         let help = did_you_mean(word, keys.known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         let message = format!("must be one of {}", keys.known.join(", "));
         match help {
-            Some(help) => self.error_help("package::choice", node.span, message, help),
-            None => self.error("package::choice", node.span, message),
+            Some(help) => self.error_help("package::choice", node, message, help),
+            None => self.error("package::choice", node, message),
         }
     }
 }
 
 impl<T: Decode> Decode for Option<T> {
+    const REQUIRED: bool = false;
+
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        Some(T::decode(node, decoder))
+        T::decode(node, decoder).map(Some)
     }
 
-    fn absent() -> Option<Self> {
+    fn lost() -> Option<Self> {
         Some(None)
+    }
+}
+
+/// A required value whose mistakes do not hide the map around it: that map is read all the same.
+#[derive(Debug, Clone)]
+pub struct Must<T>(pub Option<T>);
+
+impl<T: Decode> Decode for Must<T> {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        Some(Self(T::decode(node, decoder)))
+    }
+
+    fn lost() -> Option<Self> {
+        Some(Self(None))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Must<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
     }
 }
 

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use semver::{Version, VersionReq};
 use serde_json::Value;
 
-use super::decode::{At, Constants, Decode, Decoder, Named, choice, manifest};
+use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
 use crate::yaml::{Node, NodeValue};
 
 /// The apiVersion of every file of the format.
@@ -20,13 +20,13 @@ manifest! {
     /// A package: an operator described in YAML.
     pub struct Manifest {
         /// The version of this format.
-        "apiVersion" api_version: ApiVersion,
+        "apiVersion" api_version: Must<ApiVersion>,
         /// Always OperatorPackage.
-        "kind" kind: Kind,
+        "kind" kind: Must<Kind>,
         /// The package's name.
-        "metadata" metadata: Metadata,
+        "metadata" metadata: Must<Metadata>,
         /// What the package holds.
-        "spec" spec: Spec,
+        "spec" spec: Must<Spec>,
     }
 }
 
@@ -43,7 +43,7 @@ manifest! {
     /// What the package holds.
     pub struct Spec {
         /// The version of the package itself: SemVer with three parts, for instance 0.1.0.
-        "version" version: At<SemVer>,
+        "version" version: Must<At<SemVer>>,
         /// The version of what the package runs, for instance "3.6". For people; read as `operator.appVersion`.
         "appVersion" app_version: Option<String>,
         /// One sentence that says what the package is for.
@@ -70,7 +70,7 @@ manifest! {
         /// read: `image: "{{ spec.repository }}:{{ spec.version }}"`.
         "let" lets: Option<Named<LetValue>>,
         /// The kinds that the package brings.
-        "resources" resources: Vec<Resource>,
+        "resources" resources: Must<Vec<At<Resource>>>,
     }
 }
 
@@ -114,7 +114,7 @@ manifest! {
     /// One kind that the package brings: its CustomResourceDefinition, and what belongs to each instance.
     pub struct Resource later ["refs", "plans"] {
         /// The CustomResourceDefinition: the path of its file, for instance crds/webapp.yaml, or itself.
-        "crd" crd: Crd,
+        "crd" crd: Must<Crd>,
         /// Whether a CRD that somebody else applies too (GitOps) is shared: theirs is the base, and
         /// only what Operetta needs is added.
         "adopt" adopt: Option<bool>,
@@ -146,7 +146,7 @@ manifest! {
         /// labels, so it must not change from version to version.
         "id" id: At<ChildId>,
         /// The path of the template, for instance templates/deployment.yaml.
-        "template" template: At<String>,
+        "template" template: Must<At<String>>,
         /// Expression: the child exists only while it holds. For instance `spec.host is defined`.
         "when" when: Option<Expression>,
         /// One object for each item of a list.
@@ -175,7 +175,7 @@ manifest! {
     /// One object for each item of a list.
     pub struct ForEach {
         /// Expression: the list, for instance `range(spec.size)`.
-        "in" list: Expression,
+        "in" list: Must<Expression>,
         /// The name by which the template reads the item. Default: item.
         "as" name: Option<At<VariableName>>,
         /// Expression: what tells the members apart, a string or an integer. Default: the item itself.
@@ -232,7 +232,7 @@ macro_rules! word {
                     return Some(Self(text));
                 }
                 let message = format!(concat!("must be ", $form, ", at most {} characters"), $max);
-                decoder.error("package::name", node.span, message);
+                decoder.error("package::name", node, message);
                 None
             }
         }
@@ -313,7 +313,7 @@ macro_rules! literal {
             fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
                 let text = String::decode(node, decoder)?;
                 if text != $word {
-                    decoder.error("package::kind", node.span, format!("must be {}, is {text}", $word));
+                    decoder.error("package::kind", node, format!("must be {}, is {text}", $word));
                     return None;
                 }
                 Some(Self)
@@ -378,7 +378,7 @@ impl Decode for SemVer {
             Ok(version) => Some(Self(version)),
             Err(error) => {
                 let message = format!("`{text}` is not a SemVer version: {error}");
-                decoder.error_help("package::version", node.span, message, "write three parts, for instance 0.1.0");
+                decoder.error_help("package::version", node, message, "write three parts, for instance 0.1.0");
                 None
             }
         }
@@ -401,7 +401,7 @@ impl Decode for SemVerRange {
             Ok(range) => Some(Self(range)),
             Err(error) => {
                 let message = format!("`{text}` is not a range of versions: {error}");
-                decoder.error_help("package::version", node.span, message, "write for instance \">=1.30\"");
+                decoder.error_help("package::version", node, message, "write for instance \">=1.30\"");
                 None
             }
         }
@@ -416,14 +416,14 @@ pub enum Crd {
     /// The path of its file.
     Path(At<String>),
     /// Itself.
-    Inline(At<Value>),
+    Inline(At<Node>),
 }
 
 impl Decode for Crd {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
         match &node.value {
             NodeValue::String(path) => Some(Self::Path(decoder.place(node, path.clone()))),
-            NodeValue::Map(_) => Some(Self::Inline(decoder.place(node, node.to_json()))),
+            NodeValue::Map(_) => Some(Self::Inline(decoder.place(node, node.clone()))),
             _ => {
                 decoder.mismatch(node, "a path, or a CustomResourceDefinition");
                 None
@@ -454,7 +454,7 @@ inline_schema!(Expression, {"type": ["string", "boolean"]});
 fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
     let text = match &node.value {
         NodeValue::String(text) if text.trim().is_empty() => {
-            decoder.error("package::expression", node.span, "the expression is empty");
+            decoder.error("package::expression", node, "the expression is empty");
             return None;
         }
         NodeValue::String(text) => {
@@ -462,7 +462,7 @@ fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
             if let Some(inner) = braces {
                 let help = format!("write: {}", inner.trim());
                 let message = "expressions are written without braces";
-                decoder.error_help("package::expression", node.span, message, help);
+                decoder.error_help("package::expression", node, message, help);
                 return None;
             }
             text.clone()
@@ -482,7 +482,7 @@ fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
                 format!("quote it: \"{}\"", text.replace('"', "'"))
             };
             let message = format!("an expression must be a string, YAML reads this as {shape}");
-            decoder.error_help("package::quote", node.span, message, help);
+            decoder.error_help("package::quote", node, message, help);
             return None;
         }
     };
@@ -503,31 +503,39 @@ inline_schema!(TemplateText, {"type": "string"});
 
 /// The value of a `let`: a template, or a constant.
 #[derive(Debug, Clone)]
-pub struct LetValue(pub At<String>);
+pub enum LetValue {
+    /// A string, which may hold `{{ }}`.
+    Text(At<String>),
+    /// Anything else.
+    Constant(Value),
+}
 
 impl Decode for LetValue {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        match &node.value {
-            NodeValue::Bool(_) | NodeValue::Number(_) => {
-                let text = node.to_json().to_string();
-                Some(Self(decoder.place(node, format!("{{{{ {text} }}}}"))))
-            }
-            NodeValue::Seq(_) | NodeValue::Map(_) => {
-                let help = "write it as one expression: \"{{ ['a', name] }}\", \"{{ {'app': name} }}\"";
-                decoder.error_help(
-                    "package::type",
-                    node.span,
-                    "must be a string, YAML reads this as a list or a map",
-                    help,
-                );
-                None
-            }
-            _ => At::decode(node, decoder).map(Self),
+        if let NodeValue::String(text) = &node.value {
+            return Some(Self::Text(decoder.place(node, text.clone())));
         }
+        if let Some(template) = find_template(node) {
+            let help = "write the whole as one expression: \"{{ ['a', name] }}\", \"{{ {'app': name} }}\"";
+            let message = "a list or a map here is a constant, it cannot hold a template";
+            decoder.error_help("package::type", template, message, help);
+            return None;
+        }
+        Some(Self::Constant(node.to_json()))
     }
 }
 
-inline_schema!(LetValue, {"type": ["string", "number", "boolean"]});
+/// A string with braces in a list or a map.
+fn find_template(node: &Node) -> Option<&Node> {
+    match &node.value {
+        NodeValue::String(text) => text.contains("{{").then_some(node),
+        NodeValue::Seq(items) => items.iter().find_map(find_template),
+        NodeValue::Map(entries) => entries.iter().find_map(|(_, value)| find_template(value)),
+        _ => None,
+    }
+}
+
+inline_schema!(LetValue, {});
 
 /// How many members of a forEach child may be unavailable while they are given a new intent.
 #[derive(Debug, Clone)]
@@ -566,7 +574,7 @@ impl Decode for MaxUnavailable {
         if found.is_none() {
             decoder.error(
                 "package::type",
-                node.span,
+                node,
                 "must be a number from 1, or a percentage from 1% to 100%",
             );
         }
@@ -625,7 +633,7 @@ fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec
             if key == "jsonPath" && !prefix.is_empty() {
                 let message = "this version of Operetta does not do `jsonPath` yet";
                 let help = "write an expression: children.<id>.status.<field>";
-                return decoder.error_help("package::not-yet", key_node.span, message, help);
+                return decoder.error_help("package::not-yet", key_node, message, help);
             }
             let named = VariableName::decode(key_node, decoder);
             let name = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
