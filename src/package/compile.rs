@@ -232,7 +232,7 @@ impl Compiler<'_> {
 }
 
 /// The place of a dotted path such as `spec.versions[0].name`, or of the nearest that is there.
-fn place(root: &Node, path: &str) -> Span {
+pub(crate) fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
     for key in path.split(['.', '[']) {

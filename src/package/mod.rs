@@ -25,6 +25,7 @@ use crate::diag::Location;
 use crate::template::{Engine, Expr, Lets, Segment, Text};
 
 pub use compile::compile;
+pub(crate) use compile::place;
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
 pub use manifest::{ConflictPolicy, DeletionPolicy};
 pub use outline::Namespaces;
@@ -55,6 +56,11 @@ pub struct Package {
 }
 
 impl Package {
+    /// What names this very package: its version with the beginning of the digest, `0.1.0-3f1c22ab90`.
+    pub fn revision(&self) -> String {
+        format!("{}-{}", self.version, self.digest.get(..10).unwrap_or(&self.digest))
+    }
+
     /// The resource of an instance of that apiVersion (any served version) and kind.
     pub fn resource(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         self.resources.iter().find(|resource| {

@@ -48,6 +48,44 @@ impl Namespaces {
     pub(super) fn any() -> Self {
         Self { any: true, ..Self::default() }
     }
+
+    /// What the template of a child of a namespaced instance says.
+    pub(super) fn of(source: &Source, outline: Option<&Outline>, diagnostics: &mut Vec<Diagnostic>) -> Self {
+        let mut namespaces = Self::default();
+        let Some(outline) = outline else {
+            // Every literal that stands beside such a key: all of them are the author's choice.
+            for line in source.text.lines() {
+                let value = line.trim_start().strip_prefix("namespace:").unwrap_or_default();
+                let value = value.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+                match lone_expression(value) {
+                    Some("operator.namespace") => namespaces.operator = true,
+                    None if !value.is_empty() && !value.contains('{') => namespaces.literal.push(value.to_owned()),
+                    _ => {}
+                }
+            }
+            return namespaces;
+        };
+        let Some(node) = outline.metadata("namespace") else { return namespaces };
+        let text = outline.text(node);
+        if !text.contains("{{") {
+            namespaces.literal.extend(node.as_str().map(str::to_owned));
+            return namespaces;
+        }
+        match lone_expression(text) {
+            Some("namespace" | "instance.metadata.namespace") => {}
+            Some("operator.namespace") => namespaces.operator = true,
+            _ => diagnostics.push(
+                Diagnostic::error("package::namespace", "a child's namespace must not be computed")
+                    .located(outline.location(node))
+                    .path("metadata.namespace")
+                    .help(
+                        "leave it out (the instance's own), or write a literal or {{ operator.namespace }}: \
+                         else whoever may create an instance could write to any namespace",
+                    ),
+            ),
+        }
+        namespaces
+    }
 }
 
 impl Outline {
@@ -77,31 +115,6 @@ impl Outline {
     /// How `metadata.name` is written.
     pub(super) fn name(&self) -> Option<&str> {
         self.metadata("name").map(|node| self.text(node))
-    }
-
-    /// What the template of a child of a namespaced instance says about its namespace.
-    pub(super) fn namespaces(&self, diagnostics: &mut Vec<Diagnostic>) -> Namespaces {
-        let mut namespaces = Namespaces::default();
-        let Some(node) = self.metadata("namespace") else { return namespaces };
-        let text = self.text(node);
-        match text.contains("{{") {
-            false => namespaces.literal.extend(node.as_str().map(str::to_owned)),
-            true => match lone_expression(text) {
-                Some("namespace" | "instance.metadata.namespace") => {}
-                Some("operator.namespace") => namespaces.operator = true,
-                _ => diagnostics.push(
-                    Diagnostic::error("package::namespace", "a child's namespace must not be computed")
-                        .located(self.location(node))
-                        .path("metadata.namespace")
-                        .help(
-                            "leave it out (the instance's own), or write a literal or \
-                             {{ operator.namespace }}: else whoever may create an instance could write \
-                             to any namespace",
-                        ),
-                ),
-            },
-        }
-        namespaces
     }
 
     /// Labels and annotations that only Operetta sets.
@@ -236,10 +249,13 @@ mod tests {
             ("{{ labels.a }}{{ namespace }}", &["own"], 1),
         ] {
             let line = if namespace.is_empty() { String::new() } else { format!("namespace: {namespace}") };
-            let outline = outline(&format!("metadata:\n  name: a\n  {line}\n")).unwrap();
+            let source = Source::new("t.yaml", format!("metadata:\n  name: a\n  {line}\n"));
+            let outline = Outline::of(&source).unwrap();
             let mut diagnostics = Vec::new();
-            let namespaces = outline.namespaces(&mut diagnostics);
+            let namespaces = Namespaces::of(&source, Some(&outline), &mut diagnostics);
             assert_eq!(diagnostics.len(), errors, "{namespace}");
+            // Without an outline the rendered object is checked all the same.
+            assert_eq!(Namespaces::of(&source, None, &mut Vec::new()), namespaces, "{namespace}");
             for candidate in ["own", "manager", "kube-system", "other"] {
                 let allows = namespaces.allows(Some(candidate), "own", "manager");
                 assert_eq!(allows, allowed.contains(&candidate), "{namespace}: {candidate}");

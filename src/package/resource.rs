@@ -216,8 +216,9 @@ impl Compiler<'_> {
         if let Some(kinds) = self.note(template.kinds().map(<[_]>::to_vec), &path.path) {
             child.kinds = kinds;
         }
-        if namespaced && let Some(outline) = self.outlines.get(&path.value) {
-            child.namespaces = outline.namespaces(&mut self.diagnostics);
+        if namespaced {
+            let outline = self.outlines.get(&path.value);
+            child.namespaces = Namespaces::of(template.source(), outline, &mut self.diagnostics);
         }
     }
 
@@ -385,18 +386,24 @@ pub(super) struct Use<'a> {
     pub(super) template: bool,
 }
 
+impl<'a> Use<'a> {
+    /// Sees nothing but what all see.
+    pub(super) fn plain(reads: &'a Reads) -> Self {
+        Self { reads, child: None, sees_self: false, sees_item: false, orders: false, template: false }
+    }
+}
+
 impl Parts {
     /// All expressions and templates of the resource, but for `let`s.
     pub(super) fn uses<'a>(&'a self, engine: &'a Engine) -> Vec<Use<'a>> {
-        let plain = |reads| Use { reads, child: None, sees_self: false, sees_item: false, orders: false, template: false };
         let mut uses = Vec::new();
-        uses.extend(self.paused.iter().chain(&self.ready_when).map(|expr| plain(expr.reads())));
-        uses.extend(self.status.iter().map(|field| plain(field.expr.reads())));
+        uses.extend(self.paused.iter().chain(&self.ready_when).map(|expr| Use::plain(expr.reads())));
+        uses.extend(self.status.iter().map(|field| Use::plain(field.expr.reads())));
         for condition in &self.conditions {
-            uses.extend([plain(condition.when.reads()), plain(condition.message.reads())]);
+            uses.extend([Use::plain(condition.when.reads()), Use::plain(condition.message.reads())]);
         }
         for (index, child) in self.children.iter().enumerate() {
-            let own = |reads| Use { child: Some(index), ..plain(reads) };
+            let own = |reads| Use { child: Some(index), ..Use::plain(reads) };
             if let Some(for_each) = &child.for_each {
                 uses.push(Use { orders: true, ..own(for_each.in_.reads()) });
                 uses.extend(for_each.key.iter().map(|key| Use { sees_item: true, orders: true, ..own(key.reads()) }));
