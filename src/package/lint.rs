@@ -160,20 +160,24 @@ impl Linter<'_> {
     /// A path into the instance, below `base`.
     fn schema(&mut self, path: &ReadPath, base: &[&str], segments: &[Segment]) {
         let Some(schema) = self.known.schema else { return };
-        let mut keys: Vec<&str> = base.to_vec();
-        for segment in segments {
-            match segment {
-                Segment::Key(key) => keys.push(key),
-                Segment::Index(_) | Segment::Any => keys.push(crd::ANY),
-            }
-        }
-        let Lookup::Unknown { parent, candidates } = crd::lookup(schema, &keys) else { return };
-        let depth = parent.len();
-        let Some(wrong) = keys.get(depth) else { return };
-        let shown = |keys: &[&str]| keys.join(".").replace(".[]", "[]");
-        let message = format!("the CRD's schema has no {}", shown(&keys[..=depth]));
-        let parent = format!("{}.", shown(&keys[..depth]));
-        let help = self.near(wrong, candidates.into_iter(), &parent);
+        let mut keys: Vec<String> = base.iter().map(|&key| key.to_owned()).collect();
+        keys.extend(segments.iter().map(|segment| match segment {
+            Segment::Key(key) => key.clone(),
+            Segment::Index(index) => index.to_string(),
+            Segment::Any => "*".to_owned(),
+        }));
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        // The first step that leads nowhere.
+        let Some((depth, candidates)) = (1..=keys.len()).find_map(|depth| match crd::lookup(schema, &keys[..depth]) {
+            Lookup::Unknown { candidates, .. } => Some((depth, candidates)),
+            _ => None,
+        }) else {
+            return;
+        };
+        let (wrong, parent) = (keys[depth - 1], shown(&keys[..depth - 1]));
+        let message = format!("the CRD's schema has no {}", shown(&keys[..depth]));
+        let prefix = if parent.is_empty() { parent } else { format!("{parent}.") };
+        let help = self.near(wrong, candidates.into_iter(), &prefix);
         self.error("package::unknown-path", &path.location, message, help);
     }
 
@@ -193,4 +197,18 @@ impl Linter<'_> {
 /// The name of a forEach child's item.
 fn item_of(child: &Child) -> Option<&str> {
     child.for_each.as_ref().map(|for_each| for_each.as_.as_str())
+}
+
+/// A path as people write it.
+fn shown(keys: &[&str]) -> String {
+    let mut out = String::new();
+    for key in keys {
+        if *key == "*" || key.parse::<i64>().is_ok() {
+            out.push_str(&format!("[{key}]"));
+        } else {
+            out.push_str(if out.is_empty() { "" } else { "." });
+            out.push_str(key);
+        }
+    }
+    out
 }
