@@ -43,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let result = match args.next().as_deref().and_then(OsStr::to_str) {
-        Some("watch") => watch(args.next().map_or_else(std::env::temp_dir, PathBuf::from)),
+        Some("watch") => watch(&args.next().map_or_else(std::env::temp_dir, PathBuf::from)),
         Some("exec") => exec(args),
         _ => Err(io::Error::other(
             "this command is for Operetta itself: it watches over a local control plane",
@@ -81,11 +81,11 @@ fn tell(event: &Event) {
 }
 
 /// Serves the parent until it is gone or says so, then clears up.
-fn watch(parent_folder: PathBuf) -> io::Result<()> {
+fn watch(parent_folder: &Path) -> io::Result<()> {
     let folder = tempfile::Builder::new()
         .prefix("operetta-")
         .permissions(fs::Permissions::from_mode(0o700))
-        .tempdir_in(&parent_folder)
+        .tempdir_in(parent_folder)
         .and_then(|folder| folder.path().canonicalize().map(|path| (folder, path)));
     let (folder, path) = match folder {
         Ok(found) => found,

@@ -130,7 +130,7 @@ const LOG_COLUMNS: usize = 400;
 
 impl ControlPlane {
     /// Brings up a control plane; returns when it is ready: the API server says so, the default
-    /// ServiceAccount exists, and pods can be scheduled to the nodes.
+    /// `ServiceAccount` exists, and pods can be scheduled to the nodes.
     ///
     /// # Errors
     ///
@@ -176,38 +176,14 @@ impl ControlPlane {
 
     /// Starts everything and waits until it is ready.
     async fn bring_up(&mut self, options: &Options) -> Result<(), Error> {
-        let users: Vec<(&str, PathBuf)> = std::iter::once(("admin", self.kubeconfig.clone()))
-            .chain(Component::ALL[2..].iter().map(|c| (c.user(), self.layout.kubeconfig_of(*c))))
-            .collect();
-        let mut tokens = Vec::new();
-        for _ in &users {
-            tokens.push(kubeconfig::token().map_err(Error::io("read", Path::new("/dev/urandom")))?);
-        }
-        let lines: String = users
-            .iter()
-            .zip(&tokens)
-            .map(|((user, _), token)| format!("{token},{user},{user},\"system:masters\"\n"))
-            .collect();
-        write(&self.layout.tokens(), &lines)?;
+        let users = self.users()?;
+        write(&self.layout.tokens(), &users.iter().map(User::line).collect::<String>())?;
         write(&self.layout.audit_policy(), audit::POLICY)?;
         write(&self.layout.stages(), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
 
         self.run(Component::Etcd).await?;
-        self.run_apiserver(options).await?;
-
-        let certificate = self.layout.certificate();
-        let ca = std::fs::read_to_string(&certificate).map_err(Error::io("read", &certificate))?;
-        for ((user, path), token) in users.iter().zip(&tokens) {
-            write(path, &kubeconfig::text(&self.server(), &ca, user, token))?;
-        }
-        self.config = Some(self.client_config().await?);
-
-        // Any answer will do for the others to start; so they are up when the server says it is ready.
-        let client = self.client()?;
-        self.until("kube-apiserver to listen", Component::ApiServer, async || {
-            get(&client, "/livez").await.is_ok_and(|(code, _)| code != 0)
-        })
-        .await?;
+        let client = self.run_apiserver(options, &users).await?;
+        // They can start now; so they are up when the server says it is ready.
         for component in &Component::ALL[2..components(options.nodes)] {
             self.run(*component).await?;
         }
@@ -215,48 +191,68 @@ impl ControlPlane {
         self.set_up(&client, options.nodes).await
     }
 
-    /// Starts kube-apiserver and waits until it has its port.
-    async fn run_apiserver(&mut self, options: &Options) -> Result<(), Error> {
+    /// The user of this control plane, and those as which its components speak.
+    fn users(&self) -> Result<Vec<User>, Error> {
+        let admin = ("admin", self.kubeconfig.clone());
+        let components = Component::ALL[2..].iter().map(|c| (c.user(), self.layout.kubeconfig_of(*c)));
+        std::iter::once(admin)
+            .chain(components)
+            .map(|(name, kubeconfig)| {
+                let token = kubeconfig::token().map_err(Error::io("read", Path::new("/dev/urandom")))?;
+                Ok(User { name, kubeconfig, token })
+            })
+            .collect()
+    }
+
+    /// Starts kube-apiserver and waits until it answers, be it that it is not ready. A port that
+    /// somebody else took after it had been found free is exchanged for another one.
+    async fn run_apiserver(&mut self, options: &Options, users: &[User]) -> Result<kube::Client, Error> {
         let mut tried = Vec::new();
         loop {
             self.port = match options.port {
                 Some(port) => port,
                 None => free_port()?,
             };
-            // With the certificate of an earlier attempt, its appearance would say nothing.
-            let certificate = self.layout.certificate();
-            let _ = std::fs::remove_file(&certificate);
+            // What an earlier attempt has said is not to be taken for the words of this one.
             let _ = std::fs::remove_file(self.layout.log(Component::ApiServer));
             self.run(Component::ApiServer).await?;
-            let listens = self
-                .until("kube-apiserver to listen", Component::ApiServer, async || {
-                    std::fs::read_to_string(&certificate)
-                        .is_ok_and(|text| text.matches("-----END CERTIFICATE-----").count() >= 2)
-                        && self.holds_port().await
-                })
-                .await;
-            match (listens, options.port) {
-                (Ok(()), _) => return Ok(()),
-                (Err(Error::Ended { log, .. }), port) if components::address_in_use(&log) => {
-                    if let Some(port) = port {
-                        return Err(Error::PortInUse { port });
-                    }
-                    tried.push(self.port);
-                    if tried.len() == PORT_ATTEMPTS {
-                        return Err(Error::NoFreePort { tried });
-                    }
+            let log = match (self.connect(users).await, options.port) {
+                (Err(Error::Ended { log, .. }), None) if components::address_in_use(&log) => log,
+                (Err(Error::Ended { log, .. }), Some(port)) if components::address_in_use(&log) => {
+                    return Err(Error::PortInUse { port });
                 }
-                (Err(error), _) => return Err(error),
+                (other, _) => return other,
+            };
+            tried.push(self.port);
+            if tried.len() == PORT_ATTEMPTS {
+                return Err(Error::NoFreePort { tried, log });
             }
         }
     }
 
-    /// Whether somebody answers on our port. A stranger may; but then our server will end.
-    async fn holds_port(&self) -> bool {
-        tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+    /// Waits until kube-apiserver answers; writes the kubeconfigs that know it by its certificate, by which
+    /// a stranger on its port is told from it.
+    async fn connect(&mut self, users: &[User]) -> Result<kube::Client, Error> {
+        let certificate = self.layout.certificate();
+        self.until("kube-apiserver's certificate", Component::ApiServer, async || {
+            std::fs::read_to_string(&certificate)
+                .is_ok_and(|text| text.matches("-----END CERTIFICATE-----").count() >= 2)
+        })
+        .await?;
+        let ca = std::fs::read_to_string(&certificate).map_err(Error::io("read", &certificate))?;
+        for user in users {
+            write(&user.kubeconfig, &kubeconfig::text(&self.server(), &ca, user.name, &user.token))?;
+        }
+        self.config = Some(self.client_config().await?);
+        let client = self.client()?;
+        self.until("kube-apiserver to listen", Component::ApiServer, async || {
+            get(&client, "/livez").await.is_ok()
+        })
+        .await?;
+        Ok(client)
     }
 
-    /// The StorageClass and the nodes, and what follows from them.
+    /// The `StorageClass` and the nodes, and what follows from them.
     async fn set_up(&self, client: &kube::Client, nodes: usize) -> Result<(), Error> {
         create(client, "/apis/storage.k8s.io/v1/storageclasses", &storage_class()).await?;
         for number in 1..=nodes {
@@ -477,11 +473,35 @@ const fn components(nodes: usize) -> usize {
     if nodes == 0 { 3 } else { Component::ALL.len() }
 }
 
+/// Somebody the API server knows.
+struct User {
+    name: &'static str,
+    kubeconfig: PathBuf,
+    token: String,
+}
+
+impl User {
+    /// Its line in the file of tokens. All may do everything.
+    fn line(&self) -> String {
+        format!("{},{},{},\"system:masters\"\n", self.token, self.name, self.name)
+    }
+}
+
+/// Ports that systems do not give to outgoing connections: one of those could have taken the port while
+/// kube-apiserver is being restarted.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 /// A port that is free at this moment.
 fn free_port() -> Result<u16, Error> {
-    let address = Path::new("127.0.0.1");
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::io("find a free port of", address))?;
-    Ok(listener.local_addr().map_err(Error::io("find a free port of", address))?.port())
+    let mut last = Ok(());
+    for _ in 0..100 {
+        let port = fastrand::u16(PORTS);
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = Err(error),
+        }
+    }
+    last.map(|()| 0).map_err(Error::io("find a free port of", Path::new("127.0.0.1")))
 }
 
 fn write(path: &Path, content: &str) -> Result<(), Error> {
@@ -527,7 +547,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(),
     client.request::<Value>(request).await.map(drop).map_err(Error::api(action()))
 }
 
-/// The default StorageClass: its volumes are bound at once, whether or not a pod uses them.
+/// The default `StorageClass`: its volumes are bound at once, whether or not a pod uses them.
 fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -563,7 +583,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// Whether a NodeList has that many nodes, each Ready and without a taint that keeps pods away.
+/// Whether a `NodeList` has that many nodes, each Ready and without a taint that keeps pods away.
 fn all_schedulable(list: &str, nodes: usize) -> bool {
     let list: Value = serde_json::from_str(list).unwrap_or_default();
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -600,7 +620,7 @@ mod tests {
 
     #[test]
     fn logs_are_cut() {
-        let text: String = (0..20).map(|i| format!("line {i}\n\n")).collect();
+        let text: String = (0..20).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n\n");
         assert_eq!(last_lines(&text).lines().count(), LOG_LINES);
         assert!(last_lines(&text).ends_with("line 19"));
         assert_eq!(last_lines(&"x".repeat(1000)).len(), LOG_COLUMNS);

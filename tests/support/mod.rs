@@ -63,7 +63,7 @@ impl Display for Namespace {
     }
 }
 
-/// Makes a namespace, and waits for its ServiceAccount, without which no pod is admitted.
+/// Makes a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
 pub async fn namespace() -> Namespace {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
