@@ -222,6 +222,13 @@ impl Compiler<'_> {
         if self.diagnostics.iter().any(Diagnostic::is_error) {
             return; // what uses them may be what is broken
         }
+        let mut open = vec![OPERATOR_YAML.to_owned()];
+        open.extend(self.used.iter().cloned());
+        while let Some(source) = open.pop().and_then(|path| self.files.get(&path)) {
+            let partials = partials(&source.text).map(|name| format!("templates/{name}"));
+            let new: Vec<_> = partials.filter(|path| self.used.insert(path.clone())).collect();
+            open.extend(new);
+        }
         for (path, source) in self.files.iter() {
             if path != OPERATOR_YAML && !self.used.contains(path) {
                 let warning = Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
@@ -229,6 +236,15 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// The names in the calls of `partial` in a text.
+fn partials(text: &str) -> impl Iterator<Item = &str> {
+    text.split("partial(").skip(1).filter_map(|rest| {
+        let rest = rest.trim_start_matches([' ', '\n', '\\']);
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        Some(rest[1..].split([quote, '\\']).next().unwrap_or_default())
+    })
 }
 
 /// The place of a dotted path such as `spec.versions[0].name`, or of the nearest that is there.

@@ -200,7 +200,7 @@ impl Decoder {
             } else if matches!(value.value, NodeValue::Null) && unbalanced(name) {
                 continue; // the rest of what was cut above
             }
-            found.push((name.as_str(), key, value));
+            found.push((name, key, value));
         }
         Some(found)
     }

@@ -44,7 +44,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
         linter.members(&usage);
     }
     // What nothing reads yet may be meant for any place: it sees all variables.
-    for (name, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
+    for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
         let anywhere = Use { sees_self: true, ..Use::plain(text.reads()) };
         for path in &text.reads().paths {
             if !parts.children.iter().filter_map(item_of).any(|item| item == path.root) {
