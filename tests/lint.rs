@@ -310,7 +310,10 @@ fn yaml_that_is_none() {
         write(folder.path(), &parse(text).files);
         let (_, diagnostics) = load(folder.path());
         let all = diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        assert!(!diagnostics.is_empty() && all.contains(message) && all.contains("operator.yaml:"), "{text}: {all}");
+        assert!(
+            !diagnostics.is_empty() && all.contains(message) && all.contains("operator.yaml:"),
+            "{text}: {all}"
+        );
     }
 }
 
@@ -522,10 +525,13 @@ fn crds_that_the_server_would_refuse() {
         apiVersion: apiextensions.k8s.io/v1
         kind: CustomResourceDefinition
         metadata: {name: wrong}
-#                        ^^^^^ error: placeholder
         spec: {group: example.com}
+#       ^^^^ error: `names` is missing
+#       ^^^^ error: `scope` is missing
+#       ^^^^ error: `versions` must list at least one version
 //- crds/none.yaml
 - a
+^ error: a CustomResourceDefinition must be a mapping
 "#,
     );
 }
@@ -600,7 +606,8 @@ app: &a {{ name }}
                 }
             }
         }
-        let files = mutated.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned()));
+        let files =
+            mutated.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned()));
         if let Err(diagnostics) = package::compile(&package::Files::from_texts("web", files)) {
             assert!(diagnostics.iter().any(Diagnostic::is_error));
             let shown = operetta::diag::render(&diagnostics, false);

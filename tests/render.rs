@@ -154,9 +154,18 @@ metadata:
 
 #[test]
 fn names_and_lists() {
-    let text = format!("{INSTANCE}spec: {{text: a, size: 1}}\n---\n---\n{}spec: {{size: 0}}\n", INSTANCE.replace("shop", "b"));
+    let text = format!(
+        "{INSTANCE}spec: {{text: a, size: 1}}\n---\n---\n{}spec: {{size: 0}}\n",
+        INSTANCE.replace("shop", "b")
+    );
     let ran = render(&text, "name");
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "configmap/shop-0\nsecret/shop-secret\n# child: late waits for children.members\n# child: late waits for children.members\n"));
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            0,
+            "configmap/shop-0\nsecret/shop-secret\n# child: late waits for children.members\n# child: late waits for children.members\n"
+        )
+    );
     let ran = render(&text, "json");
     let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
@@ -165,7 +174,9 @@ fn names_and_lists() {
 /// A value never meets the YAML parser.
 #[test]
 fn strings_arrive_as_they_are() {
-    for text in ["x\nkind: ClusterRole", "{{ 7*7 }}", "true", "0644", "!!python/object", "🦀", "", "a: b", "'", "\\"] {
+    for text in
+        ["x\nkind: ClusterRole", "{{ 7*7 }}", "true", "0644", "!!python/object", "🦀", "", "a: b", "'", "\\"]
+    {
         let instance = serde_json::json!({
             "apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "shop"}, "spec": {"size": 0, "text": text}
         });
@@ -181,8 +192,16 @@ fn strings_arrive_as_they_are() {
 #[test]
 fn instances_that_do_not_fit() {
     for (input, place, message) in [
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "standard input:2:7", "it has example.com/v1 Web"),
-        ("apiVersion: example.com/v2\nkind: Web\nmetadata: {name: a}\n", "standard input:2:7", "has no kind example.com/v2 Web"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "it has example.com/v1 Web",
+        ),
+        (
+            "apiVersion: example.com/v2\nkind: Web\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "has no kind example.com/v2 Web",
+        ),
         (&format!("{INSTANCE}spec:\n  size: 9\n"), "standard input:5:3", "spec.size"),
         (&format!("{INSTANCE}spec:\n  size: a\n"), "standard input:5:3", "spec.size"),
         (&format!("{INSTANCE}spec:\n  sise: 1\n"), "standard input:5:3", "sise"),

@@ -40,7 +40,10 @@ pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnost
     let mut compiler = Compiler {
         files,
         engine: Arc::new(engine),
-        outlines: templates.iter().filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?))).collect(),
+        outlines: templates
+            .iter()
+            .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
+            .collect(),
         complete,
         used: HashSet::new(),
         diagnostics,
@@ -83,17 +86,14 @@ fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
 /// The only document of a file.
 fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     let mut documents = yaml::parse(source, &yaml::Options::default())?;
-    match documents.as_slice() {
-        [_] => {}
-        [_, second, ..] => {
-            return Err(Diagnostic::error("package::documents", "the file must hold one YAML document, holds several")
-                .at(source, second.span)
-                .help("move the others to files of their own"));
-        }
-        [] => {}
+    if let [_, second, ..] = documents.as_slice() {
+        let error =
+            Diagnostic::error("package::documents", "the file must hold one YAML document, holds several");
+        return Err(error.at(source, second.span).help("move the others to files of their own"));
     }
     documents.pop().filter(|node| !node.is_null()).ok_or_else(|| {
-        Diagnostic::error("package::empty", "the file is empty").at(source, Span::new(0, source.text.len().min(1)))
+        Diagnostic::error("package::empty", "the file is empty")
+            .at(source, Span::new(0, source.text.len().min(1)))
     })
 }
 
@@ -120,15 +120,19 @@ impl Compiler<'_> {
         let manifests = spec.resources.0.unwrap_or_default();
         if manifests.is_empty() && self.complete {
             let error = Diagnostic::error("package::empty", "the package has no resources");
-            self.diagnostics.push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
+            self.diagnostics
+                .push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
         }
         let mut resources: Vec<Resource> = Vec::with_capacity(manifests.len());
         for manifest in manifests {
             resources.extend(self.resource(manifest, &shared, &defaults));
         }
         self.kinds_once(&resources);
-        let children: BTreeSet<_> =
-            resources.iter().flat_map(|resource| &resource.children).map(|child| child.template.as_str()).collect();
+        let children: BTreeSet<_> = resources
+            .iter()
+            .flat_map(|resource| &resource.children)
+            .map(|child| child.template.as_str())
+            .collect();
         for (path, outline) in &self.outlines {
             outline.own_keys(children.contains(path.as_str()), &mut self.diagnostics);
         }
@@ -152,7 +156,8 @@ impl Compiler<'_> {
             && !range.value.0.matches(&ours)
         {
             let message = format!("the package needs Operetta {}, this is {ours}", range.value.0);
-            self.diagnostics.push(range.error("package::requires", message).help("use another version of one of them"));
+            self.diagnostics
+                .push(range.error("package::requires", message).help("use another version of one of them"));
         }
     }
 
@@ -161,8 +166,9 @@ impl Compiler<'_> {
             let name = (&resource.kind.group, &resource.kind.kind);
             if resources[..index].iter().any(|other| (&other.kind.group, &other.kind.kind) == name) {
                 let message = format!("the package brings {} twice", resource.kind.kind);
-                self.diagnostics
-                    .push(Diagnostic::error("package::duplicate", message).located(resource.location.clone()));
+                self.diagnostics.push(
+                    Diagnostic::error("package::duplicate", message).located(resource.location.clone()),
+                );
             }
         }
     }
@@ -203,7 +209,8 @@ impl Compiler<'_> {
         let found = crd::check(&value);
         let sound = found.is_empty();
         for (path, message, help) in found {
-            let error = Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
+            let error =
+                Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
             self.diagnostics.push(Diagnostic { help, ..error });
         }
         if !sound {
@@ -231,7 +238,8 @@ impl Compiler<'_> {
         }
         for (path, source) in self.files.iter() {
             if path != OPERATOR_YAML && !self.used.contains(path) {
-                let warning = Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
+                let warning =
+                    Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
                 self.diagnostics.push(warning.at(source, Span::new(0, 0)).help("remove it"));
             }
         }

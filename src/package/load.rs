@@ -156,7 +156,11 @@ impl Reader<'_> {
     }
 
     fn shown(&self, path: &str) -> String {
-        if path.is_empty() { self.root.display().to_string() } else { self.root.join(path).display().to_string() }
+        if path.is_empty() {
+            self.root.display().to_string()
+        } else {
+            self.root.join(path).display().to_string()
+        }
     }
 
     fn unreadable(&mut self, path: &str, error: &io::Error) {
@@ -213,7 +217,8 @@ impl Reader<'_> {
         names.sort();
         for name in names {
             let Some(name) = name.to_str() else {
-                let message = format!("the name of {} is not UTF-8", self.root.join(path).join(&name).display());
+                let message =
+                    format!("the name of {} is not UTF-8", self.root.join(path).join(&name).display());
                 self.refuse(message, "rename it");
                 continue;
             };
@@ -302,7 +307,9 @@ mod tests {
         let say = |diagnostics: Vec<Diagnostic>| {
             diagnostics.iter().map(|diagnostic| diagnostic.to_string().replace(&shown, "")).collect()
         };
-        Files::read(folder.path()).map(|files| files.iter().map(|(path, _)| path.to_owned()).collect()).map_err(say)
+        Files::read(folder.path())
+            .map(|files| files.iter().map(|(path, _)| path.to_owned()).collect())
+            .map_err(say)
     }
 
     #[test]
@@ -329,13 +336,25 @@ mod tests {
             (&[("x", &b""[..])][..], "holds no operator.yaml"),
             (&[("operator.yaml", &b"a\n\xffb"[..])], "operator.yaml:2:1: the file is not UTF-8 text"),
             (&[("operator.yaml", &large[..])], "operator.yaml is larger than 2 MiB"),
-            (&[("operator.yaml", &b"-> /etc/hostname"[..])], "operator.yaml is a link to a place outside the package"),
+            (
+                &[("operator.yaml", &b"-> /etc/hostname"[..])],
+                "operator.yaml is a link to a place outside the package",
+            ),
             (&[("operator.yaml", b""), ("crds", &b"-> /etc"[..])], "crds is a link to a place outside"),
-            (&[("operator.yaml", b""), ("templates/a", &b"-> nowhere"[..])], "cannot read templates/a: there is no such"),
+            (
+                &[("operator.yaml", b""), ("templates/a", &b"-> nowhere"[..])],
+                "cannot read templates/a: there is no such",
+            ),
             (&[("operator.yaml", b""), ("templates/a", &b"-> ."[..])], "more than 16 folders deep"),
             (&[("operator.yaml", b""), ("templates/a", &b"-> /dev/null"[..])], "outside the package"),
             (
-                &[("operator.yaml", &half), ("crds/a", &half), ("crds/b", &half), ("crds/c", &half), ("crds/d", b"a")],
+                &[
+                    ("operator.yaml", &half),
+                    ("crds/a", &half),
+                    ("crds/b", &half),
+                    ("crds/c", &half),
+                    ("crds/d", b"a"),
+                ],
                 "are larger than 8 MiB together",
             ),
         ] {
@@ -367,7 +386,12 @@ mod tests {
         let one = digest(&[("a", "b"), ("c", "d")]);
         assert_eq!(one, digest(&[("c", "d"), ("a", "b")]));
         assert_eq!(one.len(), 64);
-        for other in [&[("a", "b")][..], &[("a", "bc"), ("", "d")], &[("a", "b"), ("c", "D")], &[("ab", ""), ("c", "d")]] {
+        for other in [
+            &[("a", "b")][..],
+            &[("a", "bc"), ("", "d")],
+            &[("a", "b"), ("c", "D")],
+            &[("ab", ""), ("c", "d")],
+        ] {
             assert_ne!(one, digest(other));
         }
     }

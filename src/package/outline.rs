@@ -59,7 +59,9 @@ impl Namespaces {
                 let value = value.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
                 match lone_expression(value) {
                     Some("operator.namespace") => namespaces.operator = true,
-                    None if !value.is_empty() && !value.contains('{') => namespaces.literal.push(value.to_owned()),
+                    None if !value.is_empty() && !value.contains('{') => {
+                        namespaces.literal.push(value.to_owned());
+                    }
                     _ => {}
                 }
             }
@@ -91,8 +93,11 @@ impl Namespaces {
 impl Outline {
     pub(super) fn of(source: &Arc<Source>) -> Option<Self> {
         let blanked = Source::new(source.name.clone(), blank(&source.text)?);
-        let options =
-            yaml::Options { merge: Merge::Keep, duplicate_keys: Duplicates::Last, ..yaml::Options::default() };
+        let options = yaml::Options {
+            merge: Merge::Keep,
+            duplicate_keys: Duplicates::Last,
+            ..yaml::Options::default()
+        };
         let mut documents = yaml::parse(&blanked, &options).ok()?;
         if documents.len() != 1 {
             return None;
@@ -196,12 +201,11 @@ fn close(block: &str, end: &str) -> Option<usize> {
             _ if skip => skip = false,
             (Some(_), '\\') => skip = true,
             (Some(open), _) if open == c => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, _) if depth == 0 && block[index..].starts_with(end) => return Some(index + end.len()),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
-            (None, _) => {}
+            _ => {}
         }
     }
     None

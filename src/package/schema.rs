@@ -28,7 +28,11 @@ fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             if let Some(Value::String(description)) = map.get_mut("description") {
-                *description = description.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+                *description = description
+                    .split("\n\n")
+                    .map(|part| part.replace('\n', " "))
+                    .collect::<Vec<_>>()
+                    .join("\n\n");
             }
             if let Some(Value::Array(types)) = map.get_mut("type") {
                 types.retain(|name| name != "null");
