@@ -81,9 +81,13 @@ pub(super) fn parse(source: &Arc<Source>, options: &Options) -> Result<Vec<Node>
         )
         .at(source, Span::default()));
     }
+    if let Some(error) = syntax::forbidden_character(source) {
+        return Err(error);
+    }
     let mut parser_options = granit_parser::options! {
         flow_nesting_limit: limits.depth,
         block_nesting_limit: limits.depth,
+        emit_anchor_events: true,
     };
     parser_options.set_emit_comments(false);
 
@@ -127,6 +131,7 @@ pub(super) fn parse(source: &Arc<Source>, options: &Options) -> Result<Vec<Node>
             }
             Event::SequenceEnd | Event::MappingEnd => loader.close(span),
             Event::Alias(id) => loader.alias(id, span)?,
+            Event::Anchor(_, name) => loader.check_anchor(&name, span)?,
             _ => {}
         }
     }
@@ -175,18 +180,27 @@ impl Loader<'_> {
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
             ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
         };
+        let mut text = text;
         if style == Style::Plain {
-            // The parser's span of a plain scalar may reach over the blanks after it.
-            let written = &self.source.text[span.start..span.end];
-            span.end = span.start + written.trim_end().len();
+            // The parser's span of a plain scalar may reach over the blanks after it, and its text of
+            // one that is not there is `~`.
+            let written = self.source.text[span.start..span.end].trim_end();
+            span.end = span.start + written.len();
+            if written.is_empty() {
+                text = "";
+            }
+            self.check_plain_in_flow(text, span, tag.map(|_| tag_span))?;
         }
         let name = tag.map(tag_name);
         let kind = match name.as_deref() {
-            None if style != Style::Plain => Kind::Scalar(Scalar::String(text.to_owned())),
-            None if text == "<<" => Kind::Merge,
+            None if style != Style::Plain => {
+                let text =
+                    if self.lacks_last_break(text, style, span) { &text[..text.len() - 1] } else { text };
+                Kind::Scalar(Scalar::String(text.to_owned()))
+            }
+            None | Some("merge") if text == "<<" => Kind::Merge,
             None => Kind::Scalar(scalar::resolve(text)),
             Some("!") => Kind::Scalar(Scalar::String(text.to_owned())),
-            Some("merge") if text == "<<" => Kind::Merge,
             Some(name) => {
                 let Some(known) = Tag::named(name) else {
                     return Err(self.unknown_tag(tag, tag_span));
@@ -203,6 +217,66 @@ impl Loader<'_> {
         Ok(())
     }
 
+    /// Whether a block scalar ends with a line break only here: at the end of a text without one, the
+    /// parser supplies it and kubectl does not.
+    fn lacks_last_break(&self, value: &str, style: Style, span: Span) -> bool {
+        let text = &self.source.text;
+        let Some(value) = value.strip_suffix('\n') else { return false };
+        if style != Style::Block || span.end < text.len() || text.ends_with(['\n', '\r']) {
+            return false;
+        }
+        let mut lines = text.rsplit('\n');
+        let last = lines.next().unwrap_or_default();
+        let before = lines.next().unwrap_or_default().trim_end_matches('\r');
+        if !last.trim().is_empty() {
+            return true;
+        }
+        // Blanks that only indent are no line of the value; more of them are.
+        let last_of_value = value.rsplit('\n').next().unwrap_or_default();
+        let blanks = !last_of_value.is_empty() && last.ends_with(last_of_value);
+        let header_before = value.is_empty() && !before.trim().is_empty();
+        header_before || (blanks && (!before.trim().is_empty() || last.len() >= before.len()))
+    }
+
+    /// Refuses what kubectl understands differently in a collection in brackets: `{a:}` has the key `a:`
+    /// for kubectl and `a` for other readers, `[?a]` a map for kubectl and a string for others.
+    fn check_plain_in_flow(&self, text: &str, span: Span, tag: Option<Span>) -> Result<(), Diagnostic> {
+        if !self.frames.last().is_some_and(|frame| self.store[frame.node].style == Style::Flow) {
+            return Ok(());
+        }
+        if let Some(tag) = tag
+            && self.source.text[tag.end..].starts_with(',')
+        {
+            let message = "a comma directly after a YAML tag belongs to the tag for kubectl";
+            return Err(self.error("yaml::syntax", message.to_owned(), tag).help("put a blank between"));
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        if text.starts_with('?') {
+            let message = "a plain value in brackets cannot begin with `?`";
+            return Err(self.error("yaml::syntax", message.to_owned(), span).help("quote the value"));
+        }
+        let after = self.source.text[span.end..].trim_start_matches([' ', '\t']);
+        if after.starts_with(':') && after[1..].starts_with([',', ']', '}']) {
+            let message = "a `:` directly before a comma or a closing bracket is read differently by kubectl";
+            let help = "write the value, `null` if there is none; quote the `:` if it belongs to a string";
+            return Err(self.error("yaml::syntax", message.to_owned(), span).help(help));
+        }
+        Ok(())
+    }
+
+    /// Refuses names of anchors that kubectl reads only in part.
+    fn check_anchor(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
+        if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+            return Ok(());
+        }
+        let message = "the name of an anchor has only ASCII letters, digits, `-` and `_`";
+        Err(self
+            .error("yaml::alias", message.to_owned(), span)
+            .help("if the ampersand belongs to the value, quote the value"))
+    }
+
     fn open(
         &mut self,
         items: Items,
@@ -214,9 +288,16 @@ impl Loader<'_> {
             StructureStyle::Flow => Style::Flow,
             StructureStyle::Block => Style::Indented,
         };
+        let mut span = span;
+        if style == Style::Indented && matches!(items, Items::Seq(_)) {
+            // The event of a list that is indented like its key comes after the first dash.
+            let before = self.source.text[..span.start].trim_end();
+            if !self.source.text[span.start..].starts_with('-') && before.ends_with('-') {
+                span.start = before.len() - 1;
+            }
+        }
         self.check_depth(1, span)?;
         self.count(1, span)?;
-        // A recursive alias finds its anchor still open, which `height == 0` tells.
         let node = self.push(Kind::Seq(Vec::new()), style, span, anchor);
         self.frames.push(Frame { node, items, nodes: 1, bytes: 0, height: 0, end: span.end });
         Ok(())

@@ -23,6 +23,7 @@
 // `Diagnostic` is a little larger than clippy's bound. Errors end a whole parse; boxing them buys nothing.
 #![allow(clippy::result_large_err)]
 
+mod emit;
 mod load;
 mod scalar;
 mod syntax;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
+pub use self::emit::to_string;
 use crate::diag::{Diagnostic, Source, Span};
 
 /// Bounds of one text. Past each of them parsing ends with an error that names it.
@@ -48,7 +50,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Room for the largest known CustomResourceDefinitions (about 2 MiB, 100,000 nodes, 40 levels).
+    /// Room for the largest known definitions of custom resources (about 2 MiB, 100,000 nodes, 40 levels).
     fn default() -> Self {
         Self { bytes: 4 << 20, nodes: 250_000, depth: 100, aliases: 1_000 }
     }
@@ -158,14 +160,22 @@ pub fn show_path(path: &[PathItem]) -> String {
     let mut out = String::new();
     for item in path {
         match item {
-            PathItem::Index(index) => out.push_str(&format!("[{index}]")),
+            PathItem::Index(index) => {
+                out.push('[');
+                out.push_str(&index.to_string());
+                out.push(']');
+            }
             PathItem::Key(key) if is_word(key) => {
                 if !out.is_empty() {
                     out.push('.');
                 }
                 out.push_str(key);
             }
-            PathItem::Key(key) => out.push_str(&format!("[{key:?}]")),
+            PathItem::Key(key) => {
+                out.push('[');
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(']');
+            }
         }
     }
     out
@@ -280,3 +290,10 @@ pub fn from_str(text: &str) -> Result<Value, Diagnostic> {
         .help("keep one document, without a `---` between")),
     }
 }
+
+#[cfg(test)]
+mod dialect_tests;
+#[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
+mod tests;

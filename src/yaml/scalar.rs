@@ -54,10 +54,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
 
 /// The meaning of a plain scalar if it is not a string.
 pub(super) fn number_or_word(text: &str) -> Option<Scalar> {
-    let first = match text.bytes().next() {
-        None => return Some(Scalar::Null),
-        Some(byte) => byte,
-    };
+    let Some(first) = text.bytes().next() else { return Some(Scalar::Null) };
     match first {
         b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => word(text),
         b'.' => word(text).or_else(|| float(text)),
@@ -168,8 +165,16 @@ fn signed(negative: bool, magnitude: u64) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`, unless it is too large for a float.
+/// A decimal number, unless it is too large for a float.
 fn float(text: &str) -> Option<Scalar> {
+    if !is_decimal(text) {
+        return None;
+    }
+    text.parse().ok().filter(|float: &f64| float.is_finite()).map(Scalar::Float)
+}
+
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+fn is_decimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -181,10 +186,21 @@ fn float(text: &str) -> Option<Scalar> {
         let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
         !exponent.is_empty() && digits(exponent)
     });
-    if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) || !exponent_is_fine {
-        return None;
+    digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty()) && exponent_is_fine
+}
+
+/// Whether some YAML reader, of 1.1 or 1.2, takes this plain scalar for something other than a string:
+/// beside what it is to kubectl, base 60 numbers, dates, numbers too large for a float, `=`, `<<`.
+pub(super) fn is_ambiguous(text: &str) -> bool {
+    if number_or_word(text).is_some() || is_date(text) || matches!(text, "=" | "<<") {
+        return true;
     }
-    text.parse().ok().filter(|float: &f64| float.is_finite()).map(Scalar::Float)
+    let plain: String = text.chars().filter(|c| *c != '_').collect();
+    let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
+    let based = matches!(unsigned.as_bytes(), [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', rest @ ..]
+        if rest.iter().all(u8::is_ascii_hexdigit));
+    let base_60 = unsigned.contains(':') && unsigned.bytes().all(|b| matches!(b, b'0'..=b'9' | b':' | b'.'));
+    based || base_60 || is_decimal(&plain)
 }
 
 impl Scalar {
@@ -193,8 +209,10 @@ impl Scalar {
     pub(super) fn float_number(float: f64) -> Option<Number> {
         // From 10^21 on the text has an exponent, but no integer of 64 bits is that large anyway.
         let text = format!("{float}");
-        if let Ok(int) = text.parse::<i64>() {
-            return Some(int.into());
+        match text.parse::<i64>() {
+            // No integer is -0.
+            Ok(int) if text != "-0" => return Some(int.into()),
+            _ => {}
         }
         if let Ok(int) = text.parse::<u64>() {
             return Some(int.into());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::load::{Kind, Link, Raw};
 use super::scalar::Scalar;
-use super::{Duplicates, Merge, Node, NodeValue, Options, PathItem, Style, show_path};
+use super::{Duplicates, Merge, Node, NodeValue, Options, PathItem, show_path};
 use crate::diag::{Diagnostic, Source, Span};
 
 pub(super) fn build(
@@ -131,16 +131,23 @@ impl Builder<'_> {
                 let value = NodeValue::String(text.clone());
                 Ok((text, Node { value, span: link.span, style: raw.style }))
             }
-            Err(message) => {
-                let error = self.error("yaml::key", message, link.span);
-                let braces = raw.style == Style::Flow && matches!(raw.kind, Kind::Map(_));
-                Err(error.help(if braces {
-                    "an expression in double braces must be in quotes: \"{{ ... }}\""
-                } else {
-                    "quote it if a string is meant"
-                }))
-            }
+            Err(message) => Err(match self.double_braces(link) {
+                Some(span) => self
+                    .error("yaml::key", "`{{` begins a map here, not an expression", span)
+                    .help("put the expression in quotes: \"{{ ... }}\""),
+                None => self.error("yaml::key", message, link.span).help("quote it if a string is meant"),
+            }),
         }
+    }
+
+    /// The place of a `{{ }}` whose inner braces are this key.
+    fn double_braces(&self, link: Link) -> Option<Span> {
+        let Span { start, end } = link.span;
+        let before = self.source.text.get(..start)?;
+        let inner = self.source.text.get(start..end)?;
+        let closed = self.source.text.get(end..)?.starts_with('}');
+        (before.ends_with('{') && inner.starts_with('{'))
+            .then(|| Span::new(start - 1, end + usize::from(closed)))
     }
 
     /// The entries of a map, or of a list of maps, put into `entries` over what is there, as kubectl does.
