@@ -6,6 +6,8 @@
 //! first column. `//! error: ...` is a finding that has no place. `//- resource` is an operator.yaml
 //! whose first lines are [`HEADER`]. Files of [`BASE`] are there unless a fixture brings its own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -471,11 +473,13 @@ metadata: {name: "{{ spec.name }}"}
 //- templates/e.yaml
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: "{{ name }}-e"}
+metadata: {name: "{{ name }}-e", uid: a}
+#                                ^^^ error: `uid` must not stand in the template of a child; Operetta and the API server set it; remove it
 //- templates/f.yaml
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: "{{ name }}-f"}
+metadata: {labels: {}}
+^^^^^^^^ error: `metadata.name` is missing; name the object after the instance: {{ name }}
 "#,
     );
 }
@@ -483,7 +487,7 @@ metadata: {name: "{{ name }}-f"}
 #[test]
 fn files_that_are_missing_or_not_used() {
     check(
-        r#"
+        r"
 //- resource
     - crd: crds/webs.yaml
 #          ^^^^^^^^^^^^^^ error: the package holds no file crds/webs.yaml; did you mean crds/web.yaml?
@@ -492,7 +496,7 @@ fn files_that_are_missing_or_not_used() {
 #                           ^^^^^^^ error: the package holds no file cm.yaml; did you mean templates/cm.yaml?
         - {id: b, template: ../../etc/passwd}
 #                           ^^^^^^^^^^^^^^^^ error: the package holds no file ../../etc/passwd; the path begins at the package's folder: templates/x.yaml
-"#,
+",
     );
     check(
         r#"
@@ -518,7 +522,7 @@ metadata: {name: a}
 #[test]
 fn crds_that_the_server_would_refuse() {
     check(
-        r#"
+        r"
 //- resource
     - crd: crds/none.yaml
     - crd:
@@ -532,20 +536,20 @@ fn crds_that_the_server_would_refuse() {
 //- crds/none.yaml
 - a
 ^ error: a CustomResourceDefinition must be a mapping
-"#,
+",
     );
 }
 
 #[test]
 fn one_kind_is_brought_once() {
     check(
-        r#"
+        r"
 //- resource
     - crd: crds/web.yaml
       children: [{id: a, template: templates/cm.yaml}]
     - crd: crds/web.yaml
 #     ^^^ error: the package brings Web twice
-"#,
+",
     );
 }
 

@@ -1,5 +1,7 @@
 //! `operetta render` and `operetta lint` as a person runs them.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;

@@ -134,7 +134,11 @@ impl Compiler<'_> {
             .map(|child| child.template.as_str())
             .collect();
         for (path, outline) in &self.outlines {
-            outline.own_keys(children.contains(path.as_str()), &mut self.diagnostics);
+            let is_child = children.contains(path.as_str());
+            outline.own_keys(is_child, &mut self.diagnostics);
+            if is_child {
+                outline.fields(&mut self.diagnostics);
+            }
         }
         Some(Package {
             name: manifest.metadata.0?.name.value.0,
@@ -255,19 +259,59 @@ fn partials(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The place of a dotted path such as `spec.versions[0].name`, or of the nearest that is there.
+/// The place of a path such as `spec.versions[0].name` or `data[a.b]`, or of the nearest that is there.
 pub(crate) fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
-    for key in path.split(['.', '[']) {
-        let next = match (key.strip_suffix(']').map(str::parse), &node.value) {
-            (Some(Ok(index)), NodeValue::Seq(items)) => {
-                items.get::<usize>(index).map(|item| (Span::new(item.span.start, item.span.start), item))
-            }
-            _ => node.entry(key).map(|(key, value)| (key.span, value)),
+    let mut rest = path;
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let next = match (step.parse::<usize>(), &node.value) {
+            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
+            _ => node.entry(step).map(|(key, value)| (key.span, value)),
         };
         let Some((at, value)) = next else { break };
-        (span, node) = (at, value);
+        // Of a list item that is itself a list or a map, the beginning is enough.
+        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
+        span = if short { Span::new(at.start, at.start) } else { at };
+        node = value;
     }
     span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_or_their_nearest_parent() {
+        let source = Source::new("a.yaml", "a:\n  - b: 1\n    c.d/e: {f: 2}\n  - 7\n");
+        let node = one_document(&source).unwrap();
+        for (path, line, column) in [
+            ("", 1, 1),
+            ("a", 1, 1),
+            ("a[0]", 2, 5),
+            ("a[0].b", 2, 5),
+            ("a[0][c.d/e]", 3, 5),
+            ("a[0][c.d/e].f", 3, 13),
+            ("a[0][c.d/e].g", 3, 5),
+            ("a[1]", 4, 5),
+            ("a[9].b", 1, 1),
+            ("x.y", 1, 1),
+            ("a[", 1, 1),
+        ] {
+            assert_eq!(source.line_col(place(&node, path).start), (line, column), "{path}");
+        }
+    }
+
+    #[test]
+    fn calls_of_partial_are_found() {
+        let text = r#"{{ partial("a.yaml") }} {{ partial( 'b/c.yaml', x=1) }} "{{ partial(\"d.yaml\") }}" partial(x)"#;
+        assert_eq!(partials(text).collect::<Vec<_>>(), ["a.yaml", "b/c.yaml", "d.yaml"]);
+    }
 }
