@@ -13,6 +13,7 @@ use crate::children::{self, ChildError, Context, Item, Target};
 use crate::crd;
 use crate::diag::{self, Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
+use crate::template::EvalError;
 use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances that name none.
@@ -259,7 +260,7 @@ fn failed(
     let awaited: Vec<_> =
         child.depends_on.iter().map(|&on| format!("children.{}", resource.children[on].id)).collect();
     let early = match error {
-        ChildError::Eval(error) => error.to_diagnostic().is_none_or(|_| !awaited.is_empty()),
+        ChildError::Eval(EvalError::Undefined(_) | EvalError::NotYet(_) | EvalError::Unknown { .. }) => true,
         _ => error.is_waiting(),
     };
     if early && !awaited.is_empty() {
@@ -267,9 +268,8 @@ fn failed(
     }
     let diagnostic = match error {
         ChildError::Eval(error) => error.to_diagnostic(),
-        _ => None,
+        _ => Diagnostic::error("render::child", error.to_string()),
     };
-    let diagnostic = diagnostic.unwrap_or_else(|| Diagnostic::error("render::child", error.to_string()));
     let message = format!("child {name}: {}", diagnostic.message);
     diagnostics.push(Diagnostic { message, ..diagnostic });
 }
