@@ -158,7 +158,8 @@ impl<'r> Cx<'r> {
             Kind::Slice(parts) => {
                 let (base, start, stop, step) = &**parts;
                 let base = self.need(base)?;
-                let mut bound = |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
+                let mut bound =
+                    |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
                 let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?);
                 ops::slice(self.run, &base, [&start, &stop, &step])
             }
@@ -228,7 +229,9 @@ impl<'r> Cx<'r> {
                 self.let_value(&lets, &name)
             }
             Val::Live(live) => match (&*live.json, &key) {
-                (Value::Object(map), Val::Str(name)) => Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json)),
+                (Value::Object(map), Val::Str(name)) => {
+                    Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json))
+                }
                 _ => ops::item(self.run, live.whole(), &key),
             },
             base => ops::item(self.run, base, &key),
@@ -242,11 +245,12 @@ impl<'r> Cx<'r> {
         for (op, node) in rest {
             let right = self.eval(node)?;
             // Say which side is undefined.
-            let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
-                (Val::Undefined, _) => self.name_undefined(fault, left_node),
-                (_, Val::Undefined) => self.name_undefined(fault, node),
-                _ => fault,
-            })?;
+            let compared =
+                ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
+                    (Val::Undefined, _) => self.name_undefined(fault, left_node),
+                    (_, Val::Undefined) => self.name_undefined(fault, node),
+                    _ => fault,
+                })?;
             if !compared {
                 return Ok(Val::Bool(false));
             }
@@ -399,11 +403,9 @@ impl<'r> Cx<'r> {
                 }
             }
             ("cycle", choices) if !choices.is_empty() => match &base {
-                Val::Loop(state) => Ok(choices
-                    .get(state.index0 % choices.len())
-                    .cloned()
-                    .flatten()
-                    .unwrap_or(Val::Undefined)),
+                Val::Loop(state) => {
+                    Ok(choices.get(state.index0 % choices.len()).cloned().flatten().unwrap_or(Val::Undefined))
+                }
                 _ => Err(no_method(&base, name)),
             },
             _ => Err(no_method(&base, name)),
@@ -519,6 +521,8 @@ fn no_method(base: &Val, name: &str) -> Fault {
     }
     match did_you_mean(name, known) {
         Some(near) => fault.help(format!("did you mean `{near}()`?")),
-        None => fault.help("maps have keys(), values(), items() and get(key, default); for the rest there are filters"),
+        None => fault.help(
+            "maps have keys(), values(), items() and get(key, default); for the rest there are filters",
+        ),
     }
 }

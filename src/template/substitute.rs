@@ -41,14 +41,18 @@ pub(super) fn assemble(run: &Run<'_>, pieces: &[Piece]) -> Res<String> {
 /// The document of an assembled text; null if it is empty.
 pub(super) fn parse(text: String, source: &Arc<Source>, pieces: &[Piece]) -> Result<Node, Box<Diagnostic>> {
     let rendered = Source::new(source.name.clone(), text);
-    let options =
-        yaml::Options { merge: yaml::Merge::Keep, duplicate_keys: yaml::Duplicates::Error, ..yaml::Options::default() };
+    let options = yaml::Options {
+        merge: yaml::Merge::Keep,
+        duplicate_keys: yaml::Duplicates::Error,
+        ..yaml::Options::default()
+    };
     let mut documents = yaml::parse(&rendered, &options)
         .map_err(|diagnostic| Box::new(in_template(diagnostic, &rendered, source, pieces)))?;
     if let [_, second, ..] = documents.as_slice() {
-        let diagnostic = Diagnostic::error("template::documents", "a template is one document, this one has more")
-            .at(&rendered, second.span)
-            .help("take out the `---` between, and make a child of each document");
+        let diagnostic =
+            Diagnostic::error("template::documents", "a template is one document, this one has more")
+                .at(&rendered, second.span)
+                .help("take out the `---` between, and make a child of each document");
         return Err(Box::new(in_template(diagnostic, &rendered, source, pieces)));
     }
     Ok(documents.pop().unwrap_or(Node { value: NodeValue::Null, span: Span::default(), style: Style::Plain }))
@@ -80,7 +84,9 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
     for (index, piece) in pieces.iter().enumerate() {
         let (length, place) = match piece {
             Piece::Raw(raw, place) => (raw.len(), *place),
-            Piece::Slot(slot) => (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), slot.span.start),
+            Piece::Slot(slot) => {
+                (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), slot.span.start)
+            }
         };
         if offset < at + length {
             return match piece {
@@ -134,7 +140,10 @@ impl<'a> Substitute<'a> {
     /// The value of the whole document.
     pub(super) fn document(&mut self, node: &Node) -> Res<Value> {
         self.node(node)?.ok_or_else(|| {
-            self.fault(Fault::failed("`omit` is the whole document").help("use `when` of the child to leave it out"), None)
+            self.fault(
+                Fault::failed("`omit` is the whole document").help("use `when` of the child to leave it out"),
+                None,
+            )
         })
     }
 
@@ -222,7 +231,8 @@ impl<'a> Substitute<'a> {
             match part {
                 Part::Text(text) => out.push_str(text),
                 Part::Slot(slot) => {
-                    let text = self.slot(slot)?.text(self.run).map_err(|fault| self.fault(fault, Some(slot)))?;
+                    let text =
+                        self.slot(slot)?.text(self.run).map_err(|fault| self.fault(fault, Some(slot)))?;
                     self.run.memory(text.len())?;
                     out.push_str(&text);
                 }
