@@ -173,7 +173,8 @@ async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) 
             let waits = match &live {
                 Ok(Some(object)) => match crate::readiness::of_custom(object, true) {
                     crate::readiness::Readiness::Ready => break,
-                    crate::readiness::Readiness::NotReady { message, .. } | crate::readiness::Readiness::Failed { message, .. } => message,
+                    crate::readiness::Readiness::NotReady { message, .. }
+                    | crate::readiness::Readiness::Failed { message, .. } => message,
                     crate::readiness::Readiness::Terminating => "is being deleted".to_owned(),
                 },
                 Ok(None) => "is gone".to_owned(),

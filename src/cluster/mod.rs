@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-pub use error::{Cause, CallError, Class};
+pub use error::{CallError, Cause, Class};
 pub use kinds::{ApiKind, Kinds};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
@@ -28,7 +28,9 @@ pub struct Cluster {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No kubeconfig and not in a pod, or one that cannot be read.
-    #[error("no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own")]
+    #[error(
+        "no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own"
+    )]
     Config(String),
     /// The configuration was read, but no client could be made of it.
     #[error("the kubeconfig cannot be used: {0}")]
@@ -71,7 +73,12 @@ impl Cluster {
     }
 
     /// A live read; `None` if there is no such object.
-    pub async fn get(&self, kind: &ApiKind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, CallError> {
+    pub async fn get(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, CallError> {
         match self.call(Method::GET, &kind.path(namespace, Some(name)), None, None).await {
             Ok(object) => Ok(Some(object)),
             Err(e) if e.class == Class::NotFound => Ok(None),
@@ -80,7 +87,13 @@ impl Cluster {
     }
 
     /// A list of one page at most, of the objects that a label selector names.
-    pub async fn list(&self, kind: &ApiKind, namespace: Option<&str>, selector: &str, limit: u32) -> Result<Vec<Value>, CallError> {
+    pub async fn list(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        selector: &str,
+        limit: u32,
+    ) -> Result<Vec<Value>, CallError> {
         let path = format!("{}?limit={limit}&labelSelector={}", kind.path(namespace, None), encode(selector));
         let mut list = self.call(Method::GET, &path, None, None).await?;
         Ok(match list["items"].take() {
@@ -90,12 +103,25 @@ impl Cluster {
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
-    pub async fn apply(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool) -> Result<Value, CallError> {
+    pub async fn apply(
+        &self,
+        kind: &ApiKind,
+        body: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, CallError> {
         self.apply_checked(kind, body, manager, force, false).await
     }
 
     /// Server-side apply, as a dry run if asked.
-    pub async fn apply_checked(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool, dry_run: bool) -> Result<Value, CallError> {
+    pub async fn apply_checked(
+        &self,
+        kind: &ApiKind,
+        body: &Value,
+        manager: &str,
+        force: bool,
+        dry_run: bool,
+    ) -> Result<Value, CallError> {
         let meta = &body["metadata"];
         let path = format!(
             "{}?fieldManager={}&force={force}&fieldValidation=Strict{}",
@@ -149,10 +175,17 @@ impl Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
-        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body)).await
+        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body))
+            .await
     }
 
-    async fn call(&self, method: Method, path: &str, content: Option<&str>, body: Option<&Value>) -> Result<Value, CallError> {
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Value, CallError> {
         let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
         let mut request = Request::builder()
             .method(method)

@@ -37,7 +37,9 @@ impl Events {
                     Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
                         debug!(reason = %event.reason, code = status.code, "an Event was refused");
                     }
-                    Ok(Err(error)) => warn!(reason = %event.reason, %error, "an Event could not be published"),
+                    Ok(Err(error)) => {
+                        warn!(reason = %event.reason, %error, "an Event could not be published")
+                    }
                     Err(_) => warn!(reason = %event.reason, "an Event could not be published in time"),
                 }
             }
@@ -46,7 +48,7 @@ impl Events {
     }
 
     /// Hands in an Event about an instance.
-    pub(super) fn publish(&self, instance: &Value, warning: bool, reason: &str, note: String) {
+    pub(super) fn publish(&self, instance: &Value, warning: bool, reason: &str, note: &str) {
         let text = |v: &Value| v.as_str().map(str::to_owned);
         let meta = &instance["metadata"];
         let about = ObjectReference {

@@ -18,7 +18,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_LAST: Duration = Duration::from_secs(300);
 
 /// A queue of keys. Shared by reference between those who add and those who work.
-pub struct Queue<K> {
+pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
 }
@@ -48,13 +48,19 @@ impl Slot {
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// An empty queue.
-    pub fn new() -> Self {
-        let state = State { ready: VecDeque::new(), delayed: BinaryHeap::new(), slots: HashMap::new(), serial: 0, closed: false };
+    pub(super) fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            delayed: BinaryHeap::new(),
+            slots: HashMap::new(),
+            serial: 0,
+            closed: false,
+        };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Runs the key as soon as a worker is free. Shortens any delay.
-    pub fn add(&self, key: K) {
+    pub(super) fn add(&self, key: K) {
         let mut state = self.lock();
         let slot = state.slots.entry(key.clone()).or_default();
         slot.due = None;
@@ -71,7 +77,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Runs the key after a delay, unless it is due sooner anyway.
-    pub fn add_after(&self, key: K, delay: Duration) {
+    pub(super) fn add_after(&self, key: K, delay: Duration) {
         let mut state = self.lock();
         state.serial += 1;
         let serial = state.serial;
@@ -88,7 +94,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// The next key to work on; `None` once the queue is closed. Each key must be given back by
     /// [`Self::done`].
-    pub async fn next(&self) -> Option<K> {
+    pub(super) async fn next(&self) -> Option<K> {
         loop {
             let notified = self.wake.notified();
             let due = {
@@ -123,7 +129,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Gives a key back. After a failure it runs again, later each time; after a success its delays
     /// start anew.
-    pub fn done(&self, key: K, failed: bool) {
+    pub(super) fn done(&self, key: K, failed: bool) {
         let backoff = {
             let mut state = self.lock();
             let Some(slot) = state.slots.get_mut(&key) else { return };
@@ -148,21 +154,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Wakes all workers with `None`; what is queued stays undone.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.lock().closed = true;
         // `notify_waiters` alone would miss a worker between its look and its wait.
         self.wake.notify_waiters();
         self.wake.notify_one();
-    }
-
-    /// How many keys are queued or running.
-    pub fn len(&self) -> usize {
-        self.lock().slots.values().filter(|slot| slot.queued || slot.running).count()
-    }
-
-    /// Whether nothing is queued or running.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -181,7 +177,8 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
     fn release(&mut self, now: Instant) {
         while let Some(Reverse((at, serial, _))) = self.delayed.peek() {
             let (at, serial) = (*at, *serial);
-            let Some(slot) = self.delayed.peek().and_then(|Reverse((.., key))| self.slots.get_mut(key)) else {
+            let Some(slot) = self.delayed.peek().and_then(|Reverse((.., key))| self.slots.get_mut(key))
+            else {
                 self.delayed.pop();
                 continue;
             };
@@ -209,7 +206,9 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 /// Doubles from [`BACKOFF_FIRST`] to [`BACKOFF_LAST`], a fifth of it by chance, so that many keys that fail
 /// together do not come back together.
 fn backoff(failures: u32) -> Duration {
-    let base = BACKOFF_FIRST.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(BACKOFF_LAST);
+    let base = BACKOFF_FIRST
+        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20)))
+        .min(BACKOFF_LAST);
     base.mul_f64(0.8 + 0.2 * fastrand::f64())
 }
 
@@ -224,11 +223,14 @@ mod tests {
         queue.add(1);
         assert_eq!(queue.next().await, Some(1));
         queue.add(1);
-        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "ran twice at once");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(),
+            "ran twice at once"
+        );
         queue.done(1, false);
         assert_eq!(queue.next().await, Some(1));
         queue.done(1, false);
-        assert!(queue.is_empty() && queue.lock().slots.is_empty());
+        assert!(queue.lock().slots.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +264,10 @@ mod tests {
         queue.done(1, false);
         assert_eq!(queue.next().await, Some(2));
         queue.done(2, false);
-        assert!(tokio::time::timeout(Duration::from_secs(300), queue.next()).await.is_err(), "the void delay ran");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(300), queue.next()).await.is_err(),
+            "the void delay ran"
+        );
     }
 
     #[tokio::test(start_paused = true)]
