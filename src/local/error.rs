@@ -106,12 +106,15 @@ pub enum Error {
 
     /// Every free port that was tried was taken by somebody else in the meantime.
     #[error(
-        "no free port for kube-apiserver: {} were free, and in use when it came to listen",
-        tried.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+        "no free port for kube-apiserver: {} were free, and in use when it came to listen{}",
+        tried.iter().map(u16::to_string).collect::<Vec<_>>().join(", "),
+        tail(log)
     )]
     NoFreePort {
         /// The ports.
         tried: Vec<u16>,
+        /// The last lines of its log.
+        log: String,
     },
 
     /// A component could not be started at all.

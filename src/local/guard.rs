@@ -30,6 +30,9 @@ use super::volumes;
 /// The hidden subcommand by which an executable offers itself as guard.
 pub const COMMAND: &str = "__guard";
 
+/// What process lists show, where the path would be `/proc/self/exe`.
+pub(super) const ARG0: &str = "operetta";
+
 /// Environment variables that components get to see. Others would change what they do: etcd reads every
 /// `ETCD_*`, Kubernetes `KUBECONFIG`, `KUBE_FEATURE_*` and more.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "TZ"];
@@ -43,7 +46,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let result = match args.next().as_deref().and_then(OsStr::to_str) {
-        Some("watch") => watch(args.next().map_or_else(std::env::temp_dir, PathBuf::from)),
+        Some("watch") => watch(&args.next().map_or_else(std::env::temp_dir, PathBuf::from)),
         Some("exec") => exec(args),
         _ => Err(io::Error::other(
             "this command is for Operetta itself: it watches over a local control plane",
@@ -81,11 +84,11 @@ fn tell(event: &Event) {
 }
 
 /// Serves the parent until it is gone or says so, then clears up.
-fn watch(parent_folder: PathBuf) -> io::Result<()> {
+fn watch(parent_folder: &Path) -> io::Result<()> {
     let folder = tempfile::Builder::new()
         .prefix("operetta-")
         .permissions(fs::Permissions::from_mode(0o700))
-        .tempdir_in(&parent_folder)
+        .tempdir_in(parent_folder)
         .and_then(|folder| folder.path().canonicalize().map(|path| (folder, path)));
     let (folder, path) = match folder {
         Ok(found) => found,
@@ -164,6 +167,7 @@ impl Guard {
         }
         let log = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&program.log)?;
         Command::new(own_executable()?)
+            .arg0(ARG0)
             .args([COMMAND, "exec"])
             .arg(std::process::id().to_string())
             .arg(&program.path)

@@ -33,7 +33,7 @@ pub use components::Component;
 pub use error::Error;
 
 use binaries::Binaries;
-use components::Layout;
+use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Options {
 pub struct ControlPlane {
     supervisor: Supervisor,
     binaries: Binaries,
-    layout: Layout,
+    folder: PathBuf,
     kubeconfig: PathBuf,
     apiserver_flags: Vec<String>,
     port: u16,
@@ -108,7 +108,7 @@ pub struct ControlPlane {
 impl fmt::Debug for ControlPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControlPlane")
-            .field("folder", &self.layout.folder)
+            .field("folder", &self.folder)
             .field("port", &self.port)
             .finish_non_exhaustive()
     }
@@ -130,7 +130,7 @@ const LOG_COLUMNS: usize = 400;
 
 impl ControlPlane {
     /// Brings up a control plane; returns when it is ready: the API server says so, the default
-    /// ServiceAccount exists, and pods can be scheduled to the nodes.
+    /// `ServiceAccount` exists, and pods can be scheduled to the nodes.
     ///
     /// # Errors
     ///
@@ -146,12 +146,11 @@ impl ControlPlane {
         let started = Instant::now();
         let parent_folder = options.parent_folder.clone().unwrap_or_else(std::env::temp_dir);
         let (supervisor, folder) = Supervisor::start(options.guard.as_deref(), &parent_folder).await?;
-        let layout = Layout { folder };
         let mut plane = Self {
             supervisor,
             binaries,
-            kubeconfig: layout.kubeconfig(),
-            layout,
+            kubeconfig: folder.join(KUBECONFIG),
+            folder,
             apiserver_flags: options.apiserver_flags.clone(),
             port: 0,
             config: None,
@@ -176,38 +175,14 @@ impl ControlPlane {
 
     /// Starts everything and waits until it is ready.
     async fn bring_up(&mut self, options: &Options) -> Result<(), Error> {
-        let users: Vec<(&str, PathBuf)> = std::iter::once(("admin", self.kubeconfig.clone()))
-            .chain(Component::ALL[2..].iter().map(|c| (c.user(), self.layout.kubeconfig_of(*c))))
-            .collect();
-        let mut tokens = Vec::new();
-        for _ in &users {
-            tokens.push(kubeconfig::token().map_err(Error::io("read", Path::new("/dev/urandom")))?);
-        }
-        let lines: String = users
-            .iter()
-            .zip(&tokens)
-            .map(|((user, _), token)| format!("{token},{user},{user},\"system:masters\"\n"))
-            .collect();
-        write(&self.layout.tokens(), &lines)?;
-        write(&self.layout.audit_policy(), audit::POLICY)?;
-        write(&self.layout.stages(), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
+        let users = self.users()?;
+        write(&self.folder.join(TOKENS), &users.iter().map(User::line).collect::<String>())?;
+        write(&self.folder.join(AUDIT_POLICY), audit::POLICY)?;
+        write(&self.folder.join(STAGES), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
 
         self.run(Component::Etcd).await?;
-        self.run_apiserver(options).await?;
-
-        let certificate = self.layout.certificate();
-        let ca = std::fs::read_to_string(&certificate).map_err(Error::io("read", &certificate))?;
-        for ((user, path), token) in users.iter().zip(&tokens) {
-            write(path, &kubeconfig::text(&self.server(), &ca, user, token))?;
-        }
-        self.config = Some(self.client_config().await?);
-
-        // Any answer will do for the others to start; so they are up when the server says it is ready.
-        let client = self.client()?;
-        self.until("kube-apiserver to listen", Component::ApiServer, async || {
-            get(&client, "/livez").await.is_ok_and(|(code, _)| code != 0)
-        })
-        .await?;
+        let client = self.run_apiserver(options, &users).await?;
+        // They can start now; so they are up when the server says it is ready.
         for component in &Component::ALL[2..components(options.nodes)] {
             self.run(*component).await?;
         }
@@ -215,59 +190,79 @@ impl ControlPlane {
         self.set_up(&client, options.nodes).await
     }
 
-    /// Starts kube-apiserver and waits until it has its port.
-    async fn run_apiserver(&mut self, options: &Options) -> Result<(), Error> {
+    /// The user of this control plane, and those as which its components speak.
+    fn users(&self) -> Result<Vec<User>, Error> {
+        let admin = ("admin", self.kubeconfig.clone());
+        let components = Component::ALL[2..].iter().map(|c| (c.user(), self.folder.join(c.kubeconfig())));
+        std::iter::once(admin)
+            .chain(components)
+            .map(|(name, kubeconfig)| {
+                let token = kubeconfig::token().map_err(Error::io("read", Path::new("/dev/urandom")))?;
+                Ok(User { name, kubeconfig, token })
+            })
+            .collect()
+    }
+
+    /// Starts kube-apiserver and waits until it answers, be it that it is not ready. A port that
+    /// somebody else took after it had been found free is exchanged for another one.
+    async fn run_apiserver(&mut self, options: &Options, users: &[User]) -> Result<kube::Client, Error> {
         let mut tried = Vec::new();
         loop {
             self.port = match options.port {
                 Some(port) => port,
                 None => free_port()?,
             };
-            // With the certificate of an earlier attempt, its appearance would say nothing.
-            let certificate = self.layout.certificate();
-            let _ = std::fs::remove_file(&certificate);
-            let _ = std::fs::remove_file(self.layout.log(Component::ApiServer));
+            // What an earlier attempt has said is not to be taken for the words of this one.
+            let _ = std::fs::remove_file(self.log(Component::ApiServer));
             self.run(Component::ApiServer).await?;
-            let listens = self
-                .until("kube-apiserver to listen", Component::ApiServer, async || {
-                    std::fs::read_to_string(&certificate)
-                        .is_ok_and(|text| text.matches("-----END CERTIFICATE-----").count() >= 2)
-                        && self.holds_port().await
-                })
-                .await;
-            match (listens, options.port) {
-                (Ok(()), _) => return Ok(()),
-                (Err(Error::Ended { log, .. }), port) if components::address_in_use(&log) => {
-                    if let Some(port) = port {
-                        return Err(Error::PortInUse { port });
-                    }
-                    tried.push(self.port);
-                    if tried.len() == PORT_ATTEMPTS {
-                        return Err(Error::NoFreePort { tried });
-                    }
+            let log = match (self.connect(users).await, options.port) {
+                (Err(Error::Ended { log, .. }), None) if components::address_in_use(&log) => log,
+                (Err(Error::Ended { log, .. }), Some(port)) if components::address_in_use(&log) => {
+                    return Err(Error::PortInUse { port });
                 }
-                (Err(error), _) => return Err(error),
+                (other, _) => return other,
+            };
+            tried.push(self.port);
+            if tried.len() == PORT_ATTEMPTS {
+                return Err(Error::NoFreePort { tried, log });
             }
         }
     }
 
-    /// Whether somebody answers on our port. A stranger may; but then our server will end.
-    async fn holds_port(&self) -> bool {
-        tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+    /// Waits until kube-apiserver answers; writes the kubeconfigs that know it by its certificate, by which
+    /// a stranger on its port is told from it.
+    async fn connect(&mut self, users: &[User]) -> Result<kube::Client, Error> {
+        let certificate = self.folder.join(CERTIFICATE);
+        self.until("kube-apiserver's certificate", Component::ApiServer, || async {
+            std::fs::read_to_string(&certificate)
+                .is_ok_and(|text| text.matches("-----END CERTIFICATE-----").count() >= 2)
+        })
+        .await?;
+        let ca = std::fs::read_to_string(&certificate).map_err(Error::io("read", &certificate))?;
+        for user in users {
+            write(&user.kubeconfig, &kubeconfig::text(&self.server(), &ca, user.name, &user.token))?;
+        }
+        self.config = Some(self.client_config().await?);
+        let client = self.client()?;
+        self.until("kube-apiserver to listen", Component::ApiServer, || async {
+            get(&client, "/livez").await.is_ok()
+        })
+        .await?;
+        Ok(client)
     }
 
-    /// The StorageClass and the nodes, and what follows from them.
+    /// The `StorageClass` and the nodes, and what follows from them.
     async fn set_up(&self, client: &kube::Client, nodes: usize) -> Result<(), Error> {
         create(client, "/apis/storage.k8s.io/v1/storageclasses", &storage_class()).await?;
         for number in 1..=nodes {
             create(client, "/api/v1/nodes", &node(number)).await?;
         }
-        self.until("the ServiceAccount `default`", Component::ControllerManager, async || {
+        self.until("the ServiceAccount `default`", Component::ControllerManager, || async {
             let path = "/api/v1/namespaces/default/serviceaccounts/default";
             get(client, path).await.is_ok_and(|(code, _)| code == 200)
         })
         .await?;
-        self.until("the nodes to be ready", Component::Kwok, async || {
+        self.until("the nodes to be ready", Component::Kwok, || async {
             get(client, "/api/v1/nodes").await.is_ok_and(|(_, body)| all_schedulable(&body, nodes))
         })
         .await
@@ -275,12 +270,12 @@ impl ControlPlane {
 
     /// Starts a component; returns when others can use it, so far as that can be told from outside.
     async fn run(&self, component: Component) -> Result<(), Error> {
-        let flags = self.layout.flags(component, self.port, &self.apiserver_flags);
+        let flags = component.flags(self.port, &self.apiserver_flags);
         let path = self.binaries.path(component.tool());
-        self.supervisor.run(component, path, flags, self.layout.log(component)).await?;
+        self.supervisor.run(component, path, flags, self.log(component)).await?;
         if component == Component::Etcd {
-            let socket = self.layout.etcd_socket();
-            self.until("etcd to listen", component, async || {
+            let socket = self.folder.join(ETCD_SOCKET);
+            self.until("etcd to listen", component, || async {
                 tokio::net::UnixStream::connect(&socket).await.is_ok()
             })
             .await?;
@@ -291,18 +286,18 @@ impl ControlPlane {
     /// Waits until kube-apiserver says it is ready.
     async fn until_ready(&self) -> Result<(), Error> {
         let client = self.client()?;
-        self.until("kube-apiserver to be ready", Component::ApiServer, async || {
+        self.until("kube-apiserver to be ready", Component::ApiServer, || async {
             get(&client, "/readyz").await.is_ok_and(|(code, _)| code == 200)
         })
         .await
     }
 
     /// Waits until something is true; ends with an error when a component ends.
-    async fn until(
+    async fn until<F: Future<Output = bool>>(
         &self,
         what: &str,
         component: Component,
-        mut holds: impl AsyncFnMut() -> bool,
+        mut holds: impl FnMut() -> F,
     ) -> Result<(), Error> {
         *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = (what.into(), component);
         let poll = async {
@@ -320,11 +315,7 @@ impl ControlPlane {
 
     fn timed_out(&self) -> Error {
         let (awaited, component) = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Error::Timeout {
-            awaited,
-            waited: self.timeout,
-            log: last_lines(&read_end(&self.layout.log(component))),
-        }
+        Error::Timeout { awaited, waited: self.timeout, log: last_lines(&read_end(&self.log(component))) }
     }
 
     async fn client_config(&self) -> Result<kube::Config, Error> {
@@ -347,7 +338,7 @@ impl ControlPlane {
 
     /// The folder of everything; readable by its owner only.
     pub fn folder(&self) -> &Path {
-        &self.layout.folder
+        &self.folder
     }
 
     /// The kubeconfig of the user `admin`, who may do everything.
@@ -379,12 +370,12 @@ impl ControlPlane {
 
     /// What the API server has been asked.
     pub fn audit(&self) -> AuditLog {
-        AuditLog::new(self.layout.audit_log())
+        AuditLog::new(self.folder.join(AUDIT_LOG))
     }
 
     /// The output of a component.
     pub fn log(&self, component: Component) -> PathBuf {
-        self.layout.log(component)
+        self.folder.join(component.log())
     }
 
     /// The process number of a component that runs.
@@ -400,7 +391,7 @@ impl ControlPlane {
         match self.supervisor.unwanted_end().await {
             UnwantedEnd::Guard(reason) => Error::Guard { reason },
             UnwantedEnd::Component(component, status) => {
-                let log = read_end(&self.layout.log(component));
+                let log = read_end(&self.log(component));
                 Error::Ended {
                     component,
                     status,
@@ -467,7 +458,7 @@ impl Drop for ControlPlane {
         // The guard clears up when its input ends, which it does with the supervisor. Only a guard
         // that was killed leaves the folder behind.
         if self.supervisor.guard_is_gone() {
-            let _ = std::fs::remove_dir_all(&self.layout.folder);
+            let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
@@ -477,11 +468,35 @@ const fn components(nodes: usize) -> usize {
     if nodes == 0 { 3 } else { Component::ALL.len() }
 }
 
+/// Somebody the API server knows.
+struct User {
+    name: &'static str,
+    kubeconfig: PathBuf,
+    token: String,
+}
+
+impl User {
+    /// Its line in the file of tokens. All may do everything.
+    fn line(&self) -> String {
+        format!("{},{},{},\"system:masters\"\n", self.token, self.name, self.name)
+    }
+}
+
+/// Ports that systems do not give to outgoing connections: one of those could have taken the port while
+/// kube-apiserver is being restarted.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 /// A port that is free at this moment.
 fn free_port() -> Result<u16, Error> {
-    let address = Path::new("127.0.0.1");
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::io("find a free port of", address))?;
-    Ok(listener.local_addr().map_err(Error::io("find a free port of", address))?.port())
+    let mut last = Ok(());
+    for _ in 0..100 {
+        let port = fastrand::u16(PORTS);
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = Err(error),
+        }
+    }
+    last.map(|()| 0).map_err(Error::io("find a free port of", Path::new("127.0.0.1")))
 }
 
 fn write(path: &Path, content: &str) -> Result<(), Error> {
@@ -527,7 +542,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(),
     client.request::<Value>(request).await.map(drop).map_err(Error::api(action()))
 }
 
-/// The default StorageClass: its volumes are bound at once, whether or not a pod uses them.
+/// The default `StorageClass`: its volumes are bound at once, whether or not a pod uses them.
 fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -563,7 +578,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// Whether a NodeList has that many nodes, each Ready and without a taint that keeps pods away.
+/// Whether a `NodeList` has that many nodes, each Ready and without a taint that keeps pods away.
 fn all_schedulable(list: &str, nodes: usize) -> bool {
     let list: Value = serde_json::from_str(list).unwrap_or_default();
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -598,9 +613,22 @@ mod tests {
         assert!(!all_schedulable("no JSON", 1));
     }
 
+    /// Callers spawn these; nothing is run here.
+    #[test]
+    fn futures_can_go_to_other_threads() {
+        fn check<F: Future + Send>(_: impl FnOnce() -> F) {}
+        check(|| async {
+            let plane = ControlPlane::start(Options::default()).await?;
+            plane.restart(Component::Etcd).await?;
+            let error = plane.failure().await;
+            plane.stop().await;
+            Err::<(), _>(error)
+        });
+    }
+
     #[test]
     fn logs_are_cut() {
-        let text: String = (0..20).map(|i| format!("line {i}\n\n")).collect();
+        let text: String = (0..20).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n\n");
         assert_eq!(last_lines(&text).lines().count(), LOG_LINES);
         assert!(last_lines(&text).ends_with("line 19"));
         assert_eq!(last_lines(&"x".repeat(1000)).len(), LOG_COLUMNS);

@@ -3,6 +3,8 @@
 
 // Each test binary compiles this module and uses a part of it.
 #![allow(dead_code, unreachable_pub)]
+// Failing is what tests are for.
+#![allow(clippy::expect_used)]
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -63,7 +65,7 @@ impl Display for Namespace {
     }
 }
 
-/// Makes a namespace, and waits for its ServiceAccount, without which no pod is admitted.
+/// Makes a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
 pub async fn namespace() -> Namespace {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
