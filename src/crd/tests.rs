@@ -647,7 +647,12 @@ fn validation() {
         (json!({"type": "object"}), json!([]), &["spec must be an object, is a list"]),
         (json!({"type": "boolean"}), json!("true"), &["spec must be a boolean, is a string"]),
         (json!({"type": "string"}), json!(null), &["spec must not be null"]),
-        (json!({"type": "string", "nullable": true, "enum": ["a"]}), json!(null), &[]),
+        (json!({"type": "string", "nullable": true, "enum": ["a", null]}), json!(null), &[]),
+        (
+            json!({"type": "string", "nullable": true, "enum": ["a"]}),
+            json!(null),
+            &["spec must be one of: a"],
+        ),
         (json!({"x-kubernetes-preserve-unknown-fields": true}), json!(null), &[]),
         (json!({"x-kubernetes-int-or-string": true}), json!("50%"), &[]),
         (json!({"x-kubernetes-int-or-string": true}), json!(1), &[]),
@@ -747,6 +752,13 @@ fn validation() {
             json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}),
             json!({"a": "1", "b": "2"}),
             &["spec must have at most 1 fields, has 2"],
+        ),
+        (
+            json!({"type": "object", "additionalProperties": true}),
+            json!({"a": 1, "b": [{"c": 2}]}),
+            &[
+                "spec.b[0].c is dropped by the server: `additionalProperties: true` keeps no fields of objects",
+            ],
         ),
         (
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "object", "properties": {}}}}),
