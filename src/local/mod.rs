@@ -182,11 +182,11 @@ impl ControlPlane {
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
-        // They can start now; so they are up when the server says it is ready.
+        // Not before it is ready: they would ask too early, and again only after a second.
+        self.until_ready().await?;
         for component in &Component::ALL[2..components(options.nodes)] {
             self.run(*component).await?;
         }
-        self.until_ready().await?;
         self.set_up(&client, options.nodes).await
     }
 
