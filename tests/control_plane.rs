@@ -30,7 +30,10 @@ fn json(text: &str) -> Value {
 async fn is_a_current_kubernetes_with_a_ready_node() {
     let plane = plane().await;
     let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
-    assert_eq!((version["major"].as_str(), version["minor"].as_str()), (Some("1"), Some("36")), "{version}");
+    let minor: u32 = version["minor"].as_str().unwrap().parse().unwrap();
+    // Binaries of the person who runs the tests may be older ones.
+    let theirs = std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|folder| !folder.is_empty());
+    assert!(minor == 36 || theirs && minor >= 30, "{version}");
     let node = json(&kubectl(&["get", "node", "fake-1", "-o", "json"]).await.ok());
     let conditions = node["status"]["conditions"].as_array().unwrap();
     assert!(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"), "{node}");
