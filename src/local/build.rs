@@ -95,15 +95,18 @@ pub(super) async fn ensure(
     if paths.values().all(|path| path.is_file()) {
         return Ok(paths);
     }
-    let missing = || paths.iter().filter(|(_, path)| !path.is_file()).map(|(tool, _)| *tool);
+    let missing = || -> Vec<Tool> { tools.iter().copied().filter(|tool| !paths[tool].is_file()).collect() };
     let Some(go) = environment.which("go") else {
-        return Err(Error::GoMissing { missing: missing().map(Tool::name).collect(), needed: OLDEST_GO });
+        return Err(Error::GoMissing {
+            missing: missing().into_iter().map(Tool::name).collect(),
+            needed: OLDEST_GO,
+        });
     };
     fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
     // Held until this function ends, in whatever way; a killed process holds it no longer.
     let _lock = lock(&set.join("lock"), progress).await?;
     // Another process may have built them meanwhile.
-    let missing: Vec<Tool> = tools.iter().copied().filter(|tool| missing().any(|m| m == *tool)).collect();
+    let missing = missing();
     let work = set.join("work");
     // What a builder left that was killed.
     if work.exists() {
