@@ -9,5 +9,5 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == guard::COMMAND) {
         return guard::main(std::env::args_os().skip(2));
     }
-    ExitCode::FAILURE
+    operetta::cli::main()
 }
