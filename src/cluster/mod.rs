@@ -1,1 +1,181 @@
-//! Talking to a Kubernetes API server.
+//! Talking to a Kubernetes API server: every call has a deadline, and every failure a [`Class`].
+//!
+//! Objects go and come as plain JSON: a typed round trip would add empty defaults, which server-side
+//! apply would then own.
+
+mod error;
+mod kinds;
+
+use std::time::Duration;
+
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+pub use error::{Cause, CallError, Class};
+pub use kinds::{ApiKind, Kinds};
+
+/// How long one call may take. Lists of large collections are paged, so this is ample.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A connection to one API server, with one identity.
+#[derive(Clone)]
+pub struct Cluster {
+    client: kube::Client,
+    user_agent: String,
+}
+
+/// Why no connection could be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No kubeconfig and not in a pod, or one that cannot be read.
+    #[error("no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own")]
+    Config(String),
+    /// The configuration was read, but no client could be made of it.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Client(String),
+}
+
+/// How a deletion goes on to what the object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// The garbage collector deletes dependents afterwards.
+    Background,
+}
+
+impl Cluster {
+    /// The cluster that KUBECONFIG, `~/.kube/config` or the pod's service account names.
+    pub async fn connect() -> Result<Self, ConnectError> {
+        let mut config = kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?;
+        // Retries are ours: the library's would repeat a call 15 times, whatever its class.
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(5));
+        let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()))?;
+        Ok(Self::new(client))
+    }
+
+    /// Over a client that exists, such as a simulated one.
+    pub fn new(client: kube::Client) -> Self {
+        Self { client, user_agent: format!("operetta/{}", env!("CARGO_PKG_VERSION")) }
+    }
+
+    /// The client of the library, for watches and Events.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The server's version, `1.36`.
+    pub async fn version(&self) -> Result<String, CallError> {
+        let info = self.call(Method::GET, "/version", None, None).await?;
+        let part = |key: &str| info[key].as_str().unwrap_or_default().trim_end_matches('+').to_owned();
+        Ok(format!("{}.{}", part("major"), part("minor")))
+    }
+
+    /// A live read; `None` if there is no such object.
+    pub async fn get(&self, kind: &ApiKind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, CallError> {
+        match self.call(Method::GET, &kind.path(namespace, Some(name)), None, None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(e) if e.class == Class::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A list of one page at most, of the objects that a label selector names.
+    pub async fn list(&self, kind: &ApiKind, namespace: Option<&str>, selector: &str, limit: u32) -> Result<Vec<Value>, CallError> {
+        let path = format!("{}?limit={limit}&labelSelector={}", kind.path(namespace, None), encode(selector));
+        let mut list = self.call(Method::GET, &path, None, None).await?;
+        Ok(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        })
+    }
+
+    /// Server-side apply. Unknown fields are refused, not dropped.
+    pub async fn apply(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool) -> Result<Value, CallError> {
+        self.apply_checked(kind, body, manager, force, false).await
+    }
+
+    /// Server-side apply, as a dry run if asked.
+    pub async fn apply_checked(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool, dry_run: bool) -> Result<Value, CallError> {
+        let meta = &body["metadata"];
+        let path = format!(
+            "{}?fieldManager={}&force={force}&fieldValidation=Strict{}",
+            kind.path(meta["namespace"].as_str(), Some(meta["name"].as_str().unwrap_or_default())),
+            encode(manager),
+            if dry_run { "&dryRun=All" } else { "" },
+        );
+        self.call(Method::PATCH, &path, Some("application/apply-patch+yaml"), Some(body)).await
+    }
+
+    /// A JSON merge patch of an object or a subresource of it.
+    pub async fn merge_patch(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: Option<&str>,
+        patch: &Value,
+        manager: &str,
+    ) -> Result<Value, CallError> {
+        let sub = subresource.map(|s| format!("/{s}")).unwrap_or_default();
+        let path = format!("{}{sub}?fieldManager={}", kind.path(namespace, Some(name)), encode(manager));
+        self.call(Method::PATCH, &path, Some("application/merge-patch+json"), Some(patch)).await
+    }
+
+    /// A JSON patch (RFC 6902) of an object.
+    pub async fn json_patch(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+        manager: &str,
+    ) -> Result<Value, CallError> {
+        let path = format!("{}?fieldManager={}", kind.path(namespace, Some(name)), encode(manager));
+        self.call(Method::PATCH, &path, Some("application/json-patch+json"), Some(patch)).await
+    }
+
+    /// Deletes exactly the object of that uid and resourceVersion. What comes back is the object where
+    /// it lives on for its finalizers, or a `Status`.
+    pub async fn delete(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+        (uid, resource_version): (&str, &str),
+        propagation: Propagation,
+    ) -> Result<Value, CallError> {
+        let Propagation::Background = propagation;
+        let body = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        });
+        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body)).await
+    }
+
+    async fn call(&self, method: Method, path: &str, content: Option<&str>, body: Option<&Value>) -> Result<Value, CallError> {
+        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::USER_AGENT, &self.user_agent);
+        if let Some(content) = content {
+            request = request.header(http::header::CONTENT_TYPE, content);
+        }
+        let request = request.body(bytes).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
+        match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(|e| CallError::from_kube(&e)),
+            Err(_) => Err(CallError::timeout(DEADLINE)),
+        }
+    }
+}
+
+/// Percent-encodes what stands in a query.
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}

@@ -1,0 +1,232 @@
+//! What a failed call means: a class that decides what to do next, and words that are safe to show.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// What to do after a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The same call may succeed later: no answer, 429, 5xx.
+    Retry,
+    /// Somebody else was first: read again and decide anew.
+    Conflict,
+    /// The object, or its namespace or kind, does not exist.
+    NotFound,
+    /// The same call fails for ever: 400, 403, 413, 422 and the 500s that mean the same.
+    Permanent,
+}
+
+/// A failed call. Its text never holds a value of the object that was sent: the server's words are cut
+/// at `Invalid value:`, where it prints them.
+#[derive(Debug, Clone, thiserror::Error)]
+pub struct CallError {
+    /// What to do.
+    pub class: Class,
+    /// The HTTP status; 0 if there was no answer.
+    pub code: u16,
+    /// The server's machine-readable reason, for instance `Invalid`; `Timeout` or `Unreachable` of our own.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// The fields at fault with the reason of each, from the server's `details.causes`.
+    pub causes: Vec<Cause>,
+    /// How long the server asked us to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// One field at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Path of the field, as the server writes it; may be empty.
+    pub field: String,
+    /// For instance `FieldValueInvalid` or `FieldManagerConflict`.
+    pub reason: String,
+    /// The server's words, cut before any value. For a conflict: the other field manager.
+    pub message: String,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.causes.is_empty() {
+            return f.write_str(&self.message);
+        }
+        for (i, cause) in self.causes.iter().take(5).enumerate() {
+            if i > 0 {
+                f.write_str("; ")?;
+            }
+            match (cause.field.is_empty(), cause.message.is_empty()) {
+                (true, _) => write!(f, "{}: {}", cause.reason, cause.message)?,
+                (false, true) => write!(f, "{}: {}", cause.field, cause.reason)?,
+                (false, false) => write!(f, "{}: {}", cause.field, cause.message)?,
+            }
+        }
+        if self.causes.len() > 5 {
+            write!(f, "; and {} more", self.causes.len() - 5)?;
+        }
+        Ok(())
+    }
+}
+
+/// The server's text up to where it begins to print values, one line, at most 400 characters.
+fn safe(text: &str) -> String {
+    let cut = ["Invalid value", "Unsupported value", "Duplicate value", ", got &value"]
+        .iter()
+        .filter_map(|mark| text.find(mark).map(|at| at + if mark.starts_with(',') { 0 } else { mark.len() }))
+        .min()
+        .unwrap_or(text.len());
+    let line = text[..cut].split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() > 400 {
+        format!("{}…", line.chars().take(400).collect::<String>())
+    } else {
+        line
+    }
+}
+
+impl CallError {
+    /// No answer within the deadline: whether the server did the work is unknown.
+    pub fn timeout(deadline: Duration) -> Self {
+        Self {
+            class: Class::Retry,
+            code: 0,
+            reason: "Timeout".into(),
+            message: format!("the API server did not answer within {} s", deadline.as_secs()),
+            causes: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// From the `Status` object of an answer.
+    pub fn from_status(status: &Status) -> Self {
+        let details = status.details.as_ref();
+        let namespace_gone = details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
+        // An apply with the uid of an object that is gone: 409 if there is none now, 422 if there is another.
+        let other_uid = details.is_some_and(|d| d.causes.iter().any(|c| c.field == "metadata.uid"));
+        let class = match status.code {
+            422 if other_uid => Class::Conflict,
+            404 | 410 => Class::NotFound,
+            409 => Class::Conflict,
+            500 if is_permanent_500(&status.message) => Class::Permanent,
+            400 | 401 | 403 | 405 | 413 | 415 | 422 => Class::Permanent,
+            _ => Class::Retry,
+        };
+        let causes = details
+            .map(|d| {
+                d.causes
+                    .iter()
+                    .map(|c| Cause { field: c.field.clone(), reason: c.reason.clone(), message: safe(&c.message) })
+                    .collect()
+            })
+            .unwrap_or_default();
+        let retry_after = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0).map(|s| Duration::from_secs(s.into()));
+        Self {
+            class,
+            code: status.code,
+            reason: if namespace_gone { "NamespaceTerminating".into() } else { status.reason.clone() },
+            message: safe(&status.message),
+            causes,
+            retry_after,
+        }
+    }
+
+    /// From an error of the client library.
+    pub fn from_kube(error: &kube::Error) -> Self {
+        if let kube::Error::Api(status) = error {
+            return Self::from_status(status);
+        }
+        Self {
+            class: Class::Retry,
+            code: 0,
+            reason: "Unreachable".into(),
+            message: format!("no answer from the API server: {}", safe(&chain(error))),
+            causes: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// Whether this is a server-side apply conflict with another field manager.
+    pub fn is_apply_conflict(&self) -> bool {
+        self.class == Class::Conflict && self.causes.iter().any(|c| c.reason == "FieldManagerConflict")
+    }
+
+    /// Whether a namespace that is being deleted refused it.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.reason == "NamespaceTerminating"
+    }
+}
+
+/// 500s that no retry mends; measured on 1.36.
+fn is_permanent_500(message: &str) -> bool {
+    [
+        "failed to create typed patch object",
+        "field not declared in schema",
+        "request is too large",
+        "ResourceExhausted",
+    ]
+    .iter()
+    .any(|mark| message.contains(mark))
+}
+
+/// An error and its sources, `a: b: c`.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut out = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let text = inner.to_string();
+        if !out.contains(&text) {
+            out.push_str(": ");
+            out.push_str(&text);
+        }
+        source = inner.source();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(value: serde_json::Value) -> CallError {
+        CallError::from_status(&serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn classes() {
+        for (code, message, class) in [
+            (404, "", Class::NotFound),
+            (409, "", Class::Conflict),
+            (422, "", Class::Permanent),
+            (403, "", Class::Permanent),
+            (413, "", Class::Permanent),
+            (429, "", Class::Retry),
+            (500, "etcdserver: request timed out", Class::Retry),
+            (500, "failed to create typed patch object (x): .spec.y: field not declared in schema", Class::Permanent),
+            (503, "", Class::Retry),
+        ] {
+            assert_eq!(status(json!({"code": code, "message": message})).class, class, "{code} {message}");
+        }
+    }
+
+    #[test]
+    fn values_are_never_shown() {
+        let error = status(json!({"code": 500, "message":
+            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .data.a: expected string, got &value.valueUnstructured{Value:42}"}));
+        assert!(error.to_string().ends_with(".data.a: expected string"), "{error}");
+        let error = status(json!({
+            "code": 422, "reason": "Invalid",
+            "message": "Pod \"x\" is invalid: spec.y: Invalid value: \"hunter2\": must be z",
+            "details": {"causes": [{"field": "spec.y", "reason": "FieldValueInvalid", "message": "Invalid value: \"hunter2\": must be z"}]},
+        }));
+        assert_eq!(error.to_string(), "spec.y: Invalid value");
+        assert!(!error.message.contains("hunter2"));
+    }
+
+    #[test]
+    fn a_terminating_namespace_is_known() {
+        let error = status(json!({"code": 403, "reason": "Forbidden", "message": "x", "details": {"causes": [
+            {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}]}}));
+        assert!(error.is_namespace_terminating());
+    }
+}

@@ -1,0 +1,125 @@
+//! Which kinds the server serves, and under which path.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::core::GroupVersionKind;
+use kube::discovery::Scope;
+
+use super::{CallError, Class};
+
+/// A kind as the server serves it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiKind {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version within the group.
+    pub version: String,
+    /// Kind, singular and in camel case.
+    pub kind: String,
+    /// Resource name in paths.
+    pub plural: String,
+    /// Whether its objects lie in namespaces.
+    pub namespaced: bool,
+}
+
+impl ApiKind {
+    /// `group/version`, or `version` in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The path of a collection, or of one object.
+    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
+        let mut path = if self.group.is_empty() { format!("/api/{}", self.version) } else { format!("/apis/{}/{}", self.group, self.version) };
+        if let (true, Some(namespace)) = (self.namespaced, namespace) {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(&self.plural);
+        if let Some(name) = name {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+
+    /// As the client library wants it.
+    pub fn resource(&self) -> kube::core::ApiResource {
+        let mut resource = kube::core::ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(&self.group, &self.version, &self.kind),
+            &self.plural,
+        );
+        resource.api_version = self.api_version();
+        resource
+    }
+}
+
+impl fmt::Display for ApiKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.kind, self.api_version())
+    }
+}
+
+/// Splits an `apiVersion` into group and version.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// What discovery has said so far. Only found kinds are remembered: a missing one may come later.
+#[derive(Default)]
+pub struct Kinds {
+    found: Mutex<HashMap<(String, String), Arc<ApiKind>>>,
+}
+
+impl Kinds {
+    /// The kind of an `apiVersion` and `kind`; `None` if the server does not serve it.
+    pub async fn find(&self, client: &kube::Client, api_version: &str, kind: &str) -> Result<Option<Arc<ApiKind>>, CallError> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        if let Some(found) = self.lock().get(&key) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        let (group, version) = split_api_version(api_version);
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let deadline = super::DEADLINE;
+        let answer = tokio::time::timeout(deadline, kube::discovery::pinned_kind(client, &gvk))
+            .await
+            .map_err(|_| CallError::timeout(deadline))?;
+        match answer {
+            Ok((resource, capabilities)) => {
+                let found = Arc::new(ApiKind {
+                    group: resource.group,
+                    version: resource.version,
+                    kind: resource.kind,
+                    plural: resource.plural,
+                    namespaced: capabilities.scope == Scope::Namespaced,
+                });
+                self.lock().insert(key, Arc::clone(&found));
+                Ok(Some(found))
+            }
+            Err(kube::Error::Discovery(_)) => Ok(None),
+            Err(e) => match CallError::from_kube(&e) {
+                e if e.class == Class::NotFound => Ok(None),
+                e => Err(e),
+            },
+        }
+    }
+
+    /// The kind if an earlier [`Self::find`] found it.
+    pub fn known(&self, api_version: &str, kind: &str) -> Option<Arc<ApiKind>> {
+        self.lock().get(&(api_version.to_owned(), kind.to_owned())).cloned()
+    }
+
+    /// Records a kind that is known without discovery, such as one just registered.
+    pub fn insert(&self, kind: ApiKind) -> Arc<ApiKind> {
+        let kind = Arc::new(kind);
+        self.lock().insert((kind.api_version(), kind.kind.clone()), Arc::clone(&kind));
+        kind
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<ApiKind>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
