@@ -115,7 +115,7 @@ fn render(input: &str, output: &str) -> Ran {
 
 #[test]
 fn children_are_printed_in_the_order_of_their_creation() {
-    let ran = render(INSTANCE, "yaml");
+    let ran = render(&format!("{INSTANCE}spec: {{}}\n"), "yaml");
     assert_eq!(
         (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
         (
@@ -165,7 +165,7 @@ fn names_and_lists() {
         (ran.code, ran.stdout.as_str()),
         (
             0,
-            "configmap/shop-0\nsecret/shop-secret\n# child: late waits for children.members\n# child: late waits for children.members\n"
+            "configmap/shop-0\n# child: late waits for children.members\nsecret/shop-secret\n# child: late waits for children.members\n"
         )
     );
     let ran = render(&text, "json");
@@ -244,7 +244,7 @@ fn exit_codes_of_lint_and_render() {
     let ran = operetta(folder.path(), &["lint", ".", "-o", "json"], "");
     let findings: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(findings[0]["code"], "package::unknown-path");
-    assert_eq!((findings[0]["line"].as_u64(), findings[0]["column"].as_u64()), (Some(11), Some(75)));
+    assert_eq!((findings[0]["line"].as_u64(), findings[0]["column"].as_u64()), (Some(11), Some(78)));
     assert_eq!(findings[0]["help"], "did you mean `spec.size`?");
 }
 

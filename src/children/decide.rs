@@ -4,6 +4,7 @@
 //! the [`Verdict`], and an event or [`Decision::again`] brings the next call.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,7 +150,15 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         return deletion::decide(ctx);
     }
     let target = target(ctx);
-    let mut deciding = Deciding { ctx, memory, now, target: &target, actions: Vec::new(), again: None, notes: Notes::default() };
+    let mut deciding = Deciding {
+        ctx,
+        memory,
+        now,
+        target: &target,
+        actions: Vec::new(),
+        again: None,
+        notes: Notes::default(),
+    };
     let paused = is_paused(ctx, &target);
     if !paused {
         deciding.applies();
@@ -157,12 +166,14 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         deciding.finalizer();
     }
     let Deciding { actions, again, notes, .. } = deciding;
-    let verdict = if paused { Verdict::Paused } else { verdict(ctx, &target, &actions, notes) };
+    let verdict = if paused { Verdict::Paused } else { verdict(ctx, &target, &actions, &notes) };
     let status = Status::project(ctx, &target, &verdict);
     let children = target
         .items
         .iter()
-        .map(|item| (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item)))
+        .map(|item| {
+            (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item))
+        })
         .collect();
     Decision { actions, verdict, status: Some(status), again, children }
 }
@@ -179,7 +190,10 @@ fn is_paused(ctx: &Context<'_>, target: &Target) -> bool {
     if ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true") {
         return true;
     }
-    ctx.resource.paused.as_ref().is_some_and(|paused| ctx.package.engine.truthy(paused, &target.scope).unwrap_or(false))
+    ctx.resource
+        .paused
+        .as_ref()
+        .is_some_and(|paused| ctx.package.engine.truthy(paused, &target.scope).unwrap_or(false))
 }
 
 /// What stands between the cluster and the target.
@@ -203,7 +217,12 @@ impl Deciding<'_> {
     fn applies(&mut self) {
         for (index, error) in &self.target.open {
             let id = self.ctx.resource.children[*index].id.clone();
-            self.note_error(&id, error.reason(), error.is_waiting() || !self.dependencies_ready(*index, None), error.to_string());
+            self.note_error(
+                &id,
+                error.reason(),
+                error.is_waiting() || !self.dependencies_ready(*index, None),
+                &error.to_string(),
+            );
         }
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
         for position in self.in_order() {
@@ -213,7 +232,7 @@ impl Deciding<'_> {
                 Ok(intent) => intent,
                 Err(error) => {
                     let waiting = error.is_waiting() || gate.is_err();
-                    self.note_error(&item.name, error.reason(), waiting, error.to_string());
+                    self.note_error(&item.name, error.reason(), waiting, &error.to_string());
                     continue;
                 }
             };
@@ -232,9 +251,13 @@ impl Deciding<'_> {
                 continue;
             }
             if why == Why::Update {
-                let left = budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
+                let left =
+                    budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
                 if *left == 0 {
-                    self.notes.waiting.push(("Waiting".into(), format!("{} waits for its turn (maxUnavailable)", item.name)));
+                    self.notes.waiting.push((
+                        "Waiting".into(),
+                        format!("{} waits for its turn (maxUnavailable)", item.name),
+                    ));
                     continue;
                 }
                 *left -= 1;
@@ -264,7 +287,9 @@ impl Deciding<'_> {
             return Some(Why::Update);
         }
         let accepted = self.memory.accepted.get(&observed.object);
-        let as_accepted = accepted.is_some_and(|was| was.intent == observed.intent && was.owned == observed.owned && was.foreign == observed.foreign);
+        let as_accepted = accepted.is_some_and(|was| {
+            was.intent == observed.intent && was.owned == observed.owned && was.foreign == observed.foreign
+        });
         let uncovered = !as_accepted && !is_covered(intent, observed);
         if uncovered {
             return Some(Why::Repair);
@@ -272,7 +297,7 @@ impl Deciding<'_> {
         if observed.mark != observed.settled && !observed.terminating {
             let next = self.memory.reapplied.get(&observed.object).map(|at| *at + REAPPLY_EVERY);
             match next {
-                Some(next) if next > self.now => self.wake(next - self.now),
+                Some(next) if next > self.now => self.wake(next.saturating_sub(self.now)),
                 _ => return Some(Why::Repair),
             }
         }
@@ -281,7 +306,9 @@ impl Deciding<'_> {
 
     /// Whether the server has refused this very intent and it is not yet time to try again. Notes it.
     fn refused(&mut self, item: &Item, intent: &Intent) -> bool {
-        let Some(failure) = self.memory.failures.get(&item.name).filter(|f| f.hash == intent.hash) else { return false };
+        let Some(failure) = self.memory.failures.get(&item.name).filter(|f| f.hash == intent.hash) else {
+            return false;
+        };
         let message = format!("{} ({}): {}", item.name, intent.object, failure.error);
         if failure.error.class == Class::Retry {
             self.notes.waiting.push((reason_of(&failure.error), message));
@@ -289,7 +316,7 @@ impl Deciding<'_> {
             self.notes.stalled.push((reason_of(&failure.error), message));
         }
         if failure.retry_at > self.now {
-            self.wake(failure.retry_at - self.now);
+            self.wake(failure.retry_at.saturating_sub(self.now));
             return true;
         }
         false
@@ -305,7 +332,10 @@ impl Deciding<'_> {
     }
 
     fn dependencies_ready(&self, child: usize, key: Option<&Value>) -> bool {
-        self.ctx.resource.children[child].depends_on.iter().all(|dep| self.dependency_ready(*dep, key).is_ok())
+        self.ctx.resource.children[child]
+            .depends_on
+            .iter()
+            .all(|dep| self.dependency_ready(*dep, key).is_ok())
     }
 
     fn dependency_ready(&self, dependency: usize, key: Option<&Value>) -> Result<(), String> {
@@ -323,7 +353,7 @@ impl Deciding<'_> {
         blocking.map_or(Ok(()), |other| Err(format!("{} ({})", other.name, unready(other))))
     }
 
-    fn note_error(&mut self, name: &str, reason: &str, waiting: bool, text: String) {
+    fn note_error(&mut self, name: &str, reason: &str, waiting: bool, text: &str) {
         let note = (reason.to_owned(), format!("{name}: {text}"));
         if waiting {
             self.notes.waiting.push(note);
@@ -334,7 +364,8 @@ impl Deciding<'_> {
 
     /// Prunes what is not in the target: only once all of the target is applied, and in reverse order.
     fn leftovers(&mut self) {
-        let wanted: HashSet<&ObjectRef> = self.target.items.iter().filter_map(|i| i.intent.as_ref().ok()).map(|i| &i.object).collect();
+        let wanted: HashSet<&ObjectRef> =
+            self.target.items.iter().filter_map(|i| i.intent.as_ref().ok()).map(|i| &i.object).collect();
         let leftovers: Vec<&Arc<Observed>> = self
             .ctx
             .observed
@@ -369,7 +400,12 @@ impl Deciding<'_> {
         let planned = self.target.items.iter().any(|item| item.intent.as_ref().is_ok_and(unowned));
         if (observed || planned) && !has {
             self.actions.insert(0, Action::AddFinalizer);
-        } else if has && !observed && !planned && self.target.open.is_empty() && self.target.items.iter().all(Item::is_current) {
+        } else if has
+            && !observed
+            && !planned
+            && self.target.open.is_empty()
+            && self.target.items.iter().all(Item::is_current)
+        {
             self.actions.push(Action::RemoveFinalizer);
         }
     }
@@ -381,7 +417,10 @@ impl Deciding<'_> {
 
 /// Whether our entry of managedFields still owns every leaf of the intent.
 pub fn is_covered(intent: &Intent, observed: &Observed) -> bool {
-    observed.owned.as_ref().is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
+    observed
+        .owned
+        .as_ref()
+        .is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
 }
 
 /// Applied as it should be, and ready.
@@ -431,11 +470,11 @@ fn reason_of(error: &CallError) -> String {
     .into()
 }
 
-fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: Notes) -> Verdict {
+fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: &Notes) -> Verdict {
     let join = |notes: &[(String, String)]| {
         let mut text = notes.iter().take(3).map(|(_, m)| m.as_str()).collect::<Vec<_>>().join("; ");
         if notes.len() > 3 {
-            text.push_str(&format!("; and {} more", notes.len() - 3));
+            let _ = write!(text, "; and {} more", notes.len() - 3);
         }
         text
     };
@@ -448,13 +487,22 @@ fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: Notes)
     if let Some((reason, _)) = notes.waiting.first() {
         return Verdict::Reconciling { reason: reason.clone(), message: join(&notes.waiting) };
     }
-    let unready_items: Vec<(String, String)> =
-        target.items.iter().filter(|i| i.ready.is_err()).map(|i| (String::new(), format!("{}: {}", i.name, unready(i)))).collect();
+    let unready_items: Vec<(String, String)> = target
+        .items
+        .iter()
+        .filter(|i| i.ready.is_err())
+        .map(|i| (String::new(), format!("{}: {}", i.name, unready(i))))
+        .collect();
     if let Some(ready_when) = &ctx.resource.ready_when {
         return match ctx.package.engine.truthy(ready_when, &target.scope) {
             Ok(true) => Verdict::Ready { children: target.items.len() },
-            _ if !unready_items.is_empty() => Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) },
-            _ => Verdict::Reconciling { reason: "ReadyWhen".into(), message: "readyWhen is not met yet".into() },
+            _ if !unready_items.is_empty() => {
+                Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
+            }
+            _ => Verdict::Reconciling {
+                reason: "ReadyWhen".into(),
+                message: "readyWhen is not met yet".into(),
+            },
         };
     }
     if unready_items.is_empty() {

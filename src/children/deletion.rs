@@ -10,12 +10,12 @@ use super::observed::Observed;
 use super::{Context, names};
 
 /// Whether our finalizer is on the object.
-pub fn has_finalizer(object: &Value) -> bool {
+pub(super) fn has_finalizer(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == names::FINALIZER))
 }
 
 /// Decides about an instance that is being deleted.
-pub fn decide(ctx: &Context<'_>) -> Decision {
+pub(super) fn decide(ctx: &Context<'_>) -> Decision {
     decide_from(ctx.instance, ctx.observed)
 }
 
@@ -24,10 +24,21 @@ pub fn decide(ctx: &Context<'_>) -> Decision {
 pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
     let mut decision = Decision {
         actions: Vec::new(),
-        verdict: Verdict::Deleting { message: "waits for the garbage collector or the finalizers of others".into() },
+        verdict: Verdict::Deleting {
+            message: "waits for the garbage collector or the finalizers of others".into(),
+        },
         status: None,
         again: None,
-        children: observed.iter().map(|o| (names::item_name(&o.child, o.key.as_deref()), Some(o.object.clone()), Err("is being deleted".into()))).collect(),
+        children: observed
+            .iter()
+            .map(|o| {
+                (
+                    names::item_name(&o.child, o.key.as_deref()),
+                    Some(o.object.clone()),
+                    Err("is being deleted".into()),
+                )
+            })
+            .collect(),
     };
     if !has_finalizer(instance) {
         // All children carry ownerReferences.
@@ -46,7 +57,7 @@ pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
 
 /// The objects that may go now: of the highest order those not yet terminating. What is still on its way
 /// holds the lower orders back, and is named.
-pub fn wave<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> (Vec<Action>, Option<String>) {
+pub(super) fn wave<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> (Vec<Action>, Option<String>) {
     let objects: Vec<_> = objects.collect();
     let mut actions: Vec<Action> =
         objects.iter().filter(|o| o.retained == Some(false)).map(|o| Action::Retain(Arc::clone(o))).collect();
@@ -55,7 +66,11 @@ pub fn wave<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> (Vec<Action
     let now: Vec<_> = going.iter().filter(|o| o.order == highest).collect();
     actions.extend(now.iter().filter(|o| !o.terminating).map(|o| Action::Delete(Arc::clone(o))));
     let waits = now.iter().find(|o| o.terminating).map(|o| {
-        let held = if o.held_by.is_empty() { String::new() } else { format!(", held by finalizer {}", o.held_by.join(", ")) };
+        let held = if o.held_by.is_empty() {
+            String::new()
+        } else {
+            format!(", held by finalizer {}", o.held_by.join(", "))
+        };
         format!("{} is being deleted{held}", o.object)
     });
     (actions, waits.or_else(|| now.first().map(|o| format!("{} is being deleted", o.object))))

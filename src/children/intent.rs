@@ -22,7 +22,7 @@ pub struct Intent {
 ///
 /// # Errors
 /// Says what is wrong with the rendered object; never shows a value of it.
-pub fn build(
+pub(super) fn build(
     ctx: &Context<'_>,
     child: &Child,
     key: Option<&str>,
@@ -35,28 +35,39 @@ pub fn build(
     let Value::Object(root) = &mut body else {
         return Err(invalid(format!("{} renders to {}, not to an object", child.template, describe(&body))));
     };
-    let text = |root: &Map<String, Value>, key: &str| root.get(key).and_then(Value::as_str).map(str::to_owned);
+    let text =
+        |root: &Map<String, Value>, key: &str| root.get(key).and_then(Value::as_str).map(str::to_owned);
     let (Some(api_version), Some(kind)) = (text(root, "apiVersion"), text(root, "kind")) else {
         return Err(invalid(format!("{} renders without apiVersion or kind", child.template)));
     };
     if !child.kinds.iter().any(|(a, k)| *a == api_version && *k == kind) {
-        return Err(invalid(format!("{} renders a kind that does not stand in it literally", child.template)));
+        return Err(invalid(format!(
+            "{} renders a kind that does not stand in it literally",
+            child.template
+        )));
     }
     let Some(namespaced) = (ctx.namespaced)(&api_version, &kind) else {
         return Err(ChildError::KindMissing { api_version, kind });
     };
     if root.contains_key("status") {
-        return Err(invalid(format!("{} renders a status, which belongs to the controller of {kind}", child.template)));
+        return Err(invalid(format!(
+            "{} renders a status, which belongs to the controller of {kind}",
+            child.template
+        )));
     }
     fold_string_data(&api_version, &kind, root).map_err(invalid)?;
 
-    let meta = match root.entry("metadata").or_insert_with(|| json!({})) {
-        Value::Object(meta) => meta,
-        _ => return Err(invalid(format!("metadata in {} is not a map", child.template))),
+    let Value::Object(meta) = root.entry("metadata").or_insert_with(|| json!({})) else {
+        return Err(invalid(format!("metadata in {} is not a map", child.template)));
     };
-    for field in ["generateName", "uid", "resourceVersion", "ownerReferences", "managedFields", "deletionTimestamp"] {
+    for field in
+        ["generateName", "uid", "resourceVersion", "ownerReferences", "managedFields", "deletionTimestamp"]
+    {
         if meta.contains_key(field) {
-            return Err(invalid(format!("{} renders metadata.{field}, which Operetta sets itself", child.template)));
+            return Err(invalid(format!(
+                "{} renders metadata.{field}, which Operetta sets itself",
+                child.template
+            )));
         }
     }
     let Some(name) = text(meta, "name").filter(|name| !name.is_empty()) else {
@@ -86,7 +97,7 @@ pub fn build(
 }
 
 /// Whether the garbage collector may delete this child by itself: it knows no order and no policy.
-pub fn owned_by_reference(child: &Child) -> bool {
+pub(super) fn owned_by_reference(child: &Child) -> bool {
     !child.ordered && child.deletion_policy == DeletionPolicy::Delete
 }
 
@@ -103,19 +114,31 @@ fn owner_reference(ctx: &Context<'_>) -> Value {
 }
 
 /// Sets the namespace, or refuses one that the instance must not reach.
-fn place(ctx: &Context<'_>, child: &Child, meta: &mut Map<String, Value>, namespaced: bool, kind: &str) -> Result<Option<String>, ChildError> {
+fn place(
+    ctx: &Context<'_>,
+    child: &Child,
+    meta: &mut Map<String, Value>,
+    namespaced: bool,
+    kind: &str,
+) -> Result<Option<String>, ChildError> {
     let rendered = meta.get("namespace").and_then(Value::as_str).map(str::to_owned);
     let invalid = |message: String| Err(ChildError::Invalid { message });
     if !namespaced {
         if rendered.is_some() {
-            return invalid(format!("{} renders metadata.namespace, but {kind} is cluster-scoped", child.template));
+            return invalid(format!(
+                "{} renders metadata.namespace, but {kind} is cluster-scoped",
+                child.template
+            ));
         }
         return Ok(None);
     }
     let Some(instance_namespace) = ctx.namespace() else {
         return match rendered {
             Some(namespace) => Ok(Some(namespace)),
-            None => invalid(format!("{} renders no metadata.namespace, which the children of a cluster-scoped instance need", child.template)),
+            None => invalid(format!(
+                "{} renders no metadata.namespace, which the children of a cluster-scoped instance need",
+                child.template
+            )),
         };
     };
     if !child.namespaces.allows(rendered.as_deref(), instance_namespace, ctx.operator_namespace) {
@@ -130,7 +153,13 @@ fn place(ctx: &Context<'_>, child: &Child, meta: &mut Map<String, Value>, namesp
 }
 
 /// Adds our labels and annotations.
-fn mark(ctx: &Context<'_>, child: &Child, key: Option<&str>, order: u32, meta: &mut Map<String, Value>) -> Result<(), ChildError> {
+fn mark(
+    ctx: &Context<'_>,
+    child: &Child,
+    key: Option<&str>,
+    order: u32,
+    meta: &mut Map<String, Value>,
+) -> Result<(), ChildError> {
     let instance = &ctx.instance["metadata"];
     let name = instance["name"].as_str().unwrap_or_default();
     let kind = format!("{}.{}", ctx.resource.kind.kind, ctx.resource.kind.group);
@@ -158,11 +187,17 @@ fn mark(ctx: &Context<'_>, child: &Child, key: Option<&str>, order: u32, meta: &
             meta.remove(field);
         }
         let Value::Object(map) = meta.entry(field).or_insert_with(|| json!({})) else {
-            return Err(ChildError::Invalid { message: format!("metadata.{field} in {} is not a map", child.template) });
+            return Err(ChildError::Invalid {
+                message: format!("metadata.{field} in {} is not a map", child.template),
+            });
         };
         if let Some(reserved) = map.keys().find(|k| k.starts_with(names::DOMAIN)) {
             return Err(ChildError::Invalid {
-                message: format!("{} sets metadata.{field}[{reserved}]; {}* is Operetta's own", child.template, names::DOMAIN),
+                message: format!(
+                    "{} sets metadata.{field}[{reserved}]; {}* is Operetta's own",
+                    child.template,
+                    names::DOMAIN
+                ),
             });
         }
         map.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))));
@@ -199,7 +234,9 @@ fn fold_string_data(api_version: &str, kind: &str, root: &mut Map<String, Value>
 fn leave_yielded(body: &mut Value, observed: &Observed, yields: &[String]) {
     for path in yields {
         let path: Vec<&str> = path.split('.').collect();
-        if observed.foreign.contains(&path) && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path)) {
+        if observed.foreign.contains(&path)
+            && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path))
+        {
             remove_path(body, &path);
         }
     }

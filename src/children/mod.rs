@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use deletion::decide_from as decide_deletion;
 pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide, is_covered};
+pub use deletion::decide_from as decide_deletion;
 pub use intent::Intent;
 pub use observed::{ObjectRef, Observed, Paths, Seen};
 pub use status::{Status, patch as status_patch};
@@ -110,7 +110,10 @@ impl ChildError {
 
     /// Whether nobody has made a mistake: what it reads is not there yet.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Self::Eval(EvalError::Unknown { .. } | EvalError::NotYet(_)) | Self::KindUnknown { .. })
+        matches!(
+            self,
+            Self::Eval(EvalError::Unknown { .. } | EvalError::NotYet(_)) | Self::KindUnknown { .. }
+        )
     }
 }
 
@@ -123,7 +126,9 @@ impl fmt::Display for ChildError {
                 write!(f, "the API server does not serve {kind} of {api_version}; is its CRD installed?")
             }
             Self::KindUnknown { reason } => f.write_str(reason),
-            Self::TooMany => write!(f, "more than {MAX_CHILDREN} children; an instance may have {MAX_CHILDREN}"),
+            Self::TooMany => {
+                write!(f, "more than {MAX_CHILDREN} children; an instance may have {MAX_CHILDREN}")
+            }
         }
     }
 }

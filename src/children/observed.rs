@@ -100,7 +100,8 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let mark: Box<str> = meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
+        let mark: Box<str> =
+            meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
@@ -185,7 +186,11 @@ fn copy_path(from: &Value, to: &mut Value, path: &[String]) {
     };
     let Some(inner) = from.get(first) else { return };
     if let Value::Object(map) = to {
-        copy_path(inner, map.entry(first.clone()).or_insert_with(|| Value::Object(serde_json::Map::new())), rest);
+        copy_path(
+            inner,
+            map.entry(first.clone()).or_insert_with(|| Value::Object(serde_json::Map::new())),
+            rest,
+        );
     }
 }
 
@@ -194,10 +199,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn seen(meta: Value, body: Option<&Value>, reads: Vec<Vec<String>>) -> Option<Observed> {
+    fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         let (api_version, kind) = (Arc::from("v1"), Arc::from("Pod"));
-        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| reads.clone().into())
+        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| reads.into())
     }
 
     fn meta() -> Value {
@@ -208,17 +213,17 @@ mod tests {
 
     #[test]
     fn a_child_is_recognised_by_its_labels() {
-        let observed = seen(meta(), None, vec![]).unwrap();
+        let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
         assert_eq!(&*observed.mark, "7");
-        assert!(seen(json!({"name": "x"}), None, vec![]).is_none());
+        assert!(seen(json!({"name": "x"}), None, &[]).is_none());
     }
 
     #[test]
     fn only_what_is_read_is_kept() {
         let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
         let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
-        let live = seen(meta(), Some(&body), reads).unwrap().live.unwrap();
+        let live = seen(meta(), Some(&body), &reads).unwrap().live.unwrap();
         assert_eq!(live["spec"], json!({"b": 2}));
         assert_eq!(live["status"], json!({"phase": "Running"}));
         assert_eq!(live["metadata"]["name"], "a-0");

@@ -40,7 +40,9 @@ impl Status {
                 Ok(value) => fields.push((field.name.clone(), Some(value))),
                 // Unknown is not empty: the field keeps its value.
                 Err(EvalError::Unknown { .. }) => fields.push((field.name.clone(), None)),
-                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => fields.push((field.name.clone(), Some(Value::Null))),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    fields.push((field.name.clone(), Some(Value::Null)))
+                }
                 Err(error) => broken.push(format!("status.{}: {error}", field.name)),
             }
         }
@@ -60,7 +62,12 @@ impl Status {
             } else {
                 String::new()
             };
-            conditions.push(Condition { kind: condition.type_.clone(), status, reason: condition.reason.clone(), message });
+            conditions.push(Condition {
+                kind: condition.type_.clone(),
+                status,
+                reason: condition.reason.clone(),
+                message,
+            });
         }
         let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
         let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
@@ -78,11 +85,17 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
         message: message.into(),
     };
     let (ready, reconciling, stalled, reason, message) = match verdict {
-        Verdict::Ready { children: 1 } => (true, false, false, "Ready", "its child is applied and ready".to_owned()),
-        Verdict::Ready { children } => (true, false, false, "Ready", format!("all {children} children are applied and ready")),
+        Verdict::Ready { children: 1 } => {
+            (true, false, false, "Ready", "its child is applied and ready".to_owned())
+        }
+        Verdict::Ready { children } => {
+            (true, false, false, "Ready", format!("all {children} children are applied and ready"))
+        }
         Verdict::Reconciling { reason, message } => (false, true, false, reason.as_str(), message.clone()),
         Verdict::Stalled { reason, message } => (false, false, true, reason.as_str(), message.clone()),
-        Verdict::Paused => (false, false, false, "Paused", "paused: nothing is written until it is resumed".to_owned()),
+        Verdict::Paused => {
+            (false, false, false, "Paused", "paused: nothing is written until it is resumed".to_owned())
+        }
         Verdict::Deleting { message } => (false, true, false, "Deleting", message.clone()),
     };
     let about = |holds: bool| if holds { message.as_str() } else { "" };
@@ -164,7 +177,9 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
                 Some(false) => "False",
                 None => "Unknown",
             };
-            let since = old.filter(|old| old["status"] == text).map_or(Value::from(now), |old| old["lastTransitionTime"].clone());
+            let since = old
+                .filter(|old| old["status"] == text)
+                .map_or(Value::from(now), |old| old["lastTransitionTime"].clone());
             json!({
                 "type": condition.kind, "status": text, "reason": condition.reason,
                 "message": shorten(&condition.message), "lastTransitionTime": since,
@@ -172,7 +187,8 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
             })
         })
         .collect();
-    let foreign = there.iter().filter(|c| !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str()));
+    let foreign =
+        there.iter().filter(|c| !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str()));
     all.extend(foreign.cloned());
     Value::Array(all)
 }
@@ -193,7 +209,11 @@ mod tests {
             generation: 2,
             revision: Some("p-1".into()),
             conditions: standard(verdict, &[]),
-            fields: vec![("members.ready".into(), Some(json!({"a": 1}))), ("kept".into(), None), ("gone".into(), Some(Value::Null))],
+            fields: vec![
+                ("members.ready".into(), Some(json!({"a": 1}))),
+                ("kept".into(), None),
+                ("gone".into(), Some(Value::Null)),
+            ],
         }
     }
 
@@ -224,7 +244,12 @@ mod tests {
         assert_eq!(patch(&first, &status(&ready), "t2"), None);
         let waiting = Verdict::Reconciling { reason: "R".into(), message: "m".into() };
         let second = merged(first.clone(), &patch(&first, &status(&waiting), "t2").unwrap());
-        let times: Vec<_> = second["conditions"].as_array().unwrap().iter().map(|c| c["lastTransitionTime"].clone()).collect();
+        let times: Vec<_> = second["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["lastTransitionTime"].clone())
+            .collect();
         assert_eq!(times[..3], [json!("t2"), json!("t2"), json!("t1")]);
     }
 }

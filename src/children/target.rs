@@ -33,7 +33,9 @@ impl Item {
     /// Whether the live object was last applied with this very intent.
     pub fn is_current(&self) -> bool {
         match (&self.intent, &self.observed) {
-            (Ok(intent), Some(observed)) => observed.intent.as_deref() == Some(&intent.hash) && !observed.terminating,
+            (Ok(intent), Some(observed)) => {
+                observed.intent.as_deref() == Some(&intent.hash) && !observed.terminating
+            }
             _ => false,
         }
     }
@@ -147,11 +149,16 @@ impl<'a> Building<'a> {
             };
             if !(key.is_string() || key.is_i64() || key.is_u64()) || key.as_str().is_some_and(str::is_empty) {
                 return Err(ChildError::Invalid {
-                    message: format!("a key of forEach of {} is neither a string nor an integer; set `key`", child.id),
+                    message: format!(
+                        "a key of forEach of {} is neither a string nor an integer; set `key`",
+                        child.id
+                    ),
                 });
             }
             if !seen.insert(names::key_text(&key)) {
-                return Err(ChildError::Invalid { message: format!("two items of forEach of {} have the same key", child.id) });
+                return Err(ChildError::Invalid {
+                    message: format!("two items of forEach of {} have the same key", child.id),
+                });
             }
             let item = self.item(index, child, Some(key), &scope);
             self.push(item)?;
@@ -183,17 +190,32 @@ impl<'a> Building<'a> {
         };
         let observed = observed.filter(|o| *o.instance_uid == *self.ctx.uid()).cloned();
         let ready = self.ready(child, observed.as_ref(), &scope);
-        Item { child: index, name: names::item_name(&child.id, key_text.as_deref()), key, intent, observed, ready }
+        Item {
+            child: index,
+            name: names::item_name(&child.id, key_text.as_deref()),
+            key,
+            intent,
+            observed,
+            ready,
+        }
     }
 
-    fn intent(&self, index: usize, child: &Child, key: Option<&str>, observed: Option<&Arc<Observed>>, scope: &Scope) -> Result<Intent, ChildError> {
+    fn intent(
+        &self,
+        index: usize,
+        child: &Child,
+        key: Option<&str>,
+        observed: Option<&Arc<Observed>>,
+        scope: &Scope,
+    ) -> Result<Intent, ChildError> {
         let engine = &self.ctx.package.engine;
         let Some(template) = engine.template(&child.template) else {
             return Err(ChildError::Invalid { message: format!("there is no template {}", child.template) });
         };
         let body = engine.render(template, scope)?;
         let yields = self.yields(child, scope)?;
-        let intent = intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &**o), &yields)?;
+        let intent =
+            intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &**o), &yields)?;
         match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
             Some(reason) => Err(ChildError::KindUnknown { reason }),
             None => Ok(intent),
@@ -221,7 +243,9 @@ impl<'a> Building<'a> {
             .into_iter()
             .map(|value| match value {
                 Value::String(path) => Ok(path),
-                _ => Err(ChildError::Invalid { message: format!("yields of {} is not a list of field paths", child.id) }),
+                _ => Err(ChildError::Invalid {
+                    message: format!("yields of {} is not a list of field paths", child.id),
+                }),
             })
             .collect()
     }
@@ -229,7 +253,10 @@ impl<'a> Building<'a> {
     /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
     fn find(&self, child: &Child, key: Option<&str>) -> Option<&'a Arc<Observed>> {
         let all = self.by_child.get(child.id.as_str())?;
-        all.iter().filter(|o| o.key.as_deref() == key).min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
+        all.iter()
+            .filter(|o| o.key.as_deref() == key)
+            .min_by_key(|o| (o.terminating, o.retained == Some(true)))
+            .copied()
     }
 
     fn ready(&self, child: &Child, observed: Option<&Arc<Observed>>, scope: &Scope) -> Result<(), String> {
@@ -242,7 +269,9 @@ impl<'a> Building<'a> {
             return match self.ctx.package.engine.truthy(ready_when, &scope) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err("readyWhen is not met yet".into()),
-                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => Err("readyWhen has no value yet".into()),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    Err("readyWhen has no value yet".into())
+                }
                 Err(error) => Err(format!("readyWhen: {error}")),
             };
         }
@@ -261,7 +290,9 @@ impl<'a> Building<'a> {
         let all = self.by_child.get(child.id.as_str()).map(Vec::as_slice).unwrap_or_default();
         let flags = |o: &Observed| live(o, !o.terminating && o.readiness == Readiness::Ready, false);
         if child.for_each.is_some() {
-            Var::Map(all.iter().map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
+            Var::Map(
+                all.iter().map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect(),
+            )
         } else {
             self.find(child, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
         }

@@ -38,7 +38,9 @@ spec:
 ";
 
 fn config(name: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{name}\"}}\ndata: {{text: \"{{{{ spec.text | default('') }}}}\"}}\n")
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{name}\"}}\ndata: {{text: \"{{{{ spec.text | default('') }}}}\"}}\n"
+    )
 }
 
 fn package(resource: &str, templates: &[(&str, String)]) -> Package {
@@ -46,7 +48,8 @@ fn package(resource: &str, templates: &[(&str, String)]) -> Package {
     let operator = format!(
         "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {{name: p}}\nspec:\n  version: 0.1.0\n  resources:\n    - crd: crds/thing.yaml\n{indented}"
     );
-    let mut files = vec![("operator.yaml".to_owned(), operator), ("crds/thing.yaml".to_owned(), CRD.to_owned())];
+    let mut files =
+        vec![("operator.yaml".to_owned(), operator), ("crds/thing.yaml".to_owned(), CRD.to_owned())];
     files.extend(templates.iter().map(|(name, text)| (format!("templates/{name}.yaml"), text.clone())));
     match compile(&Files::from_texts("p", files)) {
         Ok((package, _)) => package,
@@ -110,7 +113,9 @@ impl World {
                 let before = self.objects.get(&id(&apply.intent.object));
                 assert_eq!(before.is_none(), apply.expect == Expect::Absent, "{}", apply.item);
                 self.log.push(format!("{:?} {}", apply.why, apply.item));
-                let readiness = if self.quick || before.is_some_and(|b| b.readiness == Readiness::Ready && apply.why == Why::Repair) {
+                let readiness = if self.quick
+                    || before.is_some_and(|b| b.readiness == Readiness::Ready && apply.why == Why::Repair)
+                {
                     Readiness::Ready
                 } else {
                     Readiness::NotReady { reason: "Starting".into(), message: "starts".into() }
@@ -158,7 +163,8 @@ impl World {
 
     fn edit(&mut self, spec: Value) {
         self.instance["spec"] = spec;
-        self.instance["metadata"]["generation"] = (self.instance["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        self.instance["metadata"]["generation"] =
+            (self.instance["metadata"]["generation"].as_i64().unwrap() + 1).into();
         self.log.clear();
     }
 }
@@ -197,7 +203,9 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
 /// The fieldsV1 of maps and scalars, as server-side apply would write it; lists as atoms.
 fn owned(value: &Value) -> Value {
     match value {
-        Value::Object(map) => map.iter().map(|(k, v)| (format!("f:{k}"), owned(v))).collect::<serde_json::Map<_, _>>().into(),
+        Value::Object(map) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), owned(v))).collect::<serde_json::Map<_, _>>().into()
+        }
         _ => json!({}),
     }
 }
@@ -211,7 +219,9 @@ fn two_ordered() -> Package {
 
 fn members(extra: &str) -> Package {
     package(
-        &format!("children:\n  - id: m\n    template: templates/m.yaml\n    forEach: {{in: range(spec.size), as: i, key: i}}\n{extra}"),
+        &format!(
+            "children:\n  - id: m\n    template: templates/m.yaml\n    forEach: {{in: range(spec.size), as: i, key: i}}\n{extra}"
+        ),
         &[("m", config("{{ name }}-{{ i }}"))],
     )
 }
@@ -237,7 +247,10 @@ fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
     let mut world = World::new(two_ordered(), json!({}));
     world.quick = false;
     let verdict = world.settle();
-    assert!(matches!(&verdict, Verdict::Reconciling { message, .. } if message.contains("b waits for a")), "{verdict:?}");
+    assert!(
+        matches!(&verdict, Verdict::Reconciling { message, .. } if message.contains("b waits for a")),
+        "{verdict:?}"
+    );
     assert_eq!(world.names(), ["a-a"]);
     assert!(deletion::has_finalizer(&world.instance));
     world.ready("a-a");
@@ -263,7 +276,8 @@ fn max_unavailable_counts_until_ready_and_takes_the_unready_first() {
     }
     assert_eq!(world.settle(), Verdict::Ready { children: 3 });
     world.edit(json!({"size": 3, "text": "new"}));
-    world.objects.get_mut("ConfigMap/a-2").unwrap().readiness = Readiness::NotReady { reason: "R".into(), message: "broken".into() };
+    world.objects.get_mut("ConfigMap/a-2").unwrap().readiness =
+        Readiness::NotReady { reason: "R".into(), message: "broken".into() };
     world.settle();
     assert_eq!(world.log, ["Update m[2]"]);
     world.ready("a-2");
@@ -292,7 +306,8 @@ fn drift_is_repaired_even_where_order_would_wait() {
     world.settle();
     world.log.clear();
     // `a` is not ready, and somebody took the text of `b`.
-    world.objects.get_mut("ConfigMap/a-a").unwrap().readiness = Readiness::NotReady { reason: "R".into(), message: "m".into() };
+    world.objects.get_mut("ConfigMap/a-a").unwrap().readiness =
+        Readiness::NotReady { reason: "R".into(), message: "m".into() };
     let b = world.objects.get_mut("ConfigMap/a-b").unwrap();
     b.owned = Some(FieldSet::default().interned());
     world.settle();
@@ -336,7 +351,10 @@ fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
     world.edit(json!({"size": 0, "host": "x"}));
     let verdict = world.settle();
-    assert!(matches!(&verdict, Verdict::Stalled { reason, message } if reason == "RenderFailed" && message.contains("templates/a.yaml")), "{verdict:?}");
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, message } if reason == "RenderFailed" && message.contains("templates/a.yaml")),
+        "{verdict:?}"
+    );
     assert_eq!(world.names(), ["a-10", "a-b"]);
 }
 
@@ -368,7 +386,10 @@ fn a_refused_child_waits_and_stops_nobody_else() {
     };
     let status = json!({"code": 422, "reason": "Invalid", "message": "no"});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
-    world.memory.failures.insert("m[0]".into(), Failure { hash, error, retry_at: Duration::from_secs(9), count: 1 });
+    world
+        .memory
+        .failures
+        .insert("m[0]".into(), Failure { hash, error, retry_at: Duration::from_secs(9), count: 1 });
     let verdict = world.settle();
     assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "ApplyRefused"), "{verdict:?}");
     assert_eq!(world.names(), ["a-1"]);
@@ -408,10 +429,16 @@ fn every_schedule_ends_in_the_same_world() {
     dependsOn: [base]
   - {id: last, template: templates/last.yaml, when: spec.host, dependsOn: [m]}
 ",
-            &[("base", config("{{ name }}-base")), ("m", config("{{ name }}-{{ i }}")), ("last", config("{{ name }}-last"))],
+            &[
+                ("base", config("{{ name }}-base")),
+                ("m", config("{{ name }}-{{ i }}")),
+                ("last", config("{{ name }}-last")),
+            ],
         )
     };
-    let shape = |world: &World| world.objects.iter().map(|(k, o)| (k.clone(), o.intent.clone(), o.order)).collect::<Vec<_>>();
+    let shape = |world: &World| {
+        world.objects.iter().map(|(k, o)| (k.clone(), o.intent.clone(), o.order)).collect::<Vec<_>>()
+    };
     let mut reference = World::new(make(), json!({}));
     let mut expected = Vec::new();
     for step in &steps {
@@ -432,7 +459,8 @@ fn every_schedule_ends_in_the_same_world() {
                 }
                 world.memory = Memory::default();
                 if random.u8(..) < 40
-                    && let Some(key) = world.objects.keys().nth(random.usize(0..world.objects.len().max(1))).cloned()
+                    && let Some(key) =
+                        world.objects.keys().nth(random.usize(0..world.objects.len().max(1))).cloned()
                 {
                     world.objects.remove(&key);
                 }

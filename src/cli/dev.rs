@@ -113,12 +113,12 @@ async fn session(
                 Ok(plane) => plane,
                 Err(error) => return fail(&error),
             };
-            let client = match plane.client() {
-                Ok(client) => client,
+            let cluster = match Cluster::of_kubeconfig(plane.kubeconfig_path()).await {
+                Ok(cluster) => cluster,
                 Err(error) => return fail(&error),
             };
             println!("export KUBECONFIG={}", plane.kubeconfig_path().display());
-            (Some(plane), Cluster::new(client))
+            (Some(plane), cluster)
         }
         Which::Current => match Cluster::connect().await {
             Ok(cluster) => (None, cluster),
@@ -173,7 +173,8 @@ async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) 
             let waits = match &live {
                 Ok(Some(object)) => match crate::readiness::of_custom(object, true) {
                     crate::readiness::Readiness::Ready => break,
-                    crate::readiness::Readiness::NotReady { message, .. } | crate::readiness::Readiness::Failed { message, .. } => message,
+                    crate::readiness::Readiness::NotReady { message, .. }
+                    | crate::readiness::Readiness::Failed { message, .. } => message,
                     crate::readiness::Readiness::Terminating => "is being deleted".to_owned(),
                 },
                 Ok(None) => "is gone".to_owned(),

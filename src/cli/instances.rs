@@ -44,7 +44,9 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> 
 
 fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let shown = file.display().to_string();
-    let unreadable = |reason: String| vec![Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))];
+    let unreadable = |reason: String| {
+        vec![Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))]
+    };
     let size = std::fs::metadata(file).map_err(|e| unreadable(e.to_string()))?.len();
     if size > FILE {
         return Err(unreadable(format!("it has {size} bytes; {FILE} are allowed")));
@@ -55,17 +57,24 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let (mut manifests, mut errors) = (Vec::new(), Vec::new());
     for document in documents.iter().filter(|d| !d.is_null()) {
         let object = document.to_json();
-        let missing: Vec<&str> = [("apiVersion", &object["apiVersion"]), ("kind", &object["kind"]), ("metadata.name", &object["metadata"]["name"])]
-            .into_iter()
-            .filter(|(_, value)| value.as_str().is_none_or(str::is_empty))
-            .map(|(name, _)| name)
-            .collect();
+        let missing: Vec<&str> = [
+            ("apiVersion", &object["apiVersion"]),
+            ("kind", &object["kind"]),
+            ("metadata.name", &object["metadata"]["name"]),
+        ]
+        .into_iter()
+        .filter(|(_, value)| value.as_str().is_none_or(str::is_empty))
+        .map(|(name, _)| name)
+        .collect();
         if missing.is_empty() {
             manifests.push(Manifest { source: Arc::clone(&source), span: document.span, object });
         } else {
             errors.push(
-                Diagnostic::error("manifest::incomplete", format!("a manifest needs {} as text", missing.join(", ")))
-                    .at(&source, document.span),
+                Diagnostic::error(
+                    "manifest::incomplete",
+                    format!("a manifest needs {} as text", missing.join(", ")),
+                )
+                .at(&source, document.span),
             );
         }
     }
@@ -77,7 +86,10 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// All that could not be applied, each with the place of its manifest.
-pub(super) async fn apply(cluster: &Cluster, manifests: Vec<Manifest>) -> Result<Vec<Applied>, Vec<Diagnostic>> {
+pub(super) async fn apply(
+    cluster: &Cluster,
+    manifests: Vec<Manifest>,
+) -> Result<Vec<Applied>, Vec<Diagnostic>> {
     let kinds = Kinds::default();
     let (mut applied, mut errors) = (Vec::new(), Vec::new());
     for manifest in manifests {
@@ -92,7 +104,8 @@ pub(super) async fn apply(cluster: &Cluster, manifests: Vec<Manifest>) -> Result
 async fn apply_one(cluster: &Cluster, kinds: &Kinds, manifest: &Manifest) -> Result<Applied, Diagnostic> {
     let mut object = manifest.object.clone();
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    let (api_version, kind_name, name) = (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]));
+    let (api_version, kind_name, name) =
+        (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]));
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -109,14 +122,20 @@ async fn apply_one(cluster: &Cluster, kinds: &Kinds, manifest: &Manifest) -> Res
                 match cluster.apply(&kind, &object, "operetta-dev", true).await {
                     Ok(_) => return Ok(Applied { kind, namespace, name }),
                     Err(error) if error.class == Class::Permanent || attempts > 20 => {
-                        return Err(Diagnostic::error("manifest::refused", format!("the API server refuses {kind_name} {name}: {error}")));
+                        return Err(Diagnostic::error(
+                            "manifest::refused",
+                            format!("the API server refuses {kind_name} {name}: {error}"),
+                        ));
                     }
                     Err(_) => None,
                 }
             }
             Ok(None) => Some(
-                Diagnostic::error("manifest::no-kind", format!("the API server does not serve {kind_name} of {api_version}"))
-                    .help("is it a kind of one of the packages given?"),
+                Diagnostic::error(
+                    "manifest::no-kind",
+                    format!("the API server does not serve {kind_name} of {api_version}"),
+                )
+                .help("is it a kind of one of the packages given?"),
             ),
             Err(error) => Some(Diagnostic::error("manifest::discovery", error.to_string())),
         };

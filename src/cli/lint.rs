@@ -22,7 +22,7 @@ use crate::package;
   operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
 
 Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 a package cannot be read.")]
-pub struct Args {
+pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
@@ -46,7 +46,7 @@ enum Output {
 }
 
 /// Lints the packages and prints what it finds. Exit codes as the help says.
-pub fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &Args) -> ExitCode {
     let mut text = String::new();
     let mut items = Vec::new();
     let (mut errors, mut warnings, mut unreadable) = (0, 0, false);

@@ -19,10 +19,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 /// A package is a folder: operator.yaml, CRDs, templates. Operetta registers the CRDs and keeps the children
 /// of every instance as the templates say. No code is written or compiled for it.
 #[derive(Debug, Parser)]
-#[command(name = "operetta", version, arg_required_else_help = true, after_help = "Try it, with nothing installed but Go:
+#[command(
+    name = "operetta",
+    version,
+    arg_required_else_help = true,
+    after_help = "Try it, with nothing installed but Go:
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
-Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage.")]
+Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -98,7 +103,11 @@ where
     let filter = cli.log.as_deref().unwrap_or(default);
     // A bare level is about Operetta; libraries speak up when something is wrong. What the client reports of
     // failed calls, we report ourselves, with what it means.
-    let filter = if filter.contains(['=', ',']) { filter.to_owned() } else { format!("warn,kube_client=off,kube_runtime=error,operetta={filter}") };
+    let filter = if filter.contains(['=', ',']) {
+        filter.to_owned()
+    } else {
+        format!("warn,kube_client=off,kube_runtime=error,operetta={filter}")
+    };
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|error| {
         eprintln!("operetta: --log {filter}: {error}; logging at info");
         EnvFilter::new("warn,kube_client=off,operetta=info")
@@ -120,7 +129,11 @@ fn load(paths: &[std::path::PathBuf]) -> (Vec<std::sync::Arc<crate::package::Pac
             Ok((package, warnings)) => {
                 eprint!("{}", crate::diag::render(&warnings, color));
                 if packages.iter().any(|other| other.name == package.name) {
-                    eprintln!("error: two packages are named {}; the one in {} is left out", package.name, path.display());
+                    eprintln!(
+                        "error: two packages are named {}; the one in {} is left out",
+                        package.name,
+                        path.display()
+                    );
                     broken += 1;
                 } else {
                     packages.push(std::sync::Arc::new(package));

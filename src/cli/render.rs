@@ -45,7 +45,7 @@ const OWN_PREFIX: &str = "operetta.dev/";
   operetta render operators/etcd -f cluster.yaml | kubectl diff -f -
 
 Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 a file cannot be read.")]
-pub struct Args {
+pub(super) struct Args {
     /// Folder of the package
     package: PathBuf,
 
@@ -70,7 +70,7 @@ enum Output {
 }
 
 /// Renders and prints. Exit codes as the help says.
-pub fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &Args) -> ExitCode {
     let mut diagnostics = Vec::new();
     let mut unreadable = false;
     let mut output = Printer { output: args.output, text: String::new(), items: Vec::new() };

@@ -57,11 +57,16 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     super::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 {
-        eprintln!("error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run");
+        eprintln!(
+            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run"
+        );
         return ExitCode::FAILURE;
     }
     if loaded == 0 {
-        warn!(kinds = orphans, "no package could be loaded; instances that are being deleted are still helped to go");
+        warn!(
+            kinds = orphans,
+            "no package could be loaded; instances that are being deleted are still helped to go"
+        );
     }
     super::shutdown().await;
     info!("stopping");

@@ -13,10 +13,10 @@ use crate::package;
 ///   # yaml-language-server: $schema=../../schemas/operator.schema.json
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  operetta schema > schemas/operator.schema.json")]
-pub struct Args {}
+pub(super) struct Args {}
 
 /// Prints the schema. Exit code 0, or 1 if standard output cannot be written.
-pub fn run(_: &Args) -> ExitCode {
+pub(super) fn run(_: &Args) -> ExitCode {
     match io::stdout().write_all(package::schema::operator_text().as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -130,7 +130,8 @@ impl View {
         let mut rows = self.rows();
         let term = Term::stdout();
         let (height, width) = term.size();
-        let lines = table(&rows.instances, usize::from(height).saturating_sub(2).max(4), usize::from(width).max(20));
+        let lines =
+            table(&rows.instances, usize::from(height).saturating_sub(2).max(4), usize::from(width).max(20));
         let _ = term.clear_last_lines(rows.drawn);
         for line in &lines {
             let _ = term.write_line(line);
@@ -186,7 +187,12 @@ fn print_change(name: &str, before: Option<&Row>, after: Option<&Row>) {
     for child in &after.children {
         let old = before.and_then(|row| row.children.iter().find(|c| c.name == child.name));
         if old != Some(child) {
-            println!("{name}: {} ({}): {}", child.name, child.object, child.waits.as_deref().unwrap_or("ready"));
+            println!(
+                "{name}: {} ({}): {}",
+                child.name,
+                child.object,
+                child.waits.as_deref().unwrap_or("ready")
+            );
         }
     }
     for child in before.iter().flat_map(|row| &row.children) {
@@ -212,7 +218,12 @@ fn table(instances: &BTreeMap<String, Row>, height: usize, width: usize) -> Vec<
         for child in &row.children {
             lines.push(match &child.waits {
                 None => format!("  {} {}  {}", style("●").green(), child.name, style(&child.object).dim()),
-                Some(waits) => format!("  {} {}  {}  {waits}", style("○").yellow(), child.name, style(&child.object).dim()),
+                Some(waits) => format!(
+                    "  {} {}  {}  {waits}",
+                    style("○").yellow(),
+                    child.name,
+                    style(&child.object).dim()
+                ),
             });
         }
     }
@@ -233,8 +244,13 @@ mod tests {
 
     #[test]
     fn the_table_fits_the_terminal() {
-        let child = |i: usize| Child { name: format!("members[{i}]"), object: format!("Pod default/a-{i}"), waits: None };
-        let row = Row { state: State::Ready, message: "x".repeat(200), children: (0..50).map(child).collect() };
+        let child = |i: usize| Child {
+            name: format!("members[{i}]"),
+            object: format!("Pod default/a-{i}"),
+            waits: None,
+        };
+        let row =
+            Row { state: State::Ready, message: "x".repeat(200), children: (0..50).map(child).collect() };
         let lines = table(&BTreeMap::from([("a".into(), row)]), 10, 40);
         assert_eq!(lines.len(), 10);
         assert!(lines.iter().all(|l| console::measure_text_width(l) <= 40));

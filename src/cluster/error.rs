@@ -100,7 +100,8 @@ impl CallError {
     /// From the `Status` object of an answer.
     pub fn from_status(status: &Status) -> Self {
         let details = status.details.as_ref();
-        let namespace_gone = details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
+        let namespace_gone =
+            details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
         // An apply with the uid of an object that is gone: 409 if there is none now, 422 if there is another.
         let other_uid = details.is_some_and(|d| d.causes.iter().any(|c| c.field == "metadata.uid"));
         let class = match status.code {
@@ -115,11 +116,16 @@ impl CallError {
             .map(|d| {
                 d.causes
                     .iter()
-                    .map(|c| Cause { field: c.field.clone(), reason: c.reason.clone(), message: safe(&c.message) })
+                    .map(|c| Cause {
+                        field: c.field.clone(),
+                        reason: c.reason.clone(),
+                        message: safe(&c.message),
+                    })
                     .collect()
             })
             .unwrap_or_default();
-        let retry_after = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0).map(|s| Duration::from_secs(s.into()));
+        let retry_after =
+            details.map(|d| d.retry_after_seconds).filter(|s| *s > 0).map(|s| Duration::from_secs(s.into()));
         Self {
             class,
             code: status.code,
@@ -202,7 +208,11 @@ mod tests {
             (413, "", Class::Permanent),
             (429, "", Class::Retry),
             (500, "etcdserver: request timed out", Class::Retry),
-            (500, "failed to create typed patch object (x): .spec.y: field not declared in schema", Class::Permanent),
+            (
+                500,
+                "failed to create typed patch object (x): .spec.y: field not declared in schema",
+                Class::Permanent,
+            ),
             (503, "", Class::Retry),
         ] {
             assert_eq!(status(json!({"code": code, "message": message})).class, class, "{code} {message}");
@@ -225,8 +235,10 @@ mod tests {
 
     #[test]
     fn a_terminating_namespace_is_known() {
-        let error = status(json!({"code": 403, "reason": "Forbidden", "message": "x", "details": {"causes": [
-            {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}]}}));
+        let error = status(
+            json!({"code": 403, "reason": "Forbidden", "message": "x", "details": {"causes": [
+            {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}]}}),
+        );
         assert!(error.is_namespace_terminating());
     }
 }

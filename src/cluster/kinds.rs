@@ -32,7 +32,11 @@ impl ApiKind {
 
     /// The path of a collection, or of one object.
     pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
-        let mut path = if self.group.is_empty() { format!("/api/{}", self.version) } else { format!("/apis/{}/{}", self.group, self.version) };
+        let mut path = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
         if let (true, Some(namespace)) = (self.namespaced, namespace) {
             path.push_str("/namespaces/");
             path.push_str(namespace);
@@ -64,7 +68,7 @@ impl fmt::Display for ApiKind {
 }
 
 /// Splits an `apiVersion` into group and version.
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
+pub(super) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
@@ -76,7 +80,12 @@ pub struct Kinds {
 
 impl Kinds {
     /// The kind of an `apiVersion` and `kind`; `None` if the server does not serve it.
-    pub async fn find(&self, client: &kube::Client, api_version: &str, kind: &str) -> Result<Option<Arc<ApiKind>>, CallError> {
+    pub async fn find(
+        &self,
+        client: &kube::Client,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Arc<ApiKind>>, CallError> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(found) = self.lock().get(&key) {
             return Ok(Some(Arc::clone(found)));

@@ -6,12 +6,13 @@
 mod error;
 mod kinds;
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-pub use error::{Cause, CallError, Class};
+pub use error::{CallError, Cause, Class};
 pub use kinds::{ApiKind, Kinds};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
@@ -21,14 +22,15 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
-    user_agent: String,
 }
 
 /// Why no connection could be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No kubeconfig and not in a pod, or one that cannot be read.
-    #[error("no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own")]
+    #[error(
+        "no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own"
+    )]
     Config(String),
     /// The configuration was read, but no client could be made of it.
     #[error("the kubeconfig cannot be used: {0}")]
@@ -45,17 +47,32 @@ pub enum Propagation {
 impl Cluster {
     /// The cluster that KUBECONFIG, `~/.kube/config` or the pod's service account names.
     pub async fn connect() -> Result<Self, ConnectError> {
-        let mut config = kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?;
+        Self::configured(kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?)
+    }
+
+    /// The cluster of a kubeconfig's current context.
+    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
+        let unreadable = |e: kube::config::KubeconfigError| ConnectError::Client(e.to_string());
+        let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(unreadable)?;
+        let options = kube::config::KubeConfigOptions::default();
+        Self::configured(
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unreadable)?,
+        )
+    }
+
+    fn configured(mut config: kube::Config) -> Result<Self, ConnectError> {
         // Retries are ours: the library's would repeat a call 15 times, whatever its class.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
+        let agent = http::HeaderValue::from_static(concat!("operetta/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((http::header::USER_AGENT, agent));
         let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()))?;
         Ok(Self::new(client))
     }
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, user_agent: format!("operetta/{}", env!("CARGO_PKG_VERSION")) }
+        Self { client }
     }
 
     /// The client of the library, for watches and Events.
@@ -71,7 +88,12 @@ impl Cluster {
     }
 
     /// A live read; `None` if there is no such object.
-    pub async fn get(&self, kind: &ApiKind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, CallError> {
+    pub async fn get(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, CallError> {
         match self.call(Method::GET, &kind.path(namespace, Some(name)), None, None).await {
             Ok(object) => Ok(Some(object)),
             Err(e) if e.class == Class::NotFound => Ok(None),
@@ -80,7 +102,13 @@ impl Cluster {
     }
 
     /// A list of one page at most, of the objects that a label selector names.
-    pub async fn list(&self, kind: &ApiKind, namespace: Option<&str>, selector: &str, limit: u32) -> Result<Vec<Value>, CallError> {
+    pub async fn list(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        selector: &str,
+        limit: u32,
+    ) -> Result<Vec<Value>, CallError> {
         let path = format!("{}?limit={limit}&labelSelector={}", kind.path(namespace, None), encode(selector));
         let mut list = self.call(Method::GET, &path, None, None).await?;
         Ok(match list["items"].take() {
@@ -90,12 +118,25 @@ impl Cluster {
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
-    pub async fn apply(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool) -> Result<Value, CallError> {
+    pub async fn apply(
+        &self,
+        kind: &ApiKind,
+        body: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, CallError> {
         self.apply_checked(kind, body, manager, force, false).await
     }
 
     /// Server-side apply, as a dry run if asked.
-    pub async fn apply_checked(&self, kind: &ApiKind, body: &Value, manager: &str, force: bool, dry_run: bool) -> Result<Value, CallError> {
+    pub async fn apply_checked(
+        &self,
+        kind: &ApiKind,
+        body: &Value,
+        manager: &str,
+        force: bool,
+        dry_run: bool,
+    ) -> Result<Value, CallError> {
         let meta = &body["metadata"];
         let path = format!(
             "{}?fieldManager={}&force={force}&fieldValidation=Strict{}",
@@ -104,6 +145,18 @@ impl Cluster {
             if dry_run { "&dryRun=All" } else { "" },
         );
         self.call(Method::PATCH, &path, Some("application/apply-patch+yaml"), Some(body)).await
+    }
+
+    /// Creates an object; a conflict if there is one of that name.
+    pub async fn create(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Value, CallError> {
+        let path = format!("{}?fieldManager={}", kind.path(namespace, None), encode(manager));
+        self.call(Method::POST, &path, Some("application/json"), Some(body)).await
     }
 
     /// A JSON merge patch of an object or a subresource of it.
@@ -149,16 +202,20 @@ impl Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
-        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body)).await
+        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body))
+            .await
     }
 
-    async fn call(&self, method: Method, path: &str, content: Option<&str>, body: Option<&Value>) -> Result<Value, CallError> {
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Value, CallError> {
         let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, &self.user_agent);
+        let mut request =
+            Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
         if let Some(content) = content {
             request = request.header(http::header::CONTENT_TYPE, content);
         }

@@ -21,14 +21,14 @@ use crate::cluster::{ApiKind, CallError, Class, Propagation};
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
 
-/// What was done, by item, for Events.
+/// What was done, for Events.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
-    pub created: Vec<String>,
-    pub updated: Vec<String>,
-    pub repaired: Vec<String>,
-    pub deleted: Vec<String>,
-    pub retained: Vec<String>,
+    pub created: Vec<ObjectRef>,
+    pub updated: Vec<ObjectRef>,
+    pub repaired: Vec<ObjectRef>,
+    pub deleted: Vec<ObjectRef>,
+    pub retained: Vec<ObjectRef>,
 }
 
 /// What an apply came to.
@@ -59,7 +59,7 @@ impl Shared {
         for action in actions {
             match action {
                 Action::AddFinalizer => add_finalizer = true,
-                Action::Apply(apply) => applies.push(apply),
+                Action::Apply(apply) => applies.push(*apply),
                 other => rest.push(other),
             }
         }
@@ -75,11 +75,11 @@ impl Shared {
             match action {
                 Action::Delete(observed) => {
                     self.delete(&observed).await?;
-                    acted.deleted.push(observed.object.to_string());
+                    acted.deleted.push(observed.object.clone());
                 }
                 Action::Retain(observed) => {
                     self.retain(&observed).await?;
-                    acted.retained.push(observed.object.to_string());
+                    acted.retained.push(observed.object.clone());
                 }
                 Action::RemoveFinalizer => self.release(key, registered, instance).await?,
                 Action::AddFinalizer | Action::Apply(_) => {}
@@ -89,7 +89,12 @@ impl Shared {
     }
 
     /// Whether the instance, read live, is the one that was decided about and is to stay.
-    async fn is_alive(&self, key: &InstanceKey, registered: &Registered, instance: &Value) -> Result<bool, CallError> {
+    async fn is_alive(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+    ) -> Result<bool, CallError> {
         let Some(live) = self.refresh(key, registered).await? else { return Ok(false) };
         let meta = &live["metadata"];
         Ok(meta["uid"] == instance["metadata"]["uid"] && meta["deletionTimestamp"].is_null())
@@ -97,7 +102,7 @@ impl Shared {
 
     async fn apply_all(
         self: &Arc<Self>,
-        applies: Vec<Box<Apply>>,
+        applies: Vec<Apply>,
         registered: &Arc<Registered>,
         memory: &mut Memory,
         acted: &mut Acted,
@@ -126,7 +131,7 @@ impl Shared {
                         Why::Update => &mut acted.updated,
                         Why::Repair => &mut acted.repaired,
                     };
-                    list.push(format!("{} ({})", apply.item, apply.intent.object));
+                    list.push(apply.intent.object.clone());
                 }
                 Ok(Applied::Again) => {}
                 Err(error) => self.remember(&apply, error, memory),
@@ -141,14 +146,21 @@ impl Shared {
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
         warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
-        let failure = Failure { hash: apply.intent.hash.clone(), error, retry_at: self.started.elapsed() + rest, count };
+        let failure = Failure {
+            hash: apply.intent.hash.clone(),
+            error,
+            retry_at: self.started.elapsed() + rest,
+            count,
+        };
         memory.failures.insert(apply.item.clone(), failure);
     }
 
     async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
         let object = &apply.intent.object;
-        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(Applied::Again) };
-        let manager = names::field_manager(&self.operator_of(registered));
+        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else {
+            return Ok(Applied::Again);
+        };
+        let manager = names::field_manager(registered.operator());
         let mut body = apply.intent.body.clone();
         match &apply.expect {
             // The version of no object: the server creates it (201), or says that there is one (409).
@@ -163,7 +175,9 @@ impl Shared {
             self.cluster.apply(&kind, &body, &manager, apply.force).await
         };
         match reply {
-            Ok(reply) => Ok(self.learn_child(object, reply, Origin::OwnWrite).map_or(Applied::Again, |o| Applied::Done(Box::new(o)))),
+            Ok(reply) => Ok(self
+                .learn_child(object, reply, Origin::OwnWrite)
+                .map_or(Applied::Again, |o| Applied::Done(Box::new(o)))),
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
                 debug!(object = %object, "not as expected; reading it");
                 self.after_conflict(&kind, apply, body, &manager, error).await
@@ -219,7 +233,9 @@ impl Shared {
         }
         let _permit = self.permit().await;
         let reply = self.cluster.apply(kind, &body, manager, true).await?;
-        Ok(self.learn_child(object, reply, Origin::OwnWrite).map_or(Applied::Again, |o| Applied::Done(Box::new(o))))
+        Ok(self
+            .learn_child(object, reply, Origin::OwnWrite)
+            .map_or(Applied::Again, |o| Applied::Done(Box::new(o))))
     }
 
     /// Whether an object that is not labelled as this instance's may become its: a person said so, or it
@@ -254,14 +270,19 @@ impl Shared {
             return Ok(());
         }
         let meta = &live["metadata"];
-        let Some(entries) = fields::take_over(&meta["managedFields"], manager, &strays) else { return Ok(()) };
+        let Some(entries) = fields::take_over(&meta["managedFields"], manager, &strays) else {
+            return Ok(());
+        };
         debug!(object = %object, strays = strays.len(), "winning back items of keyed lists");
         let patch = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
             {"op": "replace", "path": "/metadata/managedFields", "value": entries},
         ]);
         let _permit = self.permit().await;
-        self.cluster.json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta").await.map(drop)
+        self.cluster
+            .json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta")
+            .await
+            .map(drop)
     }
 
     async fn delete(&self, observed: &Observed) -> Result<(), CallError> {
@@ -270,7 +291,15 @@ impl Shared {
         let preconditions = (&*observed.uid, &*observed.resource_version);
         let reply = {
             let _permit = self.permit().await;
-            self.cluster.delete(&kind, object.namespace.as_deref(), &object.name, preconditions, Propagation::Background).await
+            self.cluster
+                .delete(
+                    &kind,
+                    object.namespace.as_deref(),
+                    &object.name,
+                    preconditions,
+                    Propagation::Background,
+                )
+                .await
         };
         match reply {
             // It lives on for its finalizers or its grace period.
@@ -282,7 +311,9 @@ impl Shared {
                 self.index().remove_child(object, &observed.uid);
                 Ok(())
             }
-            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => self.reread(&kind, observed).await,
+            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
+                self.reread(&kind, observed).await
+            }
             Err(error) => Err(error),
         }
     }
@@ -314,21 +345,30 @@ impl Shared {
         }});
         let reply = {
             let _permit = self.permit().await;
-            self.cluster.merge_patch(&kind, object.namespace.as_deref(), &object.name, None, &patch, "operetta").await
+            self.cluster
+                .merge_patch(&kind, object.namespace.as_deref(), &object.name, None, &patch, "operetta")
+                .await
         };
         match reply {
             Ok(reply) => {
                 self.learn_child(object, reply, Origin::OwnWrite);
                 Ok(())
             }
-            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => self.reread(&kind, observed).await,
+            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
+                self.reread(&kind, observed).await
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Takes the finalizer off. Of an instance that goes, only after a live look at every kind on record
     /// has found nothing that it guards: no such decision on the word of a cache.
-    async fn release(&self, key: &InstanceKey, registered: &Registered, instance: &Value) -> Result<(), CallError> {
+    async fn release(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+    ) -> Result<(), CallError> {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         if !instance["metadata"]["deletionTimestamp"].is_null() {
             let selector = format!("{}={uid}", names::INSTANCE_UID);
@@ -369,7 +409,12 @@ impl Shared {
         self.set_finalizer(key, registered, false).await
     }
 
-    async fn set_finalizer(&self, key: &InstanceKey, registered: &Registered, wanted: bool) -> Result<(), CallError> {
+    async fn set_finalizer(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        wanted: bool,
+    ) -> Result<(), CallError> {
         let Some(instance) = self.index().instance(key) else { return Ok(()) };
         let meta = &instance["metadata"];
         let mut finalizers: Vec<Value> = meta["finalizers"].as_array().cloned().unwrap_or_default();
@@ -384,10 +429,15 @@ impl Shared {
         }
         let patch = json!({"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "finalizers": finalizers}});
         let _permit = self.permit().await;
-        match self.cluster.merge_patch(&registered.kind, key.namespace.as_deref(), &key.name, None, &patch, "operetta").await {
+        match self
+            .cluster
+            .merge_patch(&registered.kind, key.namespace.as_deref(), &key.name, None, &patch, "operetta")
+            .await
+        {
             Ok(object) => {
                 // Without its last finalizer an instance that is being deleted is gone with the reply.
-                let gone = !wanted && finalizers.is_empty() && !object["metadata"]["deletionTimestamp"].is_null();
+                let gone =
+                    !wanted && finalizers.is_empty() && !object["metadata"]["deletionTimestamp"].is_null();
                 if gone {
                     self.index().remove_instance(key, object["metadata"]["uid"].as_str().unwrap_or_default());
                 } else {
@@ -407,7 +457,8 @@ impl Shared {
     fn learn_child(&self, object: &ObjectRef, reply: Value, origin: Origin) -> Option<Observed> {
         let raw = Raw::from_value(reply).ok()?;
         let registry = self.registry();
-        let mut observed = raw.observe(&object.api_version, &object.kind, |operator, child| registry.reads(operator, child))?;
+        let mut observed = raw
+            .observe(&object.api_version, &object.kind, |operator, child| registry.reads(operator, child))?;
         if origin == Origin::OwnWrite {
             observed.settled = observed.mark.clone();
         }
@@ -424,7 +475,9 @@ fn owns(body: &Value) -> bool {
 fn has_list_of_maps(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| item.is_object() || has_list_of_maps(item)),
-        Value::Object(map) => map.iter().any(|(key, value)| key != "ownerReferences" && has_list_of_maps(value)),
+        Value::Object(map) => {
+            map.iter().any(|(key, value)| key != "ownerReferences" && has_list_of_maps(value))
+        }
         _ => false,
     }
 }

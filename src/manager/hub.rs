@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use kube::Api;
 use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
@@ -69,7 +69,9 @@ async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>) {
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => on_instance(shared, registered, event),
-            Err(error) => warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again"),
+            Err(error) => {
+                warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again")
+            }
         }
     }
 }
@@ -120,8 +122,18 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>)
                 watch_kind(shared, &found, api_version, kind).await;
                 return;
             }
-            Ok(None) => lose(shared, api_version, kind, format!("the API server does not serve {kind} of {api_version}")),
-            Err(error) => lose(shared, api_version, kind, format!("{kind} of {api_version} cannot be discovered: {error}")),
+            Ok(None) => lose(
+                shared,
+                api_version,
+                kind,
+                &format!("the API server does not serve {kind} of {api_version}"),
+            ),
+            Err(error) => lose(
+                shared,
+                api_version,
+                kind,
+                &format!("{kind} of {api_version} cannot be discovered: {error}"),
+            ),
         }
         tokio::time::sleep(REDISCOVER).await;
     }
@@ -131,21 +143,31 @@ async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
     let client = shared.cluster.client();
-    let whole = readiness::needs_status(&found.group, &found.kind) || shared.registry().reads_content(api_version, kind);
+    let whole = readiness::needs_status(&found.group, &found.kind)
+        || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
     if whole {
-        let stream = kube::runtime::watcher(Api::<Raw>::all_with(client, &resource), config).map_ok(|event| {
-            map_event(event, |raw| (raw.metadata.uid.clone(), raw.observe(api_version, kind, reads), object_ref(api_version, kind, &raw.metadata)))
-        });
+        let stream =
+            kube::runtime::watcher(Api::<Raw>::all_with(client, &resource), config).map_ok(|event| {
+                map_event(&event, |raw| {
+                    (
+                        raw.metadata.uid.clone(),
+                        raw.observe(api_version, kind, reads),
+                        object_ref(api_version, kind, &raw.metadata),
+                    )
+                })
+            });
         consume(shared, api_version, kind, stream).await;
     } else {
-        let stream = kube::runtime::watcher(Api::<PartialObjectMeta<Raw>>::all_with(client, &resource), config).map_ok(|event| {
-            map_event(event, |partial| {
-                let metadata = &partial.metadata;
-                let seen = Seen { api_version, kind, metadata, body: None };
-                (metadata.uid.clone(), seen.observe(reads), object_ref(api_version, kind, metadata))
-            })
-        });
+        let stream =
+            kube::runtime::watcher(Api::<PartialObjectMeta<Raw>>::all_with(client, &resource), config)
+                .map_ok(|event| {
+                    map_event(&event, |partial| {
+                        let metadata = &partial.metadata;
+                        let seen = Seen { api_version, kind, metadata, body: None };
+                        (metadata.uid.clone(), seen.observe(reads), object_ref(api_version, kind, metadata))
+                    })
+                });
         consume(shared, api_version, kind, stream).await;
     }
 }
@@ -167,7 +189,12 @@ async fn consume(
                 let text = explain(&error);
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
                 if is_refusal(&error) {
-                    lose(shared, api_version, kind, format!("{kind} of {api_version} cannot be watched: {text}"));
+                    lose(
+                        shared,
+                        api_version,
+                        kind,
+                        &format!("{kind} of {api_version} cannot be watched: {text}"),
+                    );
                 }
             }
         }
@@ -193,8 +220,8 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
     }
 }
 
-fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: String) {
-    if shared.index().lose_kind(api_version, kind, reason.clone()) {
+fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) {
+    if shared.index().lose_kind(api_version, kind, reason) {
         warn!(%api_version, %kind, %reason, "its objects are unknown");
         shared.queue_all();
     }
@@ -213,11 +240,11 @@ fn object_ref(
     }
 }
 
-fn map_event<A, B>(event: Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
+fn map_event<A, B>(event: &Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
     match event {
-        Event::Apply(object) => Event::Apply(f(&object)),
-        Event::Delete(object) => Event::Delete(f(&object)),
-        Event::InitApply(object) => Event::InitApply(f(&object)),
+        Event::Apply(object) => Event::Apply(f(object)),
+        Event::Delete(object) => Event::Delete(f(object)),
+        Event::InitApply(object) => Event::InitApply(f(object)),
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
     }
@@ -225,9 +252,9 @@ fn map_event<A, B>(event: Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
 
 fn cause(error: &watcher::Error) -> Option<CallError> {
     match error {
-        watcher::Error::InitialListFailed(e) | watcher::Error::WatchStartFailed(e) | watcher::Error::WatchFailed(e) => {
-            Some(CallError::from_kube(e))
-        }
+        watcher::Error::InitialListFailed(e)
+        | watcher::Error::WatchStartFailed(e)
+        | watcher::Error::WatchFailed(e) => Some(CallError::from_kube(e)),
         watcher::Error::WatchError(status) => Some(CallError::from_status(status)),
         watcher::Error::NoResourceVersion => None,
     }

@@ -64,7 +64,6 @@ pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Box<str>, InstanceKey>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
-    synced_instances: HashSet<Arc<str>>,
     kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
     children: HashMap<ObjectRef, Arc<Observed>>,
     of_instance: HashMap<Box<str>, Vec<ObjectRef>>,
@@ -105,7 +104,11 @@ impl Index {
                 self.by_uid.remove(&present.uid);
             }
         }
-        let instance = Instance { uid: uid.into(), resource_version: resource_version.into(), json: object.to_string().into_bytes().into() };
+        let instance = Instance {
+            uid: uid.into(),
+            resource_version: resource_version.into(),
+            json: object.to_string().into_bytes().into(),
+        };
         self.by_uid.insert(uid.into(), key.clone());
         self.instances.insert(key, instance);
         true
@@ -126,9 +129,9 @@ impl Index {
 
     /// A list of instances is complete; returns those that it did not bring.
     pub(super) fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
-        self.synced_instances.insert(Arc::clone(crd));
         let listed = self.relist_instances.remove(crd).unwrap_or_default();
-        let gone: Vec<_> = self.instances.keys().filter(|k| k.crd == *crd && !listed.contains(*k)).cloned().collect();
+        let gone: Vec<_> =
+            self.instances.keys().filter(|k| k.crd == *crd && !listed.contains(*k)).cloned().collect();
         for key in &gone {
             if let Some(instance) = self.instances.remove(key) {
                 self.by_uid.remove(&instance.uid);
@@ -155,11 +158,6 @@ impl Index {
     /// Which instance has that uid.
     pub(super) fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
         self.by_uid.get(uid)
-    }
-
-    /// Whether the instances of a CRD have been listed once.
-    pub(super) fn instances_synced(&self, crd: &str) -> bool {
-        self.synced_instances.contains(crd)
     }
 
     /// Takes in a child; returns the instance that it concerns if it is news.
@@ -233,7 +231,8 @@ impl Index {
             .filter(|(o, _)| o.kind == *kind && o.api_version == *api_version && !listed.contains(*o))
             .map(|(o, c)| (o.clone(), c.uid.clone()))
             .collect();
-        let mut concerned: Vec<_> = gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid)).collect();
+        let mut concerned: Vec<_> =
+            gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid)).collect();
         if first {
             concerned = self.instances.keys().cloned().collect();
         }
@@ -241,9 +240,9 @@ impl Index {
     }
 
     /// The kind cannot be listed.
-    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: String) -> bool {
+    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
-        let state = Some(KindState::Unknown(reason));
+        let state = Some(KindState::Unknown(reason.to_owned()));
         let news = entry.state != state;
         entry.state = state;
         news
@@ -260,8 +259,13 @@ impl Index {
 
     /// The children of an instance, in a stable order.
     pub(super) fn children_of(&self, instance_uid: &str) -> Vec<Arc<Observed>> {
-        let mut children: Vec<_> =
-            self.of_instance.get(instance_uid).into_iter().flatten().filter_map(|o| self.children.get(o).cloned()).collect();
+        let mut children: Vec<_> = self
+            .of_instance
+            .get(instance_uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|o| self.children.get(o).cloned())
+            .collect();
         children.sort_by(|a, b| a.object.cmp(&b.object));
         children
     }

@@ -90,7 +90,11 @@ impl Manager {
     ///
     /// # Errors
     /// The API server cannot be reached.
-    pub async fn start(cluster: Cluster, packages: Vec<Arc<Package>>, config: Config) -> Result<Self, CallError> {
+    pub async fn start(
+        cluster: Cluster,
+        packages: Vec<Arc<Package>>,
+        config: Config,
+    ) -> Result<Self, CallError> {
         let kinds = Kinds::default();
         let mut problems = Vec::new();
         let mut registered = Vec::new();
@@ -104,7 +108,7 @@ impl Manager {
         registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
 
         let shared = Arc::new(Shared {
-            events: Events::start(cluster.client()),
+            events: Events::start(cluster.clone()),
             cluster,
             kinds,
             index: Mutex::default(),
@@ -169,7 +173,10 @@ async fn work(shared: &Arc<Shared>) {
         let failed = match turn {
             Ok(outcome) => outcome == Outcome::Failed,
             Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = panic
+                    .downcast_ref::<&str>()
+                    .map(|s| (*s).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned());
                 error!(instance = %key, panic = text.as_deref().unwrap_or("?"), "a turn panicked; this is a bug of Operetta, the others go on");
                 true
             }
@@ -195,15 +202,12 @@ impl Shared {
     fn queue_all(&self) {
         let registry = self.registry();
         let index = self.index();
-        let all: Vec<_> = registry.iter().flat_map(|r| index.instances_of(&r.crd).cloned().collect::<Vec<_>>()).collect();
+        let all: Vec<_> =
+            registry.iter().flat_map(|r| index.instances_of(&r.crd).cloned().collect::<Vec<_>>()).collect();
         drop(index);
         for key in all {
             self.queue.add(key);
         }
-    }
-
-    fn operator_of(&self, registered: &Registered) -> String {
-        registered.package.as_ref().map(|(package, _)| package.name.clone()).unwrap_or_default()
     }
 
     /// Nothing is remembered of an instance that is gone.

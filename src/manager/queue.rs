@@ -49,7 +49,13 @@ impl Slot {
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// An empty queue.
     pub(super) fn new() -> Self {
-        let state = State { ready: VecDeque::new(), delayed: BinaryHeap::new(), slots: HashMap::new(), serial: 0, closed: false };
+        let state = State {
+            ready: VecDeque::new(),
+            delayed: BinaryHeap::new(),
+            slots: HashMap::new(),
+            serial: 0,
+            closed: false,
+        };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
@@ -155,16 +161,6 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// How many keys are queued or running.
-    pub(super) fn len(&self) -> usize {
-        self.lock().slots.values().filter(|slot| slot.queued || slot.running).count()
-    }
-
-    /// Whether nothing is queued or running.
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +177,8 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
     fn release(&mut self, now: Instant) {
         while let Some(Reverse((at, serial, _))) = self.delayed.peek() {
             let (at, serial) = (*at, *serial);
-            let Some(slot) = self.delayed.peek().and_then(|Reverse((.., key))| self.slots.get_mut(key)) else {
+            let Some(slot) = self.delayed.peek().and_then(|Reverse((.., key))| self.slots.get_mut(key))
+            else {
                 self.delayed.pop();
                 continue;
             };
@@ -209,7 +206,9 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 /// Doubles from [`BACKOFF_FIRST`] to [`BACKOFF_LAST`], a fifth of it by chance, so that many keys that fail
 /// together do not come back together.
 fn backoff(failures: u32) -> Duration {
-    let base = BACKOFF_FIRST.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(BACKOFF_LAST);
+    let base = BACKOFF_FIRST
+        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20)))
+        .min(BACKOFF_LAST);
     base.mul_f64(0.8 + 0.2 * fastrand::f64())
 }
 
@@ -224,11 +223,14 @@ mod tests {
         queue.add(1);
         assert_eq!(queue.next().await, Some(1));
         queue.add(1);
-        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "ran twice at once");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(),
+            "ran twice at once"
+        );
         queue.done(1, false);
         assert_eq!(queue.next().await, Some(1));
         queue.done(1, false);
-        assert!(queue.is_empty() && queue.lock().slots.is_empty());
+        assert!(queue.lock().slots.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +264,10 @@ mod tests {
         queue.done(1, false);
         assert_eq!(queue.next().await, Some(2));
         queue.done(2, false);
-        assert!(tokio::time::timeout(Duration::from_secs(300), queue.next()).await.is_err(), "the void delay ran");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(300), queue.next()).await.is_err(),
+            "the void delay ran"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,7 +34,12 @@ impl Raw {
     }
 
     /// As a child of ours, if it is one.
-    pub(super) fn observe(&self, api_version: &Arc<str>, kind: &Arc<str>, reads: impl Fn(&str, &str) -> Paths) -> Option<Observed> {
+    pub(super) fn observe(
+        &self,
+        api_version: &Arc<str>,
+        kind: &Arc<str>,
+        reads: impl Fn(&str, &str) -> Paths,
+    ) -> Option<Observed> {
         Seen { api_version, kind, metadata: &self.metadata, body: Some(&self.body) }.observe(reads)
     }
 }

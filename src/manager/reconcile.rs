@@ -18,6 +18,9 @@ use crate::cluster::{CallError, Class};
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
 const ROUNDS: usize = 8;
 
+/// How many objects an Event names.
+const LISTED: usize = 8;
+
 /// What the manager remembers of an instance between its turns.
 #[derive(Debug, Default)]
 pub(super) struct Mind {
@@ -61,7 +64,12 @@ impl Shared {
         outcome
     }
 
-    async fn rounds(self: &Arc<Self>, key: &InstanceKey, registered: &Arc<Registered>, mind: &mut Mind) -> Outcome {
+    async fn rounds(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        mind: &mut Mind,
+    ) -> Outcome {
         for _ in 0..ROUNDS {
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
             let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
@@ -95,8 +103,11 @@ impl Shared {
     fn look(&self, key: &InstanceKey, registered: &Registered) -> Option<Look> {
         let index = self.index();
         let instance = index.instance(key)?;
-        let kinds: HashMap<_, _> =
-            registered.child_kinds.iter().map(|(a, k)| ((a.clone(), k.clone()), index.kind_state(a, k))).collect();
+        let kinds: HashMap<_, _> = registered
+            .child_kinds
+            .iter()
+            .map(|(a, k)| ((a.clone(), k.clone()), index.kind_state(a, k)))
+            .collect();
         // `end_kind` and `lose_kind` queue everybody, so nobody is forgotten here.
         if kinds.values().any(|state| *state == KindState::Syncing) {
             return None;
@@ -110,8 +121,12 @@ impl Shared {
             let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
             return deleting.then(|| children::decide_deletion(&look.instance, &look.observed));
         };
-        let namespaced = |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
-        let unknown = |api_version: &str, kind: &str| match look.kinds.get(&(api_version.to_owned(), kind.to_owned())) {
+        let namespaced =
+            |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
+        let unknown = |api_version: &str, kind: &str| match look
+            .kinds
+            .get(&(api_version.to_owned(), kind.to_owned()))
+        {
             Some(KindState::Unknown(reason)) => Some(reason.clone()),
             Some(KindState::Synced) | None => None,
             Some(KindState::Syncing) => Some("its objects are being listed".to_owned()),
@@ -143,13 +158,24 @@ impl Shared {
         self.tell_verdict(key, &look.instance, &decision.verdict, mind);
         let Some(status) = decision.status else { return Outcome::Done };
         let now = format!("{:.0}", Timestamp::now());
-        let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else { return Outcome::Done };
+        let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
+            return Outcome::Done;
+        };
         let meta = &look.instance["metadata"];
         let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
         let name = &*key.name;
         let written = {
             let _permit = self.permit().await;
-            self.cluster.merge_patch(&registered.kind, key.namespace.as_deref(), name, Some("status"), &body, "operetta").await
+            self.cluster
+                .merge_patch(
+                    &registered.kind,
+                    key.namespace.as_deref(),
+                    name,
+                    Some("status"),
+                    &body,
+                    "operetta",
+                )
+                .await
         };
         match written {
             Ok(object) => {
@@ -171,19 +197,23 @@ impl Shared {
     }
 
     /// Reads the instance live; what is gone leaves the index.
-    pub(super) async fn refresh(&self, key: &InstanceKey, registered: &Registered) -> Result<Option<Value>, CallError> {
+    pub(super) async fn refresh(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+    ) -> Result<Option<Value>, CallError> {
         let live = {
             let _permit = self.permit().await;
             self.cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?
         };
-        match &live {
-            Some(object) => self.learn_instance(key, object),
-            None => {
-                let mut index = self.index();
-                let uid = index.instance(key).map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
-                if let Some(uid) = uid {
-                    index.remove_instance(key, &uid);
-                }
+        if let Some(object) = &live {
+            self.learn_instance(key, object);
+        } else {
+            let mut index = self.index();
+            let uid =
+                index.instance(key).map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+            if let Some(uid) = uid {
+                index.remove_instance(key, &uid);
             }
         }
         Ok(live)
@@ -199,28 +229,42 @@ impl Shared {
     }
 
     fn tell_acted(&self, instance: &Value, acted: &Acted) {
-        for (reason, verb, names) in [
+        let here = instance["metadata"]["namespace"].as_str();
+        for (reason, verb, objects) in [
             ("Created", "created", &acted.created),
             ("Updated", "updated", &acted.updated),
             ("Repaired", "restored what somebody else changed in", &acted.repaired),
             ("Deleted", "deleted", &acted.deleted),
             ("Retained", "keeps", &acted.retained),
         ] {
-            if !names.is_empty() {
-                let more = names.len().saturating_sub(8);
-                let list = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-                let note = if more > 0 { format!("{verb} {list} and {more} more") } else { format!("{verb} {list}") };
-                self.events.publish(instance, false, reason, note);
+            if objects.is_empty() {
+                continue;
             }
+            let mut names: Vec<String> = objects
+                .iter()
+                .map(|object| match object.namespace.as_deref() {
+                    Some(namespace) if Some(namespace) != here => object.to_string(),
+                    _ => format!("{} {}", object.kind, object.name),
+                })
+                .collect();
+            names.sort();
+            let more = names.len().saturating_sub(LISTED);
+            names.truncate(LISTED);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.events.publish(instance, false, reason, &format!("{verb} {}{rest}", names.join(", ")));
         }
     }
 
     /// One Event a transition.
     fn tell_verdict(&self, key: &InstanceKey, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
         let (reason, message, warning) = match verdict {
-            Verdict::Ready { children } => ("Ready".to_owned(), format!("all {children} children are applied and ready"), false),
+            Verdict::Ready { children } => {
+                ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
+            }
             Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
-            Verdict::Paused => ("Paused".to_owned(), "nothing is written until it is resumed".to_owned(), false),
+            Verdict::Paused => {
+                ("Paused".to_owned(), "nothing is written until it is resumed".to_owned(), false)
+            }
             // Progress is in the conditions; an Event a step would drown the rest.
             Verdict::Reconciling { .. } | Verdict::Deleting { .. } => {
                 mind.told = None;
@@ -232,7 +276,9 @@ impl Shared {
             return;
         }
         // After a restart the status tells whether this is news.
-        let before = instance["status"]["conditions"].as_array().and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+        let before = instance["status"]["conditions"]
+            .as_array()
+            .and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
         let known = mind.told.is_none() && before.is_some_and(|c| c["reason"] == reason.as_str());
         mind.told = Some(told);
         if known {
@@ -243,6 +289,6 @@ impl Shared {
         } else {
             info!(instance = %key, %reason, "{message}");
         }
-        self.events.publish(instance, warning, &reason, message);
+        self.events.publish(instance, warning, &reason, &message);
     }
 }

@@ -23,7 +23,7 @@ const ESTABLISH: Duration = Duration::from_secs(30);
 /// How often a call that may succeed later is tried.
 const ATTEMPTS: u32 = 5;
 
-/// The kind CustomResourceDefinition.
+/// The kind of CRDs.
 static CRD: LazyLock<ApiKind> = LazyLock::new(|| ApiKind {
     group: "apiextensions.k8s.io".into(),
     version: "v1".into(),
@@ -36,7 +36,11 @@ static CRD: LazyLock<ApiKind> = LazyLock::new(|| ApiKind {
 ///
 /// # Errors
 /// Each with the file of the CRD at fault.
-pub(super) async fn register(cluster: &Cluster, kinds: &Kinds, package: &Arc<Package>) -> Result<Vec<Registered>, Vec<Diagnostic>> {
+pub(super) async fn register(
+    cluster: &Cluster,
+    kinds: &Kinds,
+    package: &Arc<Package>,
+) -> Result<Vec<Registered>, Vec<Diagnostic>> {
     let mut problems = Vec::new();
     let mut plans = Vec::new();
     // All are tried before the first is applied, so that a package is not left half installed.
@@ -103,7 +107,8 @@ fn body(package: &Package, resource: &Resource, child_kinds: &BTreeSet<(String, 
         map.remove("status");
     }
     let meta = &mut body["metadata"];
-    let kinds: Vec<String> = child_kinds.iter().map(|(api_version, kind)| format!("{api_version}/{kind}")).collect();
+    let kinds: Vec<String> =
+        child_kinds.iter().map(|(api_version, kind)| format!("{api_version}/{kind}")).collect();
     meta["labels"][names::OPERATOR] = package.name.as_str().into();
     meta["labels"][names::MANAGED_BY] = "operetta".into();
     meta["annotations"][names::CHILD_KINDS] = kinds.join(",").into();
@@ -113,19 +118,34 @@ fn body(package: &Package, resource: &Resource, child_kinds: &BTreeSet<(String, 
 }
 
 fn additions(resource: &Resource) -> crd::Additions {
-    crd::Additions { status: resource.status.iter().map(|field| field.name.clone()).collect(), ..crd::Additions::default() }
+    crd::Additions {
+        status: resource.status.iter().map(|field| field.name.clone()).collect(),
+        ..crd::Additions::default()
+    }
 }
 
 /// Two packages cannot have one kind, and a CRD that others installed is theirs unless the package says
 /// `adopt: true`.
-fn check_owner(existing: &Value, name: &str, package: &Package, resource: &Resource) -> Result<(), Diagnostic> {
+fn check_owner(
+    existing: &Value,
+    name: &str,
+    package: &Package,
+    resource: &Resource,
+) -> Result<(), Diagnostic> {
     match existing["metadata"]["labels"][names::OPERATOR].as_str() {
         Some(owner) if owner == package.name => Ok(()),
-        Some(owner) => Err(Diagnostic::error("crd::claimed", format!("the CRD {name} belongs to the package {owner}"))
-            .help(format!("one kind has one package: remove {owner}, or give this package's kind another group"))),
+        Some(owner) => {
+            Err(Diagnostic::error("crd::claimed", format!("the CRD {name} belongs to the package {owner}"))
+                .help(format!(
+                    "one kind has one package: remove {owner}, or give this package's kind another group"
+                )))
+        }
         None if resource.adopt => Ok(()),
-        None => Err(Diagnostic::error("crd::foreign", format!("the CRD {name} exists and was not installed by Operetta"))
-            .help("set `adopt: true` beside `crd` to take it over, or delete it if nobody uses it")),
+        None => Err(Diagnostic::error(
+            "crd::foreign",
+            format!("the CRD {name} exists and was not installed by Operetta"),
+        )
+        .help("set `adopt: true` beside `crd` to take it over, or delete it if nobody uses it")),
     }
 }
 
@@ -135,9 +155,9 @@ async fn install(cluster: &Cluster, plan: &Plan) -> Result<(), Diagnostic> {
         debug!(crd = %name, "registered already");
         return Ok(());
     }
-    retrying(|| cluster.apply(&CRD, body, MANAGER, true))
-        .await
-        .map_err(|e| Diagnostic::error("crd::refused", format!("the API server refuses the CRD {name}: {e}")))?;
+    retrying(|| cluster.apply(&CRD, body, MANAGER, true)).await.map_err(|e| {
+        Diagnostic::error("crd::refused", format!("the API server refuses the CRD {name}: {e}"))
+    })?;
     let deadline = Instant::now() + ESTABLISH;
     loop {
         let live = retrying(|| cluster.get(&CRD, None, name)).await.map_err(|e| unreachable(name, &e))?;
@@ -146,11 +166,17 @@ async fn install(cluster: &Cluster, plan: &Plan) -> Result<(), Diagnostic> {
             return Ok(());
         }
         if let Some(message) = live.as_ref().and_then(names_refused) {
-            return Err(Diagnostic::error("crd::names", format!("the names of the CRD {name} are taken: {message}"))
-                .help("two CRDs of one group cannot share kind, plural or short names"));
+            return Err(Diagnostic::error(
+                "crd::names",
+                format!("the names of the CRD {name} are taken: {message}"),
+            )
+            .help("two CRDs of one group cannot share kind, plural or short names"));
         }
         if Instant::now() > deadline {
-            return Err(Diagnostic::error("crd::not-established", format!("the API server has not established the CRD {name} within 30 s")));
+            return Err(Diagnostic::error(
+                "crd::not-established",
+                format!("the API server has not established the CRD {name} within 30 s"),
+            ));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -172,11 +198,18 @@ fn names_refused(crd: &Value) -> Option<String> {
 /// The kinds that children of a CRD's instances have, or had.
 fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
     let text = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
-    text.split(',').filter_map(|entry| entry.rsplit_once('/')).map(|(a, k)| (a.to_owned(), k.to_owned())).collect()
+    text.split(',')
+        .filter_map(|entry| entry.rsplit_once('/'))
+        .map(|(a, k)| (a.to_owned(), k.to_owned()))
+        .collect()
 }
 
 /// CRDs of packages that are not loaded now. Their instances are only helped to go.
-pub(super) async fn orphans(cluster: &Cluster, kinds: &Kinds, loaded: &BTreeSet<String>) -> Result<Vec<Registered>, CallError> {
+pub(super) async fn orphans(
+    cluster: &Cluster,
+    kinds: &Kinds,
+    loaded: &BTreeSet<String>,
+) -> Result<Vec<Registered>, CallError> {
     let crds = retrying(|| cluster.list(&CRD, None, names::OPERATOR, 500)).await?;
     let mut found = Vec::new();
     for crd in crds {

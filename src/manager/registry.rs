@@ -22,6 +22,11 @@ pub(super) struct Registered {
 }
 
 impl Registered {
+    /// The name of the package; empty if it is not loaded.
+    pub(super) fn operator(&self) -> &str {
+        self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()
+    }
+
     /// The package and its resource.
     pub(super) fn resource(&self) -> Option<(&Arc<Package>, &Resource)> {
         let (package, index) = self.package.as_ref()?;
@@ -45,7 +50,8 @@ impl Registry {
                 let reads = registry.reads.entry(package.name.clone()).or_default();
                 for child in &resource.children {
                     // Two kinds of one package may use the same id: keep what either reads.
-                    let mut paths: Vec<Vec<String>> = reads.get(&child.id).map(|p| p.to_vec()).unwrap_or_default();
+                    let mut paths: Vec<Vec<String>> =
+                        reads.get(&child.id).map(|p| p.to_vec()).unwrap_or_default();
                     paths.extend(child.reads_live.iter().map(|path| plain_prefix(path)));
                     paths.sort();
                     paths.dedup();
@@ -67,14 +73,20 @@ impl Registry {
 
     /// What is read of a child's live object.
     pub(super) fn reads(&self, operator: &str, child: &str) -> Paths {
-        self.reads.get(operator).and_then(|children| children.get(child)).cloned().unwrap_or_else(|| Arc::from([]))
+        self.reads
+            .get(operator)
+            .and_then(|children| children.get(child))
+            .cloned()
+            .unwrap_or_else(|| Arc::from([]))
     }
 
     /// Whether any expression reads more of the objects of a kind than their metadata.
     pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
-        self.by_crd.values().filter_map(|r| r.resource()).flat_map(|(_, resource)| &resource.children).any(|child| {
-            !child.reads_live.is_empty() && child.kinds.iter().any(|(a, k)| a == api_version && k == kind)
-        })
+        self.by_crd.values().filter_map(|r| r.resource()).flat_map(|(_, resource)| &resource.children).any(
+            |child| {
+                !child.reads_live.is_empty() && child.kinds.iter().any(|(a, k)| a == api_version && k == kind)
+            },
+        )
     }
 }
 

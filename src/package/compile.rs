@@ -236,7 +236,8 @@ impl Compiler<'_> {
         let mut open = vec![OPERATOR_YAML.to_owned()];
         open.extend(self.used.iter().cloned());
         while let Some(source) = open.pop().and_then(|path| self.files.get(&path)) {
-            let partials = partials(&source.text).map(|name| format!("templates/{}", name.trim_start_matches("templates/")));
+            let partials = partials(&source.text)
+                .map(|name| format!("templates/{}", name.trim_start_matches("templates/")));
             let new: Vec<_> = partials.filter(|path| self.used.insert(path.clone())).collect();
             open.extend(new);
         }

@@ -193,6 +193,7 @@ impl Decoder {
                 let help = format!("quote it: {name}: \"{}\"", whole.replace('"', "'"));
                 let error = Diagnostic::error("package::quote", "YAML ends this value at the comma");
                 self.in_key(name, |decoder| decoder.push(error.at(&decoder.source, span).help(help)));
+                found.pop();
                 cut = None;
                 continue;
             }

@@ -140,16 +140,19 @@ impl Outline {
             parent?.entry(key).map(|(key, _)| key)
         });
         for key in ours {
-            let message = format!("`{}` must not stand in the template of a child", key.as_str().unwrap_or_default());
+            let message =
+                format!("`{}` must not stand in the template of a child", key.as_str().unwrap_or_default());
             let help = "Operetta and the API server set it; remove it";
-            diagnostics.push(Diagnostic::error("package::field", message).located(self.location(key)).help(help));
+            diagnostics
+                .push(Diagnostic::error("package::field", message).located(self.location(key)).help(help));
         }
         if let Some((key, metadata)) = self.node.entry("metadata")
             && let NodeValue::Map(_) = metadata.value
             && metadata.get("name").is_none()
             && metadata.get("<<").is_none()
         {
-            let error = Diagnostic::error("package::field", "`metadata.name` is missing").located(self.location(key));
+            let error =
+                Diagnostic::error("package::field", "`metadata.name` is missing").located(self.location(key));
             diagnostics.push(error.help("name the object after the instance: {{ name }}"));
         }
     }

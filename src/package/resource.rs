@@ -121,7 +121,7 @@ impl Compiler<'_> {
         if let Some(cycle) = lets.cycle()
             && let Some(name) = cycle.first().and_then(|name| places.get(name))
         {
-            let round: Vec<_> = cycle.iter().chain(cycle.first()).map(|name| format!("let.{name}")).collect();
+            let round: Vec<_> = cycle.iter().map(|name| format!("let.{name}")).collect();
             let message = format!("these values need each other: {}", round.join(" -> "));
             self.diagnostics.push(name.error("package::cycle", message));
         }
@@ -292,8 +292,10 @@ impl Compiler<'_> {
 
     /// Finds the edges and puts dependencies first.
     fn ordered(&mut self, mut parts: Parts, manifests: &[manifest::Child]) -> Option<Parts> {
-        let index: HashMap<&str, usize> =
-            manifests.iter().enumerate().map(|(index, child)| (child.id.value.0.as_str(), index)).collect();
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for (place, child) in manifests.iter().enumerate() {
+            index.entry(&child.id.value.0).or_insert(place);
+        }
         let mut edges = vec![BTreeSet::new(); manifests.len()];
         for (child, manifest) in manifests.iter().enumerate() {
             for on in manifest.depends_on.iter().flatten() {

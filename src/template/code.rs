@@ -32,13 +32,30 @@ pub(super) enum Stmt {
     Raw(Arc<str>, usize),
     Emit(Node),
     For(Box<For>),
-    If { test: Node, then: Vec<Stmt>, otherwise: Vec<Stmt> },
-    With { assignments: Vec<(Target, Node)>, body: Vec<Stmt> },
-    Set { target: Target, value: Node },
+    If {
+        test: Node,
+        then: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
+    With {
+        assignments: Vec<(Target, Node)>,
+        body: Vec<Stmt>,
+    },
+    Set {
+        target: Target,
+        value: Node,
+    },
     /// `{% set x %}...{% endset %}`; the filter reads [`CAPTURED`].
-    SetBlock { target: Target, filter: Option<Node>, body: Vec<Stmt> },
+    SetBlock {
+        target: Target,
+        filter: Option<Node>,
+        body: Vec<Stmt>,
+    },
     /// `{% filter f %}...{% endfilter %}`; the filter reads [`CAPTURED`].
-    Filter { filter: Node, body: Vec<Stmt> },
+    Filter {
+        filter: Node,
+        body: Vec<Stmt>,
+    },
     Do(Node),
 }
 

@@ -11,7 +11,7 @@ use super::errors::{Fault, Res};
 use super::limits::Run;
 use super::ops;
 use super::scope::{Function, Lets, Scope};
-use super::value::{JsonPath, Meter, Name, Unknown, Val};
+use super::value::{JsonPath, Meter, Name, Val};
 use crate::diag::did_you_mean;
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
@@ -158,7 +158,8 @@ impl<'r> Cx<'r> {
             Kind::Slice(parts) => {
                 let (base, start, stop, step) = &**parts;
                 let base = self.need(base)?;
-                let mut bound = |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
+                let mut bound =
+                    |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
                 let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?);
                 ops::slice(self.run, &base, [&start, &stop, &step])
             }
@@ -228,7 +229,9 @@ impl<'r> Cx<'r> {
                 self.let_value(&lets, &name)
             }
             Val::Live(live) => match (&*live.json, &key) {
-                (Value::Object(map), Val::Str(name)) => Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json)),
+                (Value::Object(map), Val::Str(name)) => {
+                    Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json))
+                }
                 _ => ops::item(self.run, live.whole(), &key),
             },
             base => ops::item(self.run, base, &key),
@@ -242,11 +245,12 @@ impl<'r> Cx<'r> {
         for (op, node) in rest {
             let right = self.eval(node)?;
             // Say which side is undefined.
-            let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
-                (Val::Undefined, _) => self.name_undefined(fault, left_node),
-                (_, Val::Undefined) => self.name_undefined(fault, node),
-                _ => fault,
-            })?;
+            let compared =
+                ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
+                    (Val::Undefined, _) => self.name_undefined(fault, left_node),
+                    (_, Val::Undefined) => self.name_undefined(fault, node),
+                    _ => fault,
+                })?;
             if !compared {
                 return Ok(Val::Bool(false));
             }
@@ -317,13 +321,13 @@ impl<'r> Cx<'r> {
         let unit = self.unit;
         let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
         let args = self.arguments(args)?;
-        self.run.enter(CALL_LEVELS)?;
+        self.run.enter(CALL_LEVELS).map_err(|fault| fault.help(format!("see the macro `{}`", def.name)))?;
         let top = self.frames.first().copied().unwrap_or(self.locals.len());
         let hidden = self.locals.split_off(top);
         let frames = std::mem::replace(&mut self.frames, vec![top]);
         let loops = std::mem::take(&mut self.loops);
         let mut pieces = Vec::new();
-        let mut body = || -> Res<()> {
+        let body = || -> Res<()> {
             for ((name, default), arg) in def.params.iter().zip(args) {
                 let value = match (arg, default) {
                     (Some(arg), _) => arg,
@@ -399,11 +403,9 @@ impl<'r> Cx<'r> {
                 }
             }
             ("cycle", choices) if !choices.is_empty() => match &base {
-                Val::Loop(state) => Ok(choices
-                    .get(state.index0 % choices.len())
-                    .cloned()
-                    .flatten()
-                    .unwrap_or(Val::Undefined)),
+                Val::Loop(state) => {
+                    Ok(choices.get(state.index0 % choices.len()).cloned().flatten().unwrap_or(Val::Undefined))
+                }
                 _ => Err(no_method(&base, name)),
             },
             _ => Err(no_method(&base, name)),
@@ -505,10 +507,6 @@ impl<'r> Cx<'r> {
     pub(super) fn text(&mut self, pieces: Vec<Piece>) -> Res<Name> {
         Val::Fragment(Arc::new(pieces)).text(self.run)
     }
-
-    pub(super) fn unknown(path: &str, reason: &str) -> Val {
-        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: reason.to_owned() }))
-    }
 }
 
 fn no_method(base: &Val, name: &str) -> Fault {
@@ -519,6 +517,8 @@ fn no_method(base: &Val, name: &str) -> Fault {
     }
     match did_you_mean(name, known) {
         Some(near) => fault.help(format!("did you mean `{near}()`?")),
-        None => fault.help("maps have keys(), values(), items() and get(key, default); for the rest there are filters"),
+        None => fault.help(
+            "maps have keys(), values(), items() and get(key, default); for the rest there are filters",
+        ),
     }
 }

@@ -212,7 +212,11 @@ impl Cx<'_> {
                     index0: index,
                     length: items.len(),
                     depth0: self.loops - 1,
-                    previous: index.checked_sub(1).and_then(|i| items.get(i)).cloned().unwrap_or(Val::Undefined),
+                    previous: index
+                        .checked_sub(1)
+                        .and_then(|i| items.get(i))
+                        .cloned()
+                        .unwrap_or(Val::Undefined),
                     next: items.get(index + 1).cloned().unwrap_or(Val::Undefined),
                 };
                 self.locals.push(("loop".into(), Val::Loop(Arc::new(state))));
@@ -249,10 +253,12 @@ fn unpack(cx: &Cx<'_>, value: &Val) -> Res<Vec<Val>> {
             Ok(list.items.clone())
         }
         // What `groupby` gives.
-        Val::Map(map) if map.entries.len() == 2 => match (map.entries.get("grouper"), map.entries.get("list")) {
-            (Some(key), Some(items)) => Ok(vec![key.clone(), items.clone()]),
-            _ => Err(Fault::failed("a map cannot be taken apart").help("loop over `map | items`")),
-        },
+        Val::Map(map) if map.entries.len() == 2 => {
+            match (map.entries.get("grouper"), map.entries.get("list")) {
+                (Some(key), Some(items)) => Ok(vec![key.clone(), items.clone()]),
+                _ => Err(Fault::failed("a map cannot be taken apart").help("loop over `map | items`")),
+            }
+        }
         other => Err(Fault::failed(format!("{} cannot be taken apart", other.kind()))
             .help("to loop over keys and values, loop over `map | items`")),
     }

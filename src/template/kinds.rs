@@ -33,7 +33,9 @@ pub(super) fn kinds(unit: &Unit) -> Result<Vec<(String, String)>, Diagnostic> {
         match (state.api_version, state.kind) {
             // A way through the branches that gives nothing.
             (None, None) => {}
-            (Some(api_version), Some(kind)) if ![&api_version, &kind].iter().any(|text| text.contains(VALUE)) => {
+            (Some(api_version), Some(kind))
+                if ![&api_version, &kind].iter().any(|text| text.contains(VALUE)) =>
+            {
                 kinds.insert((api_version, kind));
             }
             (Some(_), Some(_)) => problem = Some("the template computes its apiVersion or kind"),
@@ -122,8 +124,5 @@ impl State {
 }
 
 fn unquoted(text: &str) -> &str {
-    ['"', '\'']
-        .into_iter()
-        .find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
-        .unwrap_or(text)
+    ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(text)
 }

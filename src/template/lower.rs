@@ -88,7 +88,11 @@ impl<'p> Lower<'p> {
             }
         }
         if builtins::function(def.name).is_some() || def.name == "partial" {
-            self.error(span, format!("`{}` is the name of a function", def.name), "give the macro another name");
+            self.error(
+                span,
+                format!("`{}` is the name of a function", def.name),
+                "give the macro another name",
+            );
         }
         let index = self.macros.len();
         if self.macros.insert(def.name.to_owned(), (index, params)).is_some() {
@@ -215,7 +219,11 @@ impl<'p> Lower<'p> {
             ast::Expr::GetAttr(attr) if fields => match &attr.expr {
                 ast::Expr::Var(var) => Target::Field(var.id.into(), attr.name.into(), span),
                 _ => {
-                    self.error(span, "only fields of a namespace can be set", "`{% set ns = namespace(x=1) %}`");
+                    self.error(
+                        span,
+                        "only fields of a namespace can be set",
+                        "`{% set ns = namespace(x=1) %}`",
+                    );
                     Target::Name("".into())
                 }
             },
@@ -298,7 +306,8 @@ impl<'p> Lower<'p> {
                 let value = self.boxed(&test.expr);
                 let span = from(&value);
                 let Some(found) = builtins::test(test.name) else {
-                    let names = builtins::test_names().filter(|name| name.is_ascii() && !name.contains(['=', '<', '>']));
+                    let names = builtins::test_names()
+                        .filter(|name| name.is_ascii() && !name.contains(['=', '<', '>']));
                     self.unknown("test", test.name, names, own);
                     return Self::nothing(span);
                 };
@@ -329,7 +338,11 @@ impl<'p> Lower<'p> {
                 None => self.error(span, "`loop` stands outside of a loop", ""),
             },
             "if" | "else" | "in" | "not" | "is" | "and" | "or" => {
-                self.error(span, format!("`{name}` cannot stand here"), "put what is before it in parentheses");
+                self.error(
+                    span,
+                    format!("`{name}` cannot stand here"),
+                    "put what is before it in parentheses",
+                );
             }
             _ if self.macros.contains_key(name) => {
                 self.error(span, format!("the macro `{name}` can only be called"), format!("`{name}(...)`"));
@@ -397,7 +410,11 @@ impl<'p> Lower<'p> {
             match filter.name {
                 "safe" | "escape" | "e" => {
                     let message = format!("`{}` is left out", filter.name);
-                    self.error(own, message, "values never pass through text here, so there is nothing to escape");
+                    self.error(
+                        own,
+                        message,
+                        "values never pass through text here, so there is nothing to escape",
+                    );
                 }
                 "random" | "shuffle" => {
                     let help = "two renders of the same input must give the same";
@@ -479,10 +496,16 @@ impl<'p> Lower<'p> {
         let mut vars = Vec::new();
         for (index, arg) in args.iter().enumerate() {
             match arg {
-                ast::CallArg::Pos(ast::Expr::Const(value)) if index == 0 => name = value.value.as_str().map(Name::from),
+                ast::CallArg::Pos(ast::Expr::Const(value)) if index == 0 => {
+                    name = value.value.as_str().map(Name::from)
+                }
                 ast::CallArg::Kwarg(key, value) => vars.push((Name::from(*key), self.expr(value))),
                 ast::CallArg::KwargSplat(_) | ast::CallArg::PosSplat(_) => {
-                    self.error(own, "`partial` takes its variables by name", "`partial(\"x.yaml\", port=80)`");
+                    self.error(
+                        own,
+                        "`partial` takes its variables by name",
+                        "`partial(\"x.yaml\", port=80)`",
+                    );
                 }
                 ast::CallArg::Pos(_) => {}
             }
@@ -491,7 +514,8 @@ impl<'p> Lower<'p> {
         match name {
             Some(name) if positional == 1 => Node { kind: Kind::Partial(name, vars), span: own },
             _ => {
-                let help = "`partial(\"labels.yaml\")`: the name is written out, so that it is known what is read";
+                let help =
+                    "`partial(\"labels.yaml\")`: the name is written out, so that it is known what is read";
                 self.error(own, "`partial` takes the name of a template as a string", help);
                 Self::nothing(own)
             }
@@ -520,10 +544,9 @@ impl<'p> Lower<'p> {
                 self.error(span, format!("there is no function `{name}`"), help);
             }
             _ => {
-                let macros: Vec<String> = self.macros.keys().cloned().collect();
-                let mut names: Vec<&str> = builtins::function_names().collect();
-                names.extend(macros.iter().map(String::as_str));
-                self.unknown("function", name, names.into_iter(), span);
+                let names = builtins::function_names().map(str::to_owned);
+                let names: Vec<String> = names.chain(self.macros.keys().cloned()).collect();
+                self.unknown("function", name, names.iter().map(String::as_str), span);
             }
         }
     }
@@ -589,7 +612,8 @@ impl<'p> Lower<'p> {
                 Some(_) => self.error(span, format!("`{name}` gets an argument twice"), ""),
                 None => {
                     let most = params.len();
-                    let help = if most == 0 { String::new() } else { format!("it takes {}", params.join(", ")) };
+                    let help =
+                        if most == 0 { String::new() } else { format!("it takes {}", params.join(", ")) };
                     self.error(span, format!("`{name}` takes at most {most} arguments"), help);
                     break;
                 }

@@ -228,7 +228,10 @@ impl Engine {
 }
 
 fn first(errors: Vec<Diagnostic>) -> Diagnostic {
-    errors.into_iter().next().unwrap_or_else(|| Diagnostic::error("template::syntax", "it cannot be compiled"))
+    errors
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Diagnostic::error("template::syntax", "it cannot be compiled"))
 }
 
 impl Template {
@@ -272,7 +275,8 @@ impl Template {
             return Ok(Arc::clone(known));
         }
         let node = substitute::parse(text.clone(), &self.unit.source, pieces).map_err(|diagnostic| {
-            substitute::first_fault(pieces, &self.unit.source).unwrap_or_else(|| substitute::failed(diagnostic))
+            substitute::first_fault(pieces, &self.unit.source)
+                .unwrap_or_else(|| substitute::failed(diagnostic))
         })?;
         let tree = Arc::new((text, node));
         *lock() = Some(Arc::clone(&tree));

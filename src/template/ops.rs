@@ -53,7 +53,8 @@ pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
 }
 
 fn deeper(unknown: &Unknown, step: &str) -> Val {
-    let path = if unknown.path.len() > 200 { unknown.path.clone() } else { format!("{}{step}", unknown.path) };
+    let path =
+        if unknown.path.len() > 200 { unknown.path.clone() } else { format!("{}{step}", unknown.path) };
     Val::Unknown(Arc::new(Unknown { path, reason: unknown.reason.clone() }))
 }
 

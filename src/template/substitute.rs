@@ -41,35 +41,34 @@ pub(super) fn assemble(run: &Run<'_>, pieces: &[Piece]) -> Res<String> {
 /// The document of an assembled text; null if it is empty.
 pub(super) fn parse(text: String, source: &Arc<Source>, pieces: &[Piece]) -> Result<Node, Box<Diagnostic>> {
     let rendered = Source::new(source.name.clone(), text);
-    let options =
-        yaml::Options { merge: yaml::Merge::Keep, duplicate_keys: yaml::Duplicates::Error, ..yaml::Options::default() };
+    let options = yaml::Options {
+        merge: yaml::Merge::Keep,
+        duplicate_keys: yaml::Duplicates::Error,
+        ..yaml::Options::default()
+    };
     let mut documents = yaml::parse(&rendered, &options)
-        .map_err(|diagnostic| Box::new(in_template(diagnostic, &rendered, source, pieces)))?;
+        .map_err(|diagnostic| Box::new(in_template(diagnostic, source, pieces)))?;
     if let [_, second, ..] = documents.as_slice() {
-        let diagnostic = Diagnostic::error("template::documents", "a template is one document, this one has more")
-            .at(&rendered, second.span)
-            .help("take out the `---` between, and make a child of each document");
-        return Err(Box::new(in_template(diagnostic, &rendered, source, pieces)));
+        let diagnostic =
+            Diagnostic::error("template::documents", "a template is one document, this one has more")
+                .at(&rendered, second.span)
+                .help("take out the `---` between, and make a child of each document");
+        return Err(Box::new(in_template(diagnostic, source, pieces)));
     }
     Ok(documents.pop().unwrap_or(Node { value: NodeValue::Null, span: Span::default(), style: Style::Plain }))
 }
 
 /// A diagnostic about the assembled text as one about the template.
-fn in_template(
-    mut diagnostic: Diagnostic,
-    rendered: &Arc<Source>,
-    source: &Arc<Source>,
-    pieces: &[Piece],
-) -> Diagnostic {
+fn in_template(mut diagnostic: Diagnostic, source: &Arc<Source>, pieces: &[Piece]) -> Diagnostic {
     if let Some(location) = &mut diagnostic.location {
         let start = original(location.span.start, pieces);
         let end = original(location.span.end, pieces).max(start);
         location.source = Arc::clone(source);
         location.span = Span::new(start, end);
     }
-    diagnostic.message = without_placeholders(&diagnostic.message, rendered);
-    diagnostic.path = diagnostic.path.map(|path| without_placeholders(&path, rendered));
-    diagnostic.help = diagnostic.help.map(|help| without_placeholders(&help, rendered));
+    diagnostic.message = without_placeholders(&diagnostic.message);
+    diagnostic.path = diagnostic.path.map(|path| without_placeholders(&path));
+    diagnostic.help = diagnostic.help.map(|help| without_placeholders(&help));
     diagnostic
 }
 
@@ -80,7 +79,9 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
     for (index, piece) in pieces.iter().enumerate() {
         let (length, place) = match piece {
             Piece::Raw(raw, place) => (raw.len(), *place),
-            Piece::Slot(slot) => (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), slot.span.start),
+            Piece::Slot(slot) => {
+                (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), slot.span.start)
+            }
         };
         if offset < at + length {
             return match piece {
@@ -98,7 +99,7 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
 }
 
 /// `{{...}}` for each placeholder.
-fn without_placeholders(text: &str, _: &Source) -> String {
+fn without_placeholders(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(OPEN) {
@@ -134,7 +135,10 @@ impl<'a> Substitute<'a> {
     /// The value of the whole document.
     pub(super) fn document(&mut self, node: &Node) -> Res<Value> {
         self.node(node)?.ok_or_else(|| {
-            self.fault(Fault::failed("`omit` is the whole document").help("use `when` of the child to leave it out"), None)
+            self.fault(
+                Fault::failed("`omit` is the whole document").help("use `when` of the child to leave it out"),
+                None,
+            )
         })
     }
 
@@ -222,7 +226,8 @@ impl<'a> Substitute<'a> {
             match part {
                 Part::Text(text) => out.push_str(text),
                 Part::Slot(slot) => {
-                    let text = self.slot(slot)?.text(self.run).map_err(|fault| self.fault(fault, Some(slot)))?;
+                    let text =
+                        self.slot(slot)?.text(self.run).map_err(|fault| self.fault(fault, Some(slot)))?;
                     self.run.memory(text.len())?;
                     out.push_str(&text);
                 }

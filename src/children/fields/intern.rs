@@ -53,10 +53,9 @@ impl FieldSet {
     pub fn contains(&self, path: &[&str]) -> bool {
         let mut node = &self.root;
         for name in path {
-            if !std::ptr::eq(node, &self.root) && node.is_leaf() {
-                return true;
-            }
             match node.child(&Key::Field((*name).into())) {
+                // What is owned as one owns all below it. (The root is nobody's.)
+                Some(below) if below.is_leaf() => return true,
                 Some(below) => node = below,
                 None => return false,
             }

@@ -73,7 +73,11 @@ fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
 pub(super) fn from_json(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = decodable(run, input)?;
     serde_json::from_str::<serde_json::Value>(&text).map(|value| Val::from_json(&value)).map_err(|error| {
-        Fault::failed(format!("the text is not JSON: see its line {}, column {}", error.line(), error.column()))
+        Fault::failed(format!(
+            "the text is not JSON: see its line {}, column {}",
+            error.line(),
+            error.column()
+        ))
     })
 }
 
@@ -97,7 +101,8 @@ pub(super) fn b64encode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
 pub(super) fn b64decode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = input.text(run)?;
     run.memory(text.len())?;
-    let bytes = STANDARD.decode(text.trim().as_bytes()).map_err(|_| Fault::failed("the text is not base64"))?;
+    let bytes =
+        STANDARD.decode(text.trim().as_bytes()).map_err(|_| Fault::failed("the text is not base64"))?;
     String::from_utf8(bytes).map(Val::str).map_err(|_| Fault::failed("what is encoded is not UTF-8 text"))
 }
 

@@ -65,7 +65,13 @@ pub(super) fn known(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
         Val::List(list) => new_list(run, list.items.iter().filter(|item| is_known(item)).cloned().collect()),
         Val::Map(map) => {
             run.items(map.entries.len())?;
-            Val::map(map.entries.iter().filter(|(_, v)| is_known(v)).map(|(k, v)| (k.clone(), v.clone())).collect())
+            Val::map(
+                map.entries
+                    .iter()
+                    .filter(|(_, v)| is_known(v))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect(),
+            )
         }
         Val::Keyed(keyed) => {
             run.items(keyed.entries.len())?;
@@ -275,7 +281,8 @@ pub(super) fn sort(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
         let key = match &paths {
             // Several attributes, as in Jinja: `attribute='a,b'`.
             Some(paths) if paths.contains(',') => {
-                let keys = paths.split(',').map(|path| sort_key(run, &item, Some(path.trim()), case_sensitive));
+                let keys =
+                    paths.split(',').map(|path| sort_key(run, &item, Some(path.trim()), case_sensitive));
                 let keys = keys.collect::<Res<Vec<_>>>()?;
                 new_list(run, keys)?
             }

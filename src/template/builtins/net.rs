@@ -57,8 +57,9 @@ impl Cidr {
 }
 
 fn cidr(run: &Run<'_>, value: &Val) -> Res<Cidr> {
-    Cidr::parse(&value.defined()?.text(run)?)
-        .ok_or_else(|| Fault::failed("the value is no CIDR range").help("it looks like 10.0.0.0/8 or fd00::/64"))
+    Cidr::parse(&value.defined()?.text(run)?).ok_or_else(|| {
+        Fault::failed("the value is no CIDR range").help("it looks like 10.0.0.0/8 or fd00::/64")
+    })
 }
 
 fn ip(run: &Run<'_>, value: &Val) -> Res<Option<IpAddr>> {
@@ -99,7 +100,11 @@ pub(super) fn in_cidr(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> 
 pub(super) fn ip_version(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let address = match ip(run, input)? {
         Some(ip) => ip,
-        None => cidr(run, input).map_err(|_| Fault::failed("the value is no IP address and no CIDR range"))?.address,
+        None => {
+            cidr(run, input)
+                .map_err(|_| Fault::failed("the value is no IP address and no CIDR range"))?
+                .address
+        }
     };
     Ok(Val::Int(if address.is_ipv4() { 4 } else { 6 }))
 }

@@ -59,11 +59,14 @@ pub(super) fn int(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
             let parsed = if digits.starts_with(['-', '+']) {
                 None
             } else {
-                i128::from_str_radix(digits, base).ok().and_then(|int| Val::int(if negative { -int } else { int }).ok())
+                i128::from_str_radix(digits, base)
+                    .ok()
+                    .and_then(|int| Val::int(if negative { -int } else { int }).ok())
             };
             // `'3.7' | int` is 3, as in Jinja.
             let parsed = parsed.or_else(|| {
-                let float = text.trim().parse::<f64>().ok().filter(|float| base == 10 && float.is_finite())?;
+                let float =
+                    text.trim().parse::<f64>().ok().filter(|float| base == 10 && float.is_finite())?;
                 whole(float.trunc()).ok()
             });
             parsed.map_or_else(|| no_number(args, "a whole number"), Ok)
@@ -118,7 +121,8 @@ pub(super) fn round(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
 }
 
 pub(super) fn quantity(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
-    let wrong = |what: String| Err(Fault::failed(what).help("a quantity looks like 100m, 2, 512Mi, 1.5Gi, 1e3"));
+    let wrong =
+        |what: String| Err(Fault::failed(what).help("a quantity looks like 100m, 2, 512Mi, 1.5Gi, 1e3"));
     let quantity = match &*input.resolved(run)? {
         Val::Quantity(quantity) => Some(*quantity),
         Val::Int(int) => Quantity::from_int(*int),
@@ -178,11 +182,7 @@ pub(super) fn semver(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     Ok(Val::Version(Arc::new(version_of(run, input)?)))
 }
 
-pub(super) fn range(
-    run: &Run<'_>,
-    args: &Args<'_>,
-    _: &[(crate::template::value::Name, Val)],
-) -> Res<Val> {
+pub(super) fn range(run: &Run<'_>, args: &Args<'_>, _: &[(crate::template::value::Name, Val)]) -> Res<Val> {
     args.need(0)?;
     let int = |index: usize| -> Res<Option<i128>> {
         match args.get(index) {

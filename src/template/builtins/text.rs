@@ -37,7 +37,9 @@ pub(super) fn capitalize(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = input_text(run, input)?;
     let mut chars = text.chars();
     Ok(match chars.next() {
-        Some(first) => Val::str(first.to_uppercase().chain(chars.as_str().to_lowercase().chars()).collect::<String>()),
+        Some(first) => {
+            Val::str(first.to_uppercase().chain(chars.as_str().to_lowercase().chars()).collect::<String>())
+        }
         None => Val::str(""),
     })
 }
@@ -220,7 +222,9 @@ pub(super) fn urlencode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => out.push(byte.into()),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                out.push(byte.into())
+            }
             _ => {
                 let _ = write!(out, "%{byte:02X}");
             }
@@ -319,7 +323,10 @@ fn convert(run: &Run<'_>, field: &Field, conversion: char, value: &Val) -> Res<S
                 #[allow(clippy::cast_possible_truncation)] // Checked by the range.
                 Val::Float(float) if float.abs() < 1e18 => float.trunc() as i128,
                 other => {
-                    return Err(Fault::failed(format!("`%{conversion}` takes a number, not {}", other.kind())));
+                    return Err(Fault::failed(format!(
+                        "`%{conversion}` takes a number, not {}",
+                        other.kind()
+                    )));
                 }
             };
             let magnitude = int.unsigned_abs();
@@ -333,8 +340,9 @@ fn convert(run: &Run<'_>, field: &Field, conversion: char, value: &Val) -> Res<S
             (int < 0, if field.alternate { prefix } else { "" }, body)
         }
         'f' | 'F' | 'e' | 'E' | 'g' | 'G' => {
-            let float = super::numbers::to_float(value)
-                .ok_or_else(|| Fault::failed(format!("`%{conversion}` takes a number, not {}", value.kind())))?;
+            let float = super::numbers::to_float(value).ok_or_else(|| {
+                Fault::failed(format!("`%{conversion}` takes a number, not {}", value.kind()))
+            })?;
             let (magnitude, precision) = (float.abs(), field.precision.unwrap_or(6));
             let body = match conversion {
                 'f' | 'F' => format!("{magnitude:.precision$}"),
