@@ -18,6 +18,9 @@ pub use kinds::{ApiKind, Kinds};
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// A connection to one API server, with one identity.
 #[derive(Clone)]
 pub struct Cluster {
@@ -144,7 +147,7 @@ impl Cluster {
             encode(manager),
             if dry_run { "&dryRun=All" } else { "" },
         );
-        self.call(Method::PATCH, &path, Some("application/apply-patch+yaml"), Some(body)).await
+        self.call(Method::PATCH, &path, Some(APPLY), Some(body)).await
     }
 
     /// Creates an object; a conflict if there is one of that name.
@@ -213,7 +216,8 @@ impl Cluster {
         content: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
-        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
         let mut request =
             Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
         if let Some(content) = content {
@@ -227,6 +231,25 @@ impl Cluster {
     }
 }
 
+/// A JSON text that a YAML reader takes for the same: the line breaks that YAML 1.1 knows beyond ASCII would
+/// silently become spaces, and characters that it does not print be refused.
+fn yaml_safe(json: String) -> String {
+    use std::fmt::Write as _;
+    let differs = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    if !json.contains(differs) {
+        return json;
+    }
+    // None of them stands outside a string.
+    json.chars().fold(String::with_capacity(json.len() + 64), |mut out, c| {
+        if differs(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
 /// Percent-encodes what stands in a query.
 fn encode(text: &str) -> String {
     text.bytes()
@@ -235,4 +258,17 @@ fn encode(text: &str) -> String {
             _ => format!("%{b:02X}"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_yaml_reads_differently_is_escaped() {
+        let body = json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}\u{ffff}", "c": "\u{e9}\u{e000}\u{1F680}\n\"\\u2028"});
+        let text = yaml_safe(body.to_string());
+        assert_eq!(text, r#"{"a\u2028":"b\u0085\u007f\ufeff\uffff","c":"é🚀\n\"\\u2028"}"#.replace('é', "\u{e9}\u{e000}"));
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), body);
+    }
 }

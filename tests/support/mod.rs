@@ -6,6 +6,8 @@
 // Failing is what tests are for.
 #![allow(clippy::expect_used)]
 
+pub mod ext;
+
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
@@ -182,9 +184,11 @@ pub async fn eventually<T, E: Display>(
     }
 }
 
-/// A running `operetta`; killed when dropped.
+/// A running `operetta`; killed when dropped, and when this process ends, however it does.
 pub struct Operetta {
     child: Child,
+    /// Reads from us; when that ends, it kills. Statics are not dropped.
+    undertaker: Child,
     output: tempfile::NamedTempFile,
     command: String,
 }
@@ -192,12 +196,17 @@ pub struct Operetta {
 impl Operetta {
     /// Starts `operetta` with these arguments against the control plane; its output goes to a file.
     pub fn run(plane: &ControlPlane, args: &[&str]) -> Self {
-        Self::run_with(args, &[("KUBECONFIG", plane.kubeconfig_path())])
+        // The file goes with the control plane, also if this is never dropped.
+        let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
+        Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)
     }
 
     /// Starts `operetta` with these arguments and additions to its environment.
     pub fn run_with(args: &[&str], environment: &[(&str, &Path)]) -> Self {
-        let output = tempfile::NamedTempFile::new().expect("a file for the output");
+        Self::start(args, environment, tempfile::NamedTempFile::new().expect("a file for the output"))
+    }
+
+    fn start(args: &[&str], environment: &[(&str, &Path)], output: tempfile::NamedTempFile) -> Self {
         // Both append, so that neither writes over the other.
         let append = || File::options().append(true).open(output.path()).expect("the file for the output");
         let child = Command::new(OPERETTA)
@@ -208,7 +217,14 @@ impl Operetta {
             .stderr(append())
             .spawn()
             .expect("operetta runs");
-        Self { child, output, command: format!("operetta {}", args.join(" ")) }
+        let undertaker = Command::new("sh")
+            .args(["-c", "read _; kill -9 $0", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh runs");
+        Self { child, undertaker, output, command: format!("operetta {}", args.join(" ")) }
     }
 
     /// Everything it has printed so far.
@@ -247,6 +263,7 @@ impl Operetta {
         let started = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("its state is known") {
+                self.dismiss();
                 return status;
             }
             assert!(
@@ -266,8 +283,15 @@ impl Operetta {
 
     /// SIGKILL; returns when it has ended.
     pub fn kill9(&mut self) {
+        self.dismiss();
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// The undertaker goes first: once `operetta` has ended, its number may be another's.
+    fn dismiss(&mut self) {
+        let _ = self.undertaker.kill();
+        let _ = self.undertaker.wait();
     }
 }
 
