@@ -47,6 +47,8 @@ pub struct Apply {
     pub intent: Intent,
     /// What must be there for it.
     pub expect: Expect,
+    /// The resourceVersion that was seen; a reply with the same one says that nothing changed.
+    pub version: Option<Box<str>>,
     /// Take fields from other managers.
     pub force: bool,
     /// Why.
@@ -274,6 +276,7 @@ impl Deciding<'_> {
                 item: item.name.clone(),
                 intent: intent.clone(),
                 expect: item.observed.as_ref().map_or(Expect::Absent, |o| Expect::Present(o.uid.clone())),
+                version: item.observed.as_ref().map(|o| o.resource_version.clone()),
                 force: self.ctx.resource.children[item.child].conflict_policy == ConflictPolicy::Force,
                 why,
             })));
