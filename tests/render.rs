@@ -168,6 +168,11 @@ fn names_and_lists() {
             "configmap/shop-0\n# child: late waits for children.members\nsecret/shop-secret\n# child: late waits for children.members\n"
         )
     );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{{}, spec: {{size: 1}}}}\n",
+        INSTANCE.trim().replace('\n', ", ")
+    );
+    assert_eq!(render(&list, "name").stdout.lines().next(), Some("configmap/shop-0"));
     let ran = render(&text, "json");
     let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
