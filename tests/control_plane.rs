@@ -30,7 +30,10 @@ fn json(text: &str) -> Value {
 async fn is_a_current_kubernetes_with_a_ready_node() {
     let plane = plane().await;
     let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
-    assert_eq!((version["major"].as_str(), version["minor"].as_str()), (Some("1"), Some("36")), "{version}");
+    let minor: u32 = version["minor"].as_str().unwrap().parse().unwrap();
+    // Binaries of the person who runs the tests may be older ones.
+    let theirs = std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|folder| !folder.is_empty());
+    assert!(minor == 36 || theirs && minor >= 30, "{version}");
     let node = json(&kubectl(&["get", "node", "fake-1", "-o", "json"]).await.ok());
     let conditions = node["status"]["conditions"].as_array().unwrap();
     assert!(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"), "{node}");
@@ -146,16 +149,18 @@ async fn requests_are_counted_exactly() {
     assert_eq!(seen, expected);
 }
 
-/// A control plane of its own: for tests that harm it. Two run at a time at most with the shared one.
+/// Tests with a control plane of their own take turns: each takes half a gigabyte.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A control plane of its own: for tests that harm it.
 async fn own(nodes: usize) -> ControlPlane {
     ControlPlane::start(Options { nodes, ..options() }).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[tokio::test]
 async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() {
-    let started = Instant::now();
+    let _turn = TURN.lock().await;
     let plane = own(0).await;
-    eprintln!("ready after {:?}", started.elapsed());
     let client = plane.client().unwrap();
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> = kube::Api::namespaced(client, "default");
     let map = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
@@ -166,6 +171,10 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     assert!(paused.is_err(), "a paused server answers: {paused:?}");
     plane.resume(Component::ApiServer).unwrap();
     maps.get("kept").await.unwrap();
+
+    let stored = plane.etcdctl().args(["get", "--keys-only", "/registry/configmaps/default/kept"]).output();
+    let stored = String::from_utf8(stored.unwrap().stdout).unwrap();
+    assert_eq!(stored.trim(), "/registry/configmaps/default/kept");
 
     let before = plane.pid(Component::ApiServer).unwrap();
     plane.kill(Component::ApiServer).await.unwrap();
@@ -239,7 +248,8 @@ async fn child_with_a_control_plane() {
 
 #[tokio::test]
 async fn nothing_is_left_behind() {
-    for way in ["SIGKILL", "Ctrl-C", "panic", "guard killed"] {
+    let _turn = TURN.lock().await;
+    for way in ["SIGKILL", "Ctrl-C", "panic"] {
         let report = tempfile::tempdir().unwrap();
         let path = report.path().join("report");
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -270,21 +280,7 @@ async fn nothing_is_left_behind() {
                 let group = Pid::from_child(&child);
                 rustix::process::kill_process_group(group, Signal::INT).unwrap();
             }
-            "panic" => {}
-            _ => {
-                // Then nobody can remove the folder but the one who asked for it.
-                support::signal(*pids.last().unwrap(), Signal::KILL);
-                eventually("the end of the components", SOON, async || {
-                    let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
-                    if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-                })
-                .await;
-                child.kill().unwrap();
-                child.wait().unwrap();
-                std::fs::remove_dir_all(&folder).unwrap();
-                let _ = std::fs::remove_dir(&volume);
-                continue;
-            }
+            _ => {}
         }
         let status = child.wait().unwrap();
         assert!(!status.success(), "{way}: {status}");
@@ -300,8 +296,35 @@ async fn nothing_is_left_behind() {
     }
 }
 
+#[tokio::test]
+async fn not_even_a_killed_guard_leaves_something_behind() {
+    let _turn = TURN.lock().await;
+    let plane = own(0).await;
+    let (folder, pids) = traces(&plane);
+    support::signal(*pids.last().unwrap(), Signal::KILL);
+    let failure = tokio::time::timeout(SOON, plane.failure()).await.unwrap().to_string();
+    let expected = "the process that watches over the control plane has ended (signal: 9 (SIGKILL))";
+    assert_eq!(failure, expected);
+    eventually("the end of the components", SOON, async || {
+        let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    drop(plane);
+    assert_gone(&folder, &pids);
+}
+
+#[tokio::test]
+async fn the_guard_is_not_for_people() {
+    let mut operetta = support::Operetta::run_with(&["__guard"], &[]);
+    let status = operetta.wait(SOON).await;
+    assert_eq!(status.code(), Some(1));
+    operetta.wait_for("this command is for Operetta itself", SOON).await;
+}
+
 /// What a start that is to fail says; and that it leaves nothing.
 async fn fails(change: impl FnOnce(&mut Options)) -> String {
+    let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options { nodes: 0, parent_folder: Some(folder.path().into()), ..options() };
     change(&mut options);

@@ -231,8 +231,16 @@ impl Deciding<'_> {
             let intent = match &item.intent {
                 Ok(intent) => intent,
                 Err(error) => {
-                    let waiting = error.is_waiting() || gate.is_err();
-                    self.note_error(&item.name, error.reason(), waiting, &error.to_string());
+                    match gate {
+                        // What it reads is not there yet: no wonder that it has no value.
+                        Err(waits) => self.waits(&item.name, &waits),
+                        Ok(()) => self.note_error(
+                            &item.name,
+                            error.reason(),
+                            error.is_waiting(),
+                            &error.to_string(),
+                        ),
+                    }
                     continue;
                 }
             };
@@ -244,7 +252,7 @@ impl Deciding<'_> {
             if why != Why::Repair
                 && let Err(waits) = gate
             {
-                self.notes.waiting.push(("Waiting".into(), format!("{} waits for {waits}", item.name)));
+                self.waits(&item.name, &waits);
                 continue;
             }
             if self.refused(item, intent) {
@@ -351,6 +359,10 @@ impl Deciding<'_> {
             None => members().find(|other| !settled(other)),
         };
         blocking.map_or(Ok(()), |other| Err(format!("{} ({})", other.name, unready(other))))
+    }
+
+    fn waits(&mut self, name: &str, what: &str) {
+        self.notes.waiting.push(("Waiting".into(), format!("{name} waits for {what}")));
     }
 
     fn note_error(&mut self, name: &str, reason: &str, waiting: bool, text: &str) {

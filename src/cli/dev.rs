@@ -113,12 +113,12 @@ async fn session(
                 Ok(plane) => plane,
                 Err(error) => return fail(&error),
             };
-            let client = match plane.client() {
-                Ok(client) => client,
+            let cluster = match Cluster::of_kubeconfig(plane.kubeconfig_path()).await {
+                Ok(cluster) => cluster,
                 Err(error) => return fail(&error),
             };
             println!("export KUBECONFIG={}", plane.kubeconfig_path().display());
-            (Some(plane), Cluster::new(client))
+            (Some(plane), cluster)
         }
         Which::Current => match Cluster::connect().await {
             Ok(cluster) => (None, cluster),

@@ -6,6 +6,7 @@
 mod error;
 mod kinds;
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -21,7 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
-    user_agent: String,
 }
 
 /// Why no connection could be configured.
@@ -47,17 +47,32 @@ pub enum Propagation {
 impl Cluster {
     /// The cluster that KUBECONFIG, `~/.kube/config` or the pod's service account names.
     pub async fn connect() -> Result<Self, ConnectError> {
-        let mut config = kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?;
+        Self::configured(kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?)
+    }
+
+    /// The cluster of a kubeconfig's current context.
+    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
+        let unreadable = |e: kube::config::KubeconfigError| ConnectError::Client(e.to_string());
+        let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(unreadable)?;
+        let options = kube::config::KubeConfigOptions::default();
+        Self::configured(
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unreadable)?,
+        )
+    }
+
+    fn configured(mut config: kube::Config) -> Result<Self, ConnectError> {
         // Retries are ours: the library's would repeat a call 15 times, whatever its class.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
+        let agent = http::HeaderValue::from_static(concat!("operetta/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((http::header::USER_AGENT, agent));
         let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()))?;
         Ok(Self::new(client))
     }
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, user_agent: format!("operetta/{}", env!("CARGO_PKG_VERSION")) }
+        Self { client }
     }
 
     /// The client of the library, for watches and Events.
@@ -132,6 +147,18 @@ impl Cluster {
         self.call(Method::PATCH, &path, Some("application/apply-patch+yaml"), Some(body)).await
     }
 
+    /// Creates an object; a conflict if there is one of that name.
+    pub async fn create(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Value, CallError> {
+        let path = format!("{}?fieldManager={}", kind.path(namespace, None), encode(manager));
+        self.call(Method::POST, &path, Some("application/json"), Some(body)).await
+    }
+
     /// A JSON merge patch of an object or a subresource of it.
     pub async fn merge_patch(
         &self,
@@ -187,11 +214,8 @@ impl Cluster {
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
         let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, &self.user_agent);
+        let mut request =
+            Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
         if let Some(content) = content {
             request = request.header(http::header::CONTENT_TYPE, content);
         }

@@ -279,6 +279,10 @@ impl Check {
             {
                 self.report(join(&path, "type"), format!("must be one of: {}", types.join(", ")), None);
             }
+            let formats = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+            if column.get("format").is_some_and(|format| !formats.iter().any(|known| format == known)) {
+                self.report(join(&path, "format"), format!("must be one of: {}", formats.join(", ")), None);
+            }
             if let Some(json_path) = self.text(column, "jsonPath", &path)
                 && !json_path.starts_with('.')
             {

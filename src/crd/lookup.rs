@@ -60,7 +60,7 @@ fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
             }
             match rest(schema) {
                 Rest::Schema(below) => Lookup::Known(below),
-                Rest::Open => Lookup::Open,
+                Rest::Open | Rest::Shallow => Lookup::Open,
                 // Which field is computed: one of those that there are, it is to be hoped.
                 Rest::Closed if segment == "*" => Lookup::Open,
                 Rest::Closed if kind.is_none() && known.is_none() => Lookup::Open,

@@ -95,6 +95,8 @@ enum Rest<'a> {
     Schema(&'a Value),
     /// Anything goes.
     Open,
+    /// `additionalProperties: true`: they are kept, but the server empties every object in them.
+    Shallow,
     /// There are none.
     Closed,
 }
@@ -102,7 +104,7 @@ enum Rest<'a> {
 fn rest(schema: &Value) -> Rest<'_> {
     match schema.get("additionalProperties") {
         Some(schema @ Value::Object(_)) => Rest::Schema(schema),
-        Some(Value::Bool(true)) => Rest::Open,
+        Some(Value::Bool(true)) => Rest::Shallow,
         _ if preserves(schema) => Rest::Open,
         _ => Rest::Closed,
     }

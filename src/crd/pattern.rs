@@ -13,6 +13,25 @@ pub(super) fn compile(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(&translate(pattern)?).size_limit(SIZE).build().ok()
 }
 
+/// What is wrong with a pattern, if it is certainly wrong for the server, too.
+pub(super) fn fault(pattern: &str) -> Option<&'static str> {
+    let text = match Regex::new(&translate(pattern)?) {
+        Err(error @ regex::Error::Syntax(_)) => error.to_string(),
+        _ => return None,
+    };
+    // What only one of the two dialects knows is passed over.
+    let faults = [
+        "unclosed group",
+        "unopened group",
+        "unclosed character class",
+        "repetition operator missing expression",
+        "look-around, including look-ahead and look-behind, is not supported",
+        "backreferences are not supported",
+        "invalid character class range",
+    ];
+    faults.into_iter().find(|fault| text.contains(fault))
+}
+
 fn translate(pattern: &str) -> Option<String> {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();

@@ -9,7 +9,7 @@ use super::{join, validate};
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Keywords of a schema.
-const KEYWORDS: [&str; 39] = [
+const KEYWORDS: [&str; 37] = [
     "additionalProperties",
     "allOf",
     "anyOf",
@@ -47,13 +47,11 @@ const KEYWORDS: [&str; 39] = [
     "x-kubernetes-map-type",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-validations",
-    "$schema",
-    "id",
 ];
 
 /// Keywords of JSON schema that a CRD may not use.
-const FORBIDDEN: [&str; 6] =
-    ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
+const FORBIDDEN: [&str; 7] =
+    ["$ref", "$schema", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
 
 /// Keywords that the server refuses at the root once there is a status subresource, which we add.
 const NOT_AT_ROOT: [&str; 13] = [
@@ -105,21 +103,31 @@ pub(super) fn check_root(check: &mut Check, schema: &Schema, path: &str) {
     }
     shape(check, schema, path, true);
     let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
+    let path = join(path, "properties");
     if let Some(metadata) = known.get("metadata").and_then(Value::as_object) {
-        let path = join(&join(path, "properties"), "metadata");
-        let allowed = |key: &str| matches!(key, "type" | "description" | "properties");
         let fields = metadata.get("properties").and_then(Value::as_object).into_iter().flatten();
         let restricts =
             fields.map(|(name, _)| name.as_str()).all(|name| matches!(name, "name" | "generateName"));
-        if !restricts || !metadata.keys().all(|key| allowed(key)) {
+        let is_object = metadata.get("type").is_some_and(|kind| kind == "object");
+        if !restricts
+            || !is_object
+            || !metadata.keys().all(|key| matches!(key.as_str(), "type" | "properties"))
+        {
+            let help = "leave `type: object` and, if need be, properties name and generateName";
             check.report(
-                path,
-                "may restrict only name and generateName; metadata is the same for all kinds",
-                None,
+                join(&path, "metadata"),
+                "is the same for all kinds and cannot be described here",
+                Some(help),
             );
         }
     }
-    status(check, known, &join(path, "properties"));
+    for name in ["apiVersion", "kind"] {
+        let Some(field) = known.get(name) else { continue };
+        if field["type"] != "string" || field.get("default").is_some() {
+            check.report(join(&path, name), "must be of type string, without a default", None);
+        }
+    }
+    status(check, known, &path);
 }
 
 /// What we write into the status of every object must fit there.
@@ -165,16 +173,25 @@ fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
     } else if !kind.is_empty() && !TYPES.contains(&kind) {
         check.report(join(path, "type"), format!("must be one of: {}", TYPES.join(", ")), None);
     }
-    if is("x-kubernetes-embedded-resource") && kind != "object" {
-        check.report(path, "`x-kubernetes-embedded-resource` needs `type: object`", None);
+    if is("x-kubernetes-embedded-resource") {
+        let has_fields =
+            schema.get("properties").and_then(Value::as_object).is_some_and(|known| !known.is_empty());
+        if kind != "object" {
+            check.report(path, "`x-kubernetes-embedded-resource` needs `type: object`", None);
+        } else if !has_fields && !is("x-kubernetes-preserve-unknown-fields") {
+            let help = "add `x-kubernetes-preserve-unknown-fields: true`";
+            check.report(
+                path,
+                "an embedded resource needs `properties`, or to preserve unknown fields",
+                Some(help),
+            );
+        }
     }
-    if is("x-kubernetes-int-or-string") && (!kind.is_empty() || is("x-kubernetes-preserve-unknown-fields")) {
-        check.report(
-            path,
-            "`x-kubernetes-int-or-string` stands without `type` and without preserved fields",
-            None,
-        );
+    if is("x-kubernetes-int-or-string") && is("x-kubernetes-preserve-unknown-fields") {
+        check.report(path, "an int-or-string has no fields to preserve", None);
     }
+    pattern(check, schema, path);
+    map_type(check, schema, path, kind);
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let path = join(path, "x-kubernetes-preserve-unknown-fields");
         check.report(path, "must be true, or left out", None);
@@ -194,10 +211,15 @@ fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
 
     for (name, below) in known.into_iter().flatten() {
         let path = join(&join(path, "properties"), name);
-        sub(check, below, &path, |check, below, path| {
-            if !(is_root && name == "metadata") {
-                shape(check, below, path, false);
+        sub(check, below, &path, |check, below, path| match name.as_str() {
+            "metadata" if is_root => {}
+            // Augmenting gives it the type.
+            "status" if is_root && !below.contains_key("type") => {
+                let mut below = below.clone();
+                below.insert("type".to_owned(), Value::from("object"));
+                shape(check, &below, path, false);
             }
+            _ => shape(check, below, path, false),
         });
     }
     if let Some(below @ Value::Object(_)) = additional {
@@ -235,6 +257,26 @@ fn keywords(check: &mut Check, schema: &Schema, path: &str) {
         .map(|(key, _)| (key.clone(), Value::Null))
         .collect();
     check.known(&rest, &KEYWORDS, path);
+    for (key, value) in schema {
+        let (fits, wanted) = match key.as_str() {
+            "description" | "format" | "pattern" | "title" | "type" => (value.is_string(), "a string"),
+            "maximum" | "minimum" | "multipleOf" => (value.is_number(), "a number"),
+            "maxItems" | "maxLength" | "maxProperties" | "minItems" | "minLength" | "minProperties" => {
+                (value.is_i64() || value.is_u64(), "a whole number")
+            }
+            "exclusiveMaximum" | "exclusiveMinimum" | "nullable" | "uniqueItems" => {
+                (value.is_boolean(), "true or false")
+            }
+            "enum" | "required" | "x-kubernetes-list-map-keys" | "x-kubernetes-validations" => {
+                (value.is_array(), "a list")
+            }
+            "properties" | "externalDocs" => (value.is_object(), "a mapping"),
+            _ => continue,
+        };
+        if !fits && !value.is_null() {
+            check.report(join(path, key), format!("must be {wanted}"), None);
+        }
+    }
 }
 
 fn list(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
@@ -253,6 +295,27 @@ fn list(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
         check.report(at, "needs `type: array`", None);
         return;
     }
+    let items = schema.get("items");
+    if list_type != "atomic" && items.is_some_and(|items| items["nullable"] == true) {
+        check.report(join(path, "items"), "items of a set or map must not be nullable", None);
+    }
+    if list_type == "set" {
+        let parts = items.and_then(|items| Some((items.get("type")?.as_str()?, items)));
+        let atomic = match parts {
+            Some(("object", items)) => {
+                items.get("x-kubernetes-map-type").is_some_and(|kind| kind == "atomic")
+            }
+            Some(("array", items)) => items.get("x-kubernetes-list-type").is_none_or(|kind| kind == "atomic"),
+            _ => true,
+        };
+        if !atomic {
+            check.report(
+                join(path, "items"),
+                "items of a set must be scalars, or atomic",
+                Some("set `x-kubernetes-map-type: atomic` on them"),
+            );
+        }
+    }
     if list_type != "map" {
         return;
     }
@@ -262,7 +325,6 @@ fn list(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
         check.report(path, "a list of type map needs `x-kubernetes-list-map-keys`", None);
         return;
     };
-    let items = schema.get("items");
     let fields = items.and_then(|items| items.get("properties")?.as_object());
     let required = items.and_then(|items| items.get("required")?.as_array());
     for (index, key) in keys.iter().enumerate() {
@@ -277,13 +339,32 @@ fn list(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
     }
 }
 
-/// A default must fit its own schema.
+fn map_type(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
+    let Some(map_type) = schema.get("x-kubernetes-map-type") else { return };
+    let at = join(path, "x-kubernetes-map-type");
+    if !matches!(map_type.as_str(), Some("atomic" | "granular")) {
+        check.report(at, "must be one of: atomic, granular", None);
+    } else if kind != "object" {
+        check.report(at, "needs `type: object`", None);
+    }
+}
+
+fn pattern(check: &mut Check, schema: &Schema, path: &str) {
+    let Some(text) = schema.get("pattern").and_then(Value::as_str) else { return };
+    if let Some(fault) = super::pattern::fault(text) {
+        check.report(
+            join(path, "pattern"),
+            format!("is no regular expression that the server reads: {fault}"),
+            None,
+        );
+    }
+}
+
+/// A default must fit its own schema as it is: the server looks at it before defaults inside it apply.
 fn default(check: &mut Check, schema: &Schema, path: &str) {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return };
     let whole = Value::Object(schema.clone());
-    let mut filled = default.clone();
-    super::apply_defaults(&whole, &mut filled);
-    for fault in validate::validate_part(&whole, &filled, "") {
+    for fault in validate::validate_part(&whole, default, "") {
         let at = if fault.path.is_empty() { String::new() } else { format!(" at {}", fault.path) };
         check.report(join(path, "default"), format!("does not fit its schema{at}: {}", fault.message), None);
     }

@@ -210,7 +210,7 @@ fn check_finds() {
             format!("{root}/properties/metadata"),
             json!({"type": "object", "properties": {"labels": {"type": "object"}}}),
             "$.properties.metadata",
-            "may restrict only name and generateName; metadata is the same for all kinds",
+            "is the same for all kinds and cannot be described here; leave `type: object` and, if need be, properties name and generateName",
         ),
         (
             format!("{root}/properties/status"),
@@ -282,15 +282,51 @@ fn check_finds() {
         ),
         (
             a.clone(),
-            json!({"x-kubernetes-int-or-string": true, "type": "string"}),
+            json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
             "$.properties.spec.properties.a",
-            "`x-kubernetes-int-or-string` stands without `type` and without preserved fields",
+            "an int-or-string has no fields to preserve",
         ),
         (
             a.clone(),
             json!({"type": "string", "anyOf": [{"type": "string"}]}),
             "$.properties.spec.properties.a.anyOf[0].type",
             "`type` is not allowed below allOf, anyOf, oneOf and not; say it in the schema around them",
+        ),
+        (
+            a.clone(),
+            json!({"type": "string", "pattern": "("}),
+            "$.properties.spec.properties.a.pattern",
+            "is no regular expression that the server reads: unclosed group",
+        ),
+        (
+            a.clone(),
+            json!({"type": "integer", "minimum": "1"}),
+            "$.properties.spec.properties.a.minimum",
+            "must be a number",
+        ),
+        (
+            a.clone(),
+            json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}),
+            "$.properties.spec.properties.a.items",
+            "items of a set must be scalars, or atomic; set `x-kubernetes-map-type: atomic` on them",
+        ),
+        (
+            a.clone(),
+            json!({"type": "object", "x-kubernetes-map-type": "sharp"}),
+            "$.properties.spec.properties.a.x-kubernetes-map-type",
+            "must be one of: atomic, granular",
+        ),
+        (
+            a.clone(),
+            json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+            "$.properties.spec.properties.a",
+            "an embedded resource needs `properties`, or to preserve unknown fields; add `x-kubernetes-preserve-unknown-fields: true`",
+        ),
+        (
+            format!("{root}/properties/kind"),
+            json!({"type": "integer"}),
+            "$.properties.kind",
+            "must be of type string, without a default",
         ),
         (
             a.clone(),
@@ -331,7 +367,7 @@ fn check_finds() {
         ),
         (
             a.clone(),
-            json!({"type": "object", "default": {}, "properties": {"b": {"type": "string", "default": "x"}}, "required": ["b"]}),
+            json!({"type": "object", "default": {}, "properties": {"b": {"type": "string", "default": "x"}}}),
         ),
         (
             format!("{root}/properties/metadata"),
@@ -611,7 +647,12 @@ fn validation() {
         (json!({"type": "object"}), json!([]), &["spec must be an object, is a list"]),
         (json!({"type": "boolean"}), json!("true"), &["spec must be a boolean, is a string"]),
         (json!({"type": "string"}), json!(null), &["spec must not be null"]),
-        (json!({"type": "string", "nullable": true, "enum": ["a"]}), json!(null), &[]),
+        (json!({"type": "string", "nullable": true, "enum": ["a", null]}), json!(null), &[]),
+        (
+            json!({"type": "string", "nullable": true, "enum": ["a"]}),
+            json!(null),
+            &["spec must be one of: a"],
+        ),
         (json!({"x-kubernetes-preserve-unknown-fields": true}), json!(null), &[]),
         (json!({"x-kubernetes-int-or-string": true}), json!("50%"), &[]),
         (json!({"x-kubernetes-int-or-string": true}), json!(1), &[]),
@@ -711,6 +752,13 @@ fn validation() {
             json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}),
             json!({"a": "1", "b": "2"}),
             &["spec must have at most 1 fields, has 2"],
+        ),
+        (
+            json!({"type": "object", "additionalProperties": true}),
+            json!({"a": 1, "b": [{"c": 2}]}),
+            &[
+                "spec.b[0].c is dropped by the server: `additionalProperties: true` keeps no fields of objects",
+            ],
         ),
         (
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "object", "properties": {}}}}),

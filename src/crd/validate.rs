@@ -86,6 +86,7 @@ impl Walk {
                     self.structure(below, value, &join(path, name), false);
                 }
                 (None, Rest::Open) => {}
+                (None, Rest::Shallow) => self.emptied(value, &join(path, name)),
                 (None, Rest::Closed) => {
                     let names = known.into_iter().flatten().map(|(name, _)| name.as_str());
                     let message = match did_you_mean(name, names) {
@@ -95,6 +96,25 @@ impl Walk {
                     self.report(&join(path, name), message);
                 }
             }
+        }
+    }
+
+    /// What is below a field that only `additionalProperties: true` allows.
+    fn emptied(&mut self, value: &Value, path: &str) {
+        match value {
+            Value::Object(map) => {
+                for name in map.keys() {
+                    let message =
+                        "is dropped by the server: `additionalProperties: true` keeps no fields of objects";
+                    self.report(&join(path, name), message);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.emptied(item, &format!("{path}[{index}]"));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -126,9 +146,6 @@ impl Walk {
 
     /// What a schema demands of one value, not of what is in it.
     fn rules(&mut self, schema: &Value, value: &Value, path: &str) {
-        if value.is_null() && schema.get("nullable") == Some(&Value::Bool(true)) {
-            return;
-        }
         if let Some(fault) = type_fault(schema, value) {
             self.report(path, fault);
             return;

@@ -95,15 +95,18 @@ pub(super) async fn ensure(
     if paths.values().all(|path| path.is_file()) {
         return Ok(paths);
     }
-    let missing = || paths.iter().filter(|(_, path)| !path.is_file()).map(|(tool, _)| *tool);
+    let missing = || -> Vec<Tool> { tools.iter().copied().filter(|tool| !paths[tool].is_file()).collect() };
     let Some(go) = environment.which("go") else {
-        return Err(Error::GoMissing { missing: missing().map(Tool::name).collect(), needed: OLDEST_GO });
+        return Err(Error::GoMissing {
+            missing: missing().into_iter().map(Tool::name).collect(),
+            needed: OLDEST_GO,
+        });
     };
     fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
     // Held until this function ends, in whatever way; a killed process holds it no longer.
     let _lock = lock(&set.join("lock"), progress).await?;
     // Another process may have built them meanwhile.
-    let missing: Vec<Tool> = tools.iter().copied().filter(|tool| missing().any(|m| m == *tool)).collect();
+    let missing = missing();
     let work = set.join("work");
     // What a builder left that was killed.
     if work.exists() {
@@ -303,6 +306,78 @@ mod tests {
             let (module, package) = source(tool);
             assert!(module.files[2].1.contains(&format!("\"{package}\"")), "{package}");
         }
+    }
+
+    /// A `go` that writes what it was asked for, or fails when a file `fail` lies beside it. Another process
+    /// writes it, for a file that this process has open for writing cannot be run.
+    fn fake_go(folder: &Path) -> Environment {
+        let script = r#"#!/bin/sh
+here=$(dirname "$0")
+echo "go: downloading k8s.io/api" >&2
+for last; do case "$before" in -o) out=$last;; esac; before=$last; done
+if [ -e "$here/fail" ]; then cat "$here/fail" >&2; exit 1; fi
+test -f go.mod && test -f go.sum && test -f tools.go && echo "$last" > "$out" && echo "$last" >> "$here/built"
+"#;
+        let status = std::process::Command::new("sh")
+            .args(["-c", r#"printf %s "$2" > "$1/go" && chmod 755 "$1/go""#, "sh"])
+            .arg(folder)
+            .arg(script)
+            .status();
+        assert!(status.unwrap().success());
+        Environment { assets: None, path: Some(folder.into()), cache: Some(folder.join("cache")) }
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_built_once() {
+        let root = tempfile::tempdir().unwrap();
+        let environment = fake_go(root.path());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let progress: OnProgress = {
+            let seen = seen.clone();
+            Arc::new(move |p| seen.lock().unwrap().push(p.clone()))
+        };
+        let built = || std::fs::read_to_string(root.path().join("built")).unwrap_or_default();
+
+        std::fs::write(root.path().join("fail"), "x.go:1: undefined: y\n").unwrap();
+        let error = ensure(&[Tool::Etcd], &environment, &progress).await.unwrap_err().to_string();
+        let expected = "building etcd failed (exit status: 1); Go's last lines:\n  | x.go:1: undefined: y";
+        assert_eq!(error, expected);
+        std::fs::remove_file(root.path().join("fail")).unwrap();
+
+        let first = ensure(&[Tool::Etcd], &environment, &progress).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&first[&Tool::Etcd]).unwrap(), "go.etcd.io/etcd/server/v3\n");
+        let second = ensure(&[Tool::Etcd, Tool::Kwok], &environment, &progress).await.unwrap();
+        assert_eq!(second[&Tool::Etcd], first[&Tool::Etcd]);
+        assert_eq!(built(), "go.etcd.io/etcd/server/v3\nsigs.k8s.io/kwok/cmd/kwok\n");
+
+        let parts: Vec<_> = seen
+            .lock()
+            .unwrap()
+            .iter()
+            .filter_map(|p| match p {
+                Progress::Built { tool, part, parts, .. } => Some((*tool, *part, *parts)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(parts, [(Tool::Etcd, 1, 1), (Tool::Kwok, 1, 1)]);
+        let set = first[&Tool::Etcd].parent().unwrap().parent().unwrap();
+        assert!(!set.join("work").exists());
+        // All there: not even Go is needed any more.
+        let without_go = Environment { path: None, ..environment.clone() };
+        assert_eq!(ensure(&[Tool::Kwok], &without_go, &progress).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn builders_at_once_build_once() {
+        let root = tempfile::tempdir().unwrap();
+        let environment = fake_go(root.path());
+        let progress: OnProgress = Arc::new(|_| {});
+        let both = tokio::join!(
+            ensure(&[Tool::Etcd, Tool::Kubectl], &environment, &progress),
+            ensure(&[Tool::Kubectl, Tool::Etcd], &environment, &progress),
+        );
+        assert_eq!(both.0.unwrap(), both.1.unwrap());
+        assert_eq!(std::fs::read_to_string(root.path().join("built")).unwrap().lines().count(), 2);
     }
 
     #[tokio::test]

@@ -61,7 +61,7 @@ impl fmt::Display for Component {
 /// Where etcd listens: a socket in the folder, which nobody else can enter. Relative to the folder, in
 /// which all components run, for socket paths must be short; and without a port to lose a race for.
 /// etcd wants something like a port in the name.
-const ETCD: &str = "unix://etcd.sock:0";
+pub(super) const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://peer.sock:0";
 
 /// Names of files below the folder. Flags give them as they are, for all components run in the folder:

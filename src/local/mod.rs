@@ -33,7 +33,7 @@ pub use components::Component;
 pub use error::Error;
 
 use binaries::Binaries;
-use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
+use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
@@ -139,7 +139,7 @@ impl ControlPlane {
     pub async fn start(options: Options) -> Result<Self, Error> {
         let components = components(options.nodes);
         let mut tools: Vec<Tool> = Component::ALL[..components].iter().map(|c| c.tool()).collect();
-        tools.push(Tool::Kubectl);
+        tools.extend([Tool::Kubectl, Tool::Etcdctl]);
         let binaries = binaries::locate(&tools, &options.environment, &options.progress).await?;
 
         (options.progress)(&Progress::Starting);
@@ -182,11 +182,11 @@ impl ControlPlane {
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
-        // They can start now; so they are up when the server says it is ready.
+        // Not before it is ready: they would ask too early, and again only after a second.
+        self.until_ready().await?;
         for component in &Component::ALL[2..components(options.nodes)] {
             self.run(*component).await?;
         }
-        self.until_ready().await?;
         self.set_up(&client, options.nodes).await
     }
 
@@ -354,6 +354,13 @@ impl ControlPlane {
     /// A kubectl that fits.
     pub fn kubectl(&self) -> &Path {
         self.binaries.path(Tool::Kubectl)
+    }
+
+    /// An etcdctl that speaks with this etcd: for looking below the API server.
+    pub fn etcdctl(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(self.binaries.path(Tool::Etcdctl));
+        command.current_dir(&self.folder).arg(format!("--endpoints={ETCD}"));
+        command
     }
 
     /// A client as the user `admin`, whose requests bear the user agent `operetta-local/...`. It is

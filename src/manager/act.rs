@@ -21,14 +21,14 @@ use crate::cluster::{ApiKind, CallError, Class, Propagation};
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
 
-/// What was done, by item, for Events.
+/// What was done, for Events.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
-    pub created: Vec<String>,
-    pub updated: Vec<String>,
-    pub repaired: Vec<String>,
-    pub deleted: Vec<String>,
-    pub retained: Vec<String>,
+    pub created: Vec<ObjectRef>,
+    pub updated: Vec<ObjectRef>,
+    pub repaired: Vec<ObjectRef>,
+    pub deleted: Vec<ObjectRef>,
+    pub retained: Vec<ObjectRef>,
 }
 
 /// What an apply came to.
@@ -75,11 +75,11 @@ impl Shared {
             match action {
                 Action::Delete(observed) => {
                     self.delete(&observed).await?;
-                    acted.deleted.push(observed.object.to_string());
+                    acted.deleted.push(observed.object.clone());
                 }
                 Action::Retain(observed) => {
                     self.retain(&observed).await?;
-                    acted.retained.push(observed.object.to_string());
+                    acted.retained.push(observed.object.clone());
                 }
                 Action::RemoveFinalizer => self.release(key, registered, instance).await?,
                 Action::AddFinalizer | Action::Apply(_) => {}
@@ -131,7 +131,7 @@ impl Shared {
                         Why::Update => &mut acted.updated,
                         Why::Repair => &mut acted.repaired,
                     };
-                    list.push(format!("{} ({})", apply.item, apply.intent.object));
+                    list.push(apply.intent.object.clone());
                 }
                 Ok(Applied::Again) => {}
                 Err(error) => self.remember(&apply, error, memory),

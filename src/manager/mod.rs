@@ -108,7 +108,7 @@ impl Manager {
         registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
 
         let shared = Arc::new(Shared {
-            events: Events::start(cluster.client()),
+            events: Events::start(cluster.clone()),
             cluster,
             kinds,
             index: Mutex::default(),

@@ -18,6 +18,9 @@ use crate::cluster::{CallError, Class};
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
 const ROUNDS: usize = 8;
 
+/// How many objects an Event names.
+const LISTED: usize = 8;
+
 /// What the manager remembers of an instance between its turns.
 #[derive(Debug, Default)]
 pub(super) struct Mind {
@@ -226,23 +229,29 @@ impl Shared {
     }
 
     fn tell_acted(&self, instance: &Value, acted: &Acted) {
-        for (reason, verb, names) in [
+        let here = instance["metadata"]["namespace"].as_str();
+        for (reason, verb, objects) in [
             ("Created", "created", &acted.created),
             ("Updated", "updated", &acted.updated),
             ("Repaired", "restored what somebody else changed in", &acted.repaired),
             ("Deleted", "deleted", &acted.deleted),
             ("Retained", "keeps", &acted.retained),
         ] {
-            if !names.is_empty() {
-                let more = names.len().saturating_sub(8);
-                let list = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-                let note = if more > 0 {
-                    format!("{verb} {list} and {more} more")
-                } else {
-                    format!("{verb} {list}")
-                };
-                self.events.publish(instance, false, reason, &note);
+            if objects.is_empty() {
+                continue;
             }
+            let mut names: Vec<String> = objects
+                .iter()
+                .map(|object| match object.namespace.as_deref() {
+                    Some(namespace) if Some(namespace) != here => object.to_string(),
+                    _ => format!("{} {}", object.kind, object.name),
+                })
+                .collect();
+            names.sort();
+            let more = names.len().saturating_sub(LISTED);
+            names.truncate(LISTED);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.events.publish(instance, false, reason, &format!("{verb} {}{rest}", names.join(", ")));
         }
     }
 

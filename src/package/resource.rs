@@ -332,7 +332,8 @@ impl Compiler<'_> {
                 if path.root == "children" && parts.children[on].for_each.is_some() {
                     rest = rest.get(1..).unwrap_or_default(); // without the member's key
                 }
-                if !path.flag {
+                // `is ready` and its like ask of the object itself what is kept anyway.
+                if !path.flag || !rest.is_empty() {
                     live[on].push(rest.to_vec());
                 }
                 // Its own live object is what was there before: nothing to wait for.

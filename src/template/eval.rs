@@ -11,7 +11,7 @@ use super::errors::{Fault, Res};
 use super::limits::Run;
 use super::ops;
 use super::scope::{Function, Lets, Scope};
-use super::value::{JsonPath, Meter, Name, Unknown, Val};
+use super::value::{JsonPath, Meter, Name, Val};
 use crate::diag::did_you_mean;
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
@@ -321,13 +321,13 @@ impl<'r> Cx<'r> {
         let unit = self.unit;
         let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
         let args = self.arguments(args)?;
-        self.run.enter(CALL_LEVELS)?;
+        self.run.enter(CALL_LEVELS).map_err(|fault| fault.help(format!("see the macro `{}`", def.name)))?;
         let top = self.frames.first().copied().unwrap_or(self.locals.len());
         let hidden = self.locals.split_off(top);
         let frames = std::mem::replace(&mut self.frames, vec![top]);
         let loops = std::mem::take(&mut self.loops);
         let mut pieces = Vec::new();
-        let mut body = || -> Res<()> {
+        let body = || -> Res<()> {
             for ((name, default), arg) in def.params.iter().zip(args) {
                 let value = match (arg, default) {
                     (Some(arg), _) => arg,
@@ -506,10 +506,6 @@ impl<'r> Cx<'r> {
     /// The text that statements give.
     pub(super) fn text(&mut self, pieces: Vec<Piece>) -> Res<Name> {
         Val::Fragment(Arc::new(pieces)).text(self.run)
-    }
-
-    pub(super) fn unknown(path: &str, reason: &str) -> Val {
-        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: reason.to_owned() }))
     }
 }
 

@@ -544,10 +544,9 @@ impl<'p> Lower<'p> {
                 self.error(span, format!("there is no function `{name}`"), help);
             }
             _ => {
-                let macros: Vec<String> = self.macros.keys().cloned().collect();
-                let mut names: Vec<&str> = builtins::function_names().collect();
-                names.extend(macros.iter().map(String::as_str));
-                self.unknown("function", name, names.into_iter(), span);
+                let names = builtins::function_names().map(str::to_owned);
+                let names: Vec<String> = names.chain(self.macros.keys().cloned()).collect();
+                self.unknown("function", name, names.iter().map(String::as_str), span);
             }
         }
     }

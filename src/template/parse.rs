@@ -130,11 +130,7 @@ fn check_characters(text: &str, place: &Place) -> Result<(), Box<Diagnostic>> {
         None => Ok(()),
         Some((at, length)) => {
             let message = "the private-use characters U+10F7A1 and U+10F7A2 cannot stand in a template";
-            Err(Box::new(
-                place
-                    .error(message, at, at + length)
-                    .help("take them out, or make them a value: `{{ \"\\u{10F7A1}\" }}`"),
-            ))
+            Err(Box::new(place.error(message, at, at + length).help("take them out; values may hold them")))
         }
     }
 }
@@ -199,7 +195,6 @@ fn check_tokens(text: &str, place: &Place, in_expression: bool) -> Result<(), Bo
                 0
             }
             Token::Ident(word) if first_of_block => {
-                first_of_block = false;
                 match *word {
                     "for" | "if" | "with" | "macro" | "filter" | "autoescape" | "call" => blocks.push(1),
                     "set" => set_without_value = true,

@@ -47,33 +47,28 @@ pub(super) fn parse(text: String, source: &Arc<Source>, pieces: &[Piece]) -> Res
         ..yaml::Options::default()
     };
     let mut documents = yaml::parse(&rendered, &options)
-        .map_err(|diagnostic| Box::new(in_template(diagnostic, &rendered, source, pieces)))?;
+        .map_err(|diagnostic| Box::new(in_template(diagnostic, source, pieces)))?;
     if let [_, second, ..] = documents.as_slice() {
         let diagnostic =
             Diagnostic::error("template::documents", "a template is one document, this one has more")
                 .at(&rendered, second.span)
                 .help("take out the `---` between, and make a child of each document");
-        return Err(Box::new(in_template(diagnostic, &rendered, source, pieces)));
+        return Err(Box::new(in_template(diagnostic, source, pieces)));
     }
     Ok(documents.pop().unwrap_or(Node { value: NodeValue::Null, span: Span::default(), style: Style::Plain }))
 }
 
 /// A diagnostic about the assembled text as one about the template.
-fn in_template(
-    mut diagnostic: Diagnostic,
-    rendered: &Arc<Source>,
-    source: &Arc<Source>,
-    pieces: &[Piece],
-) -> Diagnostic {
+fn in_template(mut diagnostic: Diagnostic, source: &Arc<Source>, pieces: &[Piece]) -> Diagnostic {
     if let Some(location) = &mut diagnostic.location {
         let start = original(location.span.start, pieces);
         let end = original(location.span.end, pieces).max(start);
         location.source = Arc::clone(source);
         location.span = Span::new(start, end);
     }
-    diagnostic.message = without_placeholders(&diagnostic.message, rendered);
-    diagnostic.path = diagnostic.path.map(|path| without_placeholders(&path, rendered));
-    diagnostic.help = diagnostic.help.map(|help| without_placeholders(&help, rendered));
+    diagnostic.message = without_placeholders(&diagnostic.message);
+    diagnostic.path = diagnostic.path.map(|path| without_placeholders(&path));
+    diagnostic.help = diagnostic.help.map(|help| without_placeholders(&help));
     diagnostic
 }
 
@@ -104,7 +99,7 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
 }
 
 /// `{{...}}` for each placeholder.
-fn without_placeholders(text: &str, _: &Source) -> String {
+fn without_placeholders(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(OPEN) {

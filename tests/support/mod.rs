@@ -224,8 +224,12 @@ impl Operetta {
     /// Waits until it has printed this text.
     pub async fn wait_for(&mut self, text: &str, timeout: Duration) {
         let started = Instant::now();
-        while !self.output().contains(text) {
+        loop {
+            // Asked first: when it has ended, what follows is all it will ever have printed.
             let ended = self.child.try_wait().expect("its state is known");
+            if self.output().contains(text) {
+                return;
+            }
             assert!(
                 ended.is_none() && started.elapsed() < timeout,
                 "{} has not printed {text:?} within {:.1} s ({}); its output:\n{}",

@@ -23,13 +23,13 @@ pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
 
 /// A flag of a live object; of a map or list of them, whether all have it.
 fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
+    // All are asked: one that is unknown makes the answer unknown, wherever it stands.
     let all = |values: &mut dyn Iterator<Item = &Val>| {
+        let mut all = true;
         for value in values {
-            if !flag(value, name, pick)? {
-                return Ok(false);
-            }
+            all &= flag(value, name, pick)?;
         }
-        Ok(true)
+        Ok(all)
     };
     match input.known()? {
         Val::Undefined => Ok(false),
