@@ -71,8 +71,10 @@ pub enum Why {
     Create,
     /// It should be something else than before.
     Update,
-    /// It should be the same, and somebody changed it.
+    /// It should be the same, and somebody took fields of it.
     Repair,
+    /// Somebody changed something, and metadata cannot show whether it is ours.
+    Recheck,
 }
 
 /// What is remembered of an instance between decisions. Losing it costs at most a request that changes
@@ -251,7 +253,8 @@ impl Deciding<'_> {
                 self.notes.waiting.push(("Terminating".into(), format!("{}: {}", item.name, unready(item))));
                 continue;
             }
-            if why != Why::Repair
+            // Repair is never gated.
+            if matches!(why, Why::Create | Why::Update)
                 && let Err(waits) = gate
             {
                 self.waits(&item.name, &waits);
@@ -309,7 +312,7 @@ impl Deciding<'_> {
             let next = self.memory.reapplied.get(&observed.object).map(|at| *at + REAPPLY_EVERY);
             match next {
                 Some(next) if next > self.now => self.wake(next.saturating_sub(self.now)),
-                _ => return Some(Why::Repair),
+                _ => return Some(Why::Recheck),
             }
         }
         None

@@ -114,8 +114,9 @@ impl World {
                 assert_eq!(before.is_none(), apply.expect == Expect::Absent, "{}", apply.item);
                 self.log.push(format!("{:?} {}", apply.why, apply.item));
                 let readiness = if self.quick
-                    || before.is_some_and(|b| b.readiness == Readiness::Ready && apply.why == Why::Repair)
-                {
+                    || before.is_some_and(|b| {
+                        b.readiness == Readiness::Ready && matches!(apply.why, Why::Repair | Why::Recheck)
+                    }) {
                     Readiness::Ready
                 } else {
                     Readiness::NotReady { reason: "Starting".into(), message: "starts".into() }

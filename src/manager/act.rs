@@ -118,7 +118,7 @@ impl Shared {
             match result {
                 Ok(Applied::Done(observed, changed)) => {
                     memory.failures.remove(&apply.item);
-                    if apply.why == Why::Repair {
+                    if matches!(apply.why, Why::Repair | Why::Recheck) {
                         memory.reapplied.insert(apply.intent.object.clone(), self.started.elapsed());
                     }
                     if is_covered(&apply.intent, &observed) {
@@ -129,9 +129,11 @@ impl Shared {
                     let list = match apply.why {
                         Why::Create => &mut acted.created,
                         Why::Update => &mut acted.updated,
-                        Why::Repair => &mut acted.repaired,
+                        Why::Repair | Why::Recheck => &mut acted.repaired,
                     };
-                    if changed {
+                    // Who looks again mostly finds that nothing was amiss; what others write meanwhile is
+                    // no work of ours.
+                    if changed && apply.why != Why::Recheck {
                         list.push(apply.intent.object.clone());
                     }
                 }
@@ -169,7 +171,7 @@ impl Shared {
             Expect::Absent => body["metadata"]["resourceVersion"] = "1".into(),
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
-        if apply.why == Why::Repair {
+        if matches!(apply.why, Why::Repair | Why::Recheck) {
             self.win_back(&kind, apply, &manager).await?;
         }
         let reply = {
