@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use operetta::local::{ControlPlane, Options};
 use serde_json::{Value, json};
-use support::ext::{BROKEN_RENDER, CONFIG_MAP, CRD, ECHO, LIGHT, LONG, SERVICE, Scene, condition, file, find_in, fixture, read, run, watching};
+use support::ext::{
+    BROKEN_RENDER, CONFIG_MAP, CRD, ECHO, LIGHT, LONG, SERVICE, Scene, condition, file, find_in, fixture,
+    read, run, watching,
+};
 use support::{OPERETTA, eventually, kubectl_of, options};
 
 /// A package with a mistake, as the table in the fixtures' README says.
@@ -36,7 +39,8 @@ fn table() -> Vec<Broken> {
     });
     let rows: Vec<Broken> = rows.collect();
     let folders = std::fs::read_dir("tests/fixtures/packages").unwrap();
-    let folders = folders.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("broken-"));
+    let folders =
+        folders.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("broken-"));
     assert_eq!(rows.len(), folders.count(), "each broken package has a row in the README");
     rows
 }
@@ -125,8 +129,15 @@ fn what_is_not_there_is_told() {
 }
 
 async fn crds(plane: &ControlPlane) -> Vec<String> {
-    let list = read(&plane.client().unwrap(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await.unwrap();
-    list["items"].as_array().unwrap().iter().map(|o| o["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    let list = read(&plane.client().unwrap(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        .await
+        .unwrap();
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -216,7 +227,8 @@ async fn an_instance_that_cannot_be_rendered_says_where_and_stops_nobody() {
         scene.apply(&file(&format!("{}/instances/{name}.yaml", fixture("broken-render")))).await;
     }
     scene.ready(BROKEN_RENDER, "good").await;
-    let bad = scene.until("Stalled", BROKEN_RENDER, "bad", |o| condition(o, "Stalled")["status"] == "True").await;
+    let bad =
+        scene.until("Stalled", BROKEN_RENDER, "bad", |o| condition(o, "Stalled")["status"] == "True").await;
     let told = condition(&bad, "Stalled");
     assert_eq!(told["reason"], "RenderFailed", "{told}");
     let message = told["message"].as_str().unwrap();
@@ -250,7 +262,8 @@ async fn names_of_more_than_63_characters() {
     assert!(label.len() <= 63 && label.starts_with("aaaaaaaaaabbbbbbbbbb"), "{label}");
 
     // A Service may not.
-    let light = json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": name}, "spec": {}});
+    let light =
+        json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": name}, "spec": {}});
     scene.apply(&light.to_string()).await;
     let stalled = |o: &Value| condition(o, "Stalled")["status"] == "True";
     let instance = scene.until("Stalled", LIGHT, name, stalled).await;

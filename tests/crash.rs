@@ -11,8 +11,8 @@ use std::time::Duration;
 use operetta::local::Mark;
 use serde_json::{Value, json};
 use support::ext::{
-    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene,
-    VOLUME_CLAIM, is_ready, managers_requests, name_of, run, uid_of, watching,
+    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
+    Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, uid_of, watching,
 };
 use support::{Operetta, eventually, plane};
 
@@ -39,7 +39,8 @@ fn manifests(edited: bool) -> String {
     }
     for i in 0..6 {
         let first = json!({"size": 2, "stage": "one"});
-        let second = json!({"size": 3, "stage": "two", "image": "registry.k8s.io/pause:3.11", "keep": i % 2 == 0});
+        let second =
+            json!({"size": 3, "stage": "two", "image": "registry.k8s.io/pause:3.11", "keep": i % 2 == 0});
         items.push(instance(CHAIN, "Chain", &format!("chain-{i}"), &pick(first, second)));
     }
     for i in 0..6 {
@@ -150,7 +151,12 @@ fn differences(calm: &BTreeMap<String, Value>, storm: &BTreeMap<String, Value>) 
             (Some(_), None) => writeln!(text, "{name} is missing"),
             (None, Some(object)) => writeln!(text, "{name} is too much: {object}"),
             (calm, storm) => {
-                writeln!(text, "{name} differs:\n  {}\n  {}", calm.unwrap_or(&Value::Null), storm.unwrap_or(&Value::Null))
+                writeln!(
+                    text,
+                    "{name} differs:\n  {}\n  {}",
+                    calm.unwrap_or(&Value::Null),
+                    storm.unwrap_or(&Value::Null)
+                )
             }
         }
         .unwrap();

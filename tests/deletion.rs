@@ -10,15 +10,16 @@ use operetta::local::{ControlPlane, Mark, Options};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::ext::{
-    CHAIN, CONFIG_MAP, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene, copy_folder, file,
-    find_in, fixture, is_managers, is_ready, run, uid_of, watching,
+    CHAIN, CONFIG_MAP, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene,
+    copy_folder, file, find_in, fixture, is_managers, is_ready, run, uid_of, watching,
 };
 use support::{Operetta, eventually, kubectl_of, options, plane, signal};
 
 const PACKAGES: [&str; 3] = ["light", "ordered", "operators/etcd"];
 
 fn chain(name: &str, spec: &Value) -> String {
-    json!({"apiVersion": CHAIN.api_version(), "kind": "Chain", "metadata": {"name": name}, "spec": spec}).to_string()
+    json!({"apiVersion": CHAIN.api_version(), "kind": "Chain", "metadata": {"name": name}, "spec": spec})
+        .to_string()
 }
 
 /// Whether all children of all kinds are gone but these.
@@ -65,7 +66,8 @@ async fn ordered_children_go_in_reverse_and_the_finalizer_last() {
         if ended == 1 { Ok(steps) } else { Err(format!("{steps:?}")) }
     })
     .await;
-    let at = |step: &str| steps.iter().position(|s| s == step).unwrap_or_else(|| panic!("{step} in {steps:?}"));
+    let at =
+        |step: &str| steps.iter().position(|s| s == step).unwrap_or_else(|| panic!("{step} in {steps:?}"));
     for (first, then) in [
         ("create chain-a", "create chain-b"),
         ("create chain-b", "create chain-c"),
@@ -105,7 +107,8 @@ async fn a_retained_child_is_taken_again() {
     scene.apply(&chain("again", &json!({"size": 0, "stage": "one"}))).await;
     let first = scene.ready(CHAIN, "again").await;
     let kept = scene.get(CONFIG_MAP, "again-kept").await;
-    let retained = |text: &'static str| move |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == text;
+    let retained =
+        |text: &'static str| move |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == text;
 
     // By leaving the target.
     scene.patch(CHAIN, "again", "merge", &json!({"spec": {"keep": false}})).await;
@@ -141,7 +144,9 @@ async fn a_child_that_cannot_go_holds_only_its_own_instance() {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     scene.patch(CONFIG_MAP, "stuck-c", "merge", &hold).await;
     scene.kubectl(&["delete", "chain", "stuck", "--wait=false"]).await;
-    scene.until("being deleted", CONFIG_MAP, "stuck-c", |o| !o["metadata"]["deletionTimestamp"].is_null()).await;
+    scene
+        .until("being deleted", CONFIG_MAP, "stuck-c", |o| !o["metadata"]["deletionTimestamp"].is_null())
+        .await;
     scene.kubectl(&["delete", "chain", "free"]).await;
     scene.gone(CHAIN, "free").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -221,9 +226,11 @@ async fn apply_in(plane: &ControlPlane, manifest: &str) {
 }
 
 async fn ready_in(plane: &ControlPlane, name: &str, manager: &Operetta) {
-    eventually("a chain to be Ready", LONG, async || match find_in(plane, CHAIN, Some("default"), name).await {
-        Some(chain) if is_ready(&chain) => Ok(()),
-        other => Err(format!("{other:?}\n{}", manager.output())),
+    eventually("a chain to be Ready", LONG, async || {
+        match find_in(plane, CHAIN, Some("default"), name).await {
+            Some(chain) if is_ready(&chain) => Ok(()),
+            other => Err(format!("{other:?}\n{}", manager.output())),
+        }
     })
     .await;
 }
@@ -246,9 +253,14 @@ async fn delete_in(plane: &ControlPlane, name: &str, manager: &Operetta) {
     };
     eventually("a chain to be gone", LONG, async || {
         let left = left().await;
-        if left.is_empty() { Ok(()) } else { Err(format!("{} is left\n{}", left.join(", "), manager.output())) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} is left\n{}", left.join(", "), manager.output()))
+        }
     })
     .await;
-    let kept = find_in(plane, CONFIG_MAP, Some("default"), &format!("{name}-kept")).await.expect("what is retained");
+    let kept =
+        find_in(plane, CONFIG_MAP, Some("default"), &format!("{name}-kept")).await.expect("what is retained");
     assert_eq!(kept["metadata"]["annotations"]["operetta.dev/retained"], "true");
 }

@@ -26,15 +26,20 @@ fn dev(args: &[&str], temporary: &Path) -> Operetta {
 fn descendants(pid: u32) -> BTreeSet<u32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
         parents.push((pid, parent.unwrap_or_default()));
     }
     let mut found = BTreeSet::from([pid]);
     loop {
-        let more: Vec<u32> =
-            parents.iter().filter(|(p, parent)| found.contains(parent) && !found.contains(p)).map(|(p, _)| *p).collect();
+        let more: Vec<u32> = parents
+            .iter()
+            .filter(|(p, parent)| found.contains(parent) && !found.contains(p))
+            .map(|(p, _)| *p)
+            .collect();
         if more.is_empty() {
             return found;
         }
@@ -47,7 +52,11 @@ async fn nothing_left(pids: &BTreeSet<u32>, temporary: &Path) {
     eventually("everything to be gone", LONG, async || {
         let processes: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
         let files: Vec<_> = std::fs::read_dir(temporary).unwrap().map(|e| e.unwrap().path()).collect();
-        if processes.is_empty() && files.is_empty() { Ok(()) } else { Err(format!("{processes:?} {files:?}")) }
+        if processes.is_empty() && files.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{processes:?} {files:?}"))
+        }
     })
     .await;
 }
@@ -71,7 +80,8 @@ async fn until_ready_ends_with_zero() {
 #[tokio::test]
 async fn it_shows_what_happens_and_ends_with_ctrl_c() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut dev = dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
+    let mut dev =
+        dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
     dev.wait_for("export KUBECONFIG=", START).await;
     let name = "etcdclusters/default/example-etcd-cluster: ";
     for line in ["members[0] (Pod default/example-etcd-cluster-0) is ready", "Ready: all "] {
@@ -95,7 +105,9 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
 
 #[tokio::test]
 async fn nothing_outlives_a_kill() {
-    for (signal, after) in [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "is ready"), (Signal::KILL, "is ready")] {
+    for (signal, after) in
+        [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "is ready"), (Signal::KILL, "is ready")]
+    {
         let temporary = tempfile::tempdir().unwrap();
         let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE], temporary.path());
         dev.wait_for(after, START).await;
@@ -121,7 +133,8 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
     let refused = temporary.path().join("refused.yaml");
     let text = std::fs::read_to_string(EXAMPLE).unwrap().replace("size: 3", "size: 99");
     std::fs::write(&refused, format!("# a comment\n---\n{text}")).unwrap();
-    let mut refusing = dev(&["operators/etcd", "--apply", refused.to_str().unwrap(), "--until-ready"], temporary.path());
+    let mut refusing =
+        dev(&["operators/etcd", "--apply", refused.to_str().unwrap(), "--until-ready"], temporary.path());
     let status = refusing.wait(START).await;
     let told = refusing.output();
     assert_eq!(status.code(), Some(1), "{told}");
@@ -134,5 +147,9 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
     let mut broken = dev(&[&fixture("broken-yaml")], temporary.path());
     let status = broken.wait(LONG).await;
     assert_eq!(status.code(), Some(1));
-    assert!(broken.output().contains("operator.yaml:9") && !broken.output().contains("KUBECONFIG"), "{}", broken.output());
+    assert!(
+        broken.output().contains("operator.yaml:9") && !broken.output().contains("KUBECONFIG"),
+        "{}",
+        broken.output()
+    );
 }

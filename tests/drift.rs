@@ -5,11 +5,11 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::ext::{
-    CONFIG_MAP, DEPLOYMENT, FENCE, Kind, LIGHT, LONG, NETWORK_POLICY, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene,
-    WEB_APP, condition, is_ready, uid_of,
-};
 use support::eventually;
+use support::ext::{
+    CONFIG_MAP, DEPLOYMENT, FENCE, Kind, LIGHT, LONG, NETWORK_POLICY, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
+    Scene, WEB_APP, condition, is_ready, uid_of,
+};
 
 const PACKAGES: [&str; 3] = ["light", "netpol", "operators/webapp"];
 
@@ -77,15 +77,47 @@ fn cases() -> Vec<Case> {
             Merge(json!({"data": {"greeting": "hacked", "extra": "1"}})),
             |o| o["data"]["extra"] = "1".into(),
         ),
-        put_back(CONFIG_MAP, "another manager applies by force", Force(json!({"data": {"greeting": "mine"}}))),
+        put_back(
+            CONFIG_MAP,
+            "another manager applies by force",
+            Force(json!({"data": {"greeting": "mine"}})),
+        ),
         put_back(CONFIG_MAP, "it is deleted", Kubectl(&["delete", "configmap", "NAME"])),
-        put_back(CONFIG_MAP, "a label of ours is removed", label("app.kubernetes.io/managed-by", Value::Null)),
-        put_back(CONFIG_MAP, "the label with the instance's uid is removed", label("operetta.dev/instance-uid", Value::Null)),
-        put_back(CONFIG_MAP, "the label with the instance's uid is edited", label("operetta.dev/instance-uid", "x".into())),
-        put_back(CONFIG_MAP, "the label with the instance's name is edited", label("operetta.dev/instance", "x".into())),
-        put_back(CONFIG_MAP, "the label with the child's id is edited", label("operetta.dev/child", "x".into())),
-        put_back(CONFIG_MAP, "the label with the child's id is removed", label("operetta.dev/child", Value::Null)),
-        put_back(CONFIG_MAP, "the label with the package is edited", label("operetta.dev/operator", "x".into())),
+        put_back(
+            CONFIG_MAP,
+            "a label of ours is removed",
+            label("app.kubernetes.io/managed-by", Value::Null),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the instance's uid is removed",
+            label("operetta.dev/instance-uid", Value::Null),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the instance's uid is edited",
+            label("operetta.dev/instance-uid", "x".into()),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the instance's name is edited",
+            label("operetta.dev/instance", "x".into()),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the child's id is edited",
+            label("operetta.dev/child", "x".into()),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the child's id is removed",
+            label("operetta.dev/child", Value::Null),
+        ),
+        put_back(
+            CONFIG_MAP,
+            "the label with the package is edited",
+            label("operetta.dev/operator", "x".into()),
+        ),
         put_back(CONFIG_MAP, "all labels are removed", remove("/metadata/labels")),
         put_back(
             CONFIG_MAP,
@@ -121,16 +153,31 @@ fn cases() -> Vec<Case> {
         stays(
             SERVICE,
             "a port is added",
-            add("/spec/ports/-", json!({"name": "metrics", "port": 9100, "protocol": "TCP", "targetPort": 9100})),
+            add(
+                "/spec/ports/-",
+                json!({"name": "metrics", "port": 9100, "protocol": "TCP", "targetPort": 9100}),
+            ),
             |o| {
                 let port = json!({"name": "metrics", "port": 9100, "protocol": "TCP", "targetPort": 9100});
                 o["spec"]["ports"].as_array_mut().unwrap().push(port);
             },
         ),
         put_back(SERVICE, "it is deleted", Kubectl(&["delete", "service", "NAME"])),
-        put_back(SERVICE_ACCOUNT, "its token is mounted", Merge(json!({"automountServiceAccountToken": true}))),
-        put_back(ROLE, "its rules are replaced", Merge(json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}))),
-        put_back(ROLE, "a rule is added", add("/rules/-", json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}))),
+        put_back(
+            SERVICE_ACCOUNT,
+            "its token is mounted",
+            Merge(json!({"automountServiceAccountToken": true})),
+        ),
+        put_back(
+            ROLE,
+            "its rules are replaced",
+            Merge(json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]})),
+        ),
+        put_back(
+            ROLE,
+            "a rule is added",
+            add("/rules/-", json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})),
+        ),
         put_back(ROLE, "a verb is added", add("/rules/0/verbs/-", "delete".into())),
         put_back(ROLE, "its rules are removed", Merge(json!({"rules": []}))),
         put_back(
@@ -143,20 +190,32 @@ fn cases() -> Vec<Case> {
             "it selects other pods",
             Merge(json!({"spec": {"podSelector": {"matchLabels": {"app": "other"}}}})),
         ),
-        put_back(DEPLOYMENT, "its image is set", Kubectl(&["set", "image", "deployment/NAME", "web=example.org/wrong:1"])),
+        put_back(
+            DEPLOYMENT,
+            "its image is set",
+            Kubectl(&["set", "image", "deployment/NAME", "web=example.org/wrong:1"]),
+        ),
         put_back(DEPLOYMENT, "it is scaled", Kubectl(&["scale", "deployment", "NAME", "--replicas=3"])),
         put_back(
             DEPLOYMENT,
             "its probe asks elsewhere",
             replace("/spec/template/spec/containers/0/readinessProbe/httpGet/path", "/other".into()),
         ),
-        put_back(DEPLOYMENT, "its probe is removed", remove("/spec/template/spec/containers/0/readinessProbe")),
+        put_back(
+            DEPLOYMENT,
+            "its probe is removed",
+            remove("/spec/template/spec/containers/0/readinessProbe"),
+        ),
         put_back(
             DEPLOYMENT,
             "its port is edited",
             replace("/spec/template/spec/containers/0/ports/0/containerPort", 81.into()),
         ),
-        put_back(DEPLOYMENT, "its container is renamed", replace("/spec/template/spec/containers/0/name", "other".into())),
+        put_back(
+            DEPLOYMENT,
+            "its container is renamed",
+            replace("/spec/template/spec/containers/0/name", "other".into()),
+        ),
         stays(
             DEPLOYMENT,
             "a container is added",
@@ -169,7 +228,11 @@ fn cases() -> Vec<Case> {
             Merge(json!({"spec": {"template": {"metadata": {"annotations": {"restartedAt": "now"}}}}})),
             |o| o["spec"]["template"]["metadata"]["annotations"] = json!({"restartedAt": "now"}),
         ),
-        put_back(DEPLOYMENT, "it is deleted", Kubectl(&["delete", "deployment", "NAME", "--cascade=foreground"])),
+        put_back(
+            DEPLOYMENT,
+            "it is deleted",
+            Kubectl(&["delete", "deployment", "NAME", "--cascade=foreground"]),
+        ),
     ]
 }
 
@@ -238,7 +301,8 @@ async fn what_is_ours_is_put_back_and_what_is_theirs_stays() {
     let cases = cases();
     // Each has an instance of its own, for repairs of one object wait for each other.
     let name = |i: usize| format!("case-{i}");
-    let items: Vec<Value> = cases.iter().enumerate().map(|(i, case)| instance_of(case.kind, &name(i)).1).collect();
+    let items: Vec<Value> =
+        cases.iter().enumerate().map(|(i, case)| instance_of(case.kind, &name(i)).1).collect();
     scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
     let mut before = Vec::new();
     for (i, case) in cases.iter().enumerate() {
@@ -258,10 +322,20 @@ async fn what_is_ours_is_put_back_and_what_is_theirs_stays() {
             });
             let expected = if now.is_null() { expected } else { essence(expected) };
             if now != expected {
-                wrong.push(format!("{} {}: {}: {}", case.kind.plural, name(i), case.what, difference(&expected, &now, "")));
+                wrong.push(format!(
+                    "{} {}: {}: {}",
+                    case.kind.plural,
+                    name(i),
+                    case.what,
+                    difference(&expected, &now, "")
+                ));
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(format!("{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"))) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n")))
+        }
     };
     eventually("all to be as it was, but for what others added", LONG, &wrong).await;
     for (i, case) in cases.iter().enumerate() {
@@ -357,7 +431,17 @@ async fn whoever_wipes_the_status_loses_nothing() {
     let scene = Scene::new(&PACKAGES).await;
     scene.apply(&light("wiped")).await;
     let before = scene.ready(LIGHT, "wiped").await["status"].clone();
-    scene.kubectl(&["patch", "light", "wiped", "--subresource=status", "--type=json", "-p", r#"[{"op":"remove","path":"/status"}]"#]).await;
+    scene
+        .kubectl(&[
+            "patch",
+            "light",
+            "wiped",
+            "--subresource=status",
+            "--type=json",
+            "-p",
+            r#"[{"op":"remove","path":"/status"}]"#,
+        ])
+        .await;
     let after = scene.ready(LIGHT, "wiped").await["status"].clone();
     assert_eq!(after["greeting"], before["greeting"]);
     assert_eq!(after["conditions"].as_array().map(Vec::len), before["conditions"].as_array().map(Vec::len));

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use support::eventually;
 use support::ext::{
-    CONFIG_MAP, DISRUPTION_BUDGET, ETCD, EVENT, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, condition, file, is_pod_ready,
-    is_ready, name_of, uid_of,
+    CONFIG_MAP, DISRUPTION_BUDGET, ETCD, EVENT, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, condition, file,
+    is_pod_ready, is_ready, name_of, uid_of,
 };
 
 const PACKAGES: [&str; 1] = ["operators/etcd"];
@@ -43,7 +43,10 @@ async fn members(scene: &Scene) -> BTreeMap<String, String> {
 async fn sized(scene: &Scene, size: usize) {
     let what = format!("{size} ready members");
     let status = |o: &Value| {
-        is_ready(o) && o["status"]["readyMembers"] == size && o["status"]["size"] == size && o["spec"]["size"] == size
+        is_ready(o)
+            && o["status"]["readyMembers"] == size
+            && o["status"]["size"] == size
+            && o["spec"]["size"] == size
     };
     scene.until(&what, ETCD, NAME, status).await;
     let names: Vec<String> = members(scene).await.into_keys().collect();
@@ -58,7 +61,8 @@ async fn the_example_as_it_is_becomes_three_ready_members() {
 
     let scene = Scene::new(&PACKAGES).await;
     scene.kubectl(&["apply", "-f", EXAMPLE]).await;
-    let waited = scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "etcdcluster", NAME]).await;
+    let waited =
+        scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "etcdcluster", NAME]).await;
     assert!(waited.contains("condition met"), "{waited}");
     for i in 0..3 {
         assert!(is_pod_ready(&scene.get(POD, &format!("{NAME}-{i}")).await), "member {i}");
@@ -147,9 +151,9 @@ async fn a_version_goes_to_one_member_at_a_time() {
     let scene = example().await;
     let before = members(&scene).await;
     let pods: kube::Api<Pod> = kube::Api::namespaced(scene.client(), scene.namespace());
-    let watch = watcher(pods, watcher::Config::default()).applied_objects().try_filter_map(async |pod| {
-        Ok(serde_json::to_value(pod).ok())
-    });
+    let watch = watcher(pods, watcher::Config::default())
+        .applied_objects()
+        .try_filter_map(async |pod| Ok(serde_json::to_value(pod).ok()));
     let mut watch = Box::pin(watch);
 
     let mut unready: BTreeSet<String> = BTreeSet::new();
@@ -157,7 +161,8 @@ async fn a_version_goes_to_one_member_at_a_time() {
     let mut images: BTreeMap<String, String> = BTreeMap::new();
     let mut asked = false;
     let started = Instant::now();
-    while images.len() < 3 || !unready.is_empty() || images.values().any(|image| !image.ends_with(":v3.2.14")) {
+    while images.len() < 3 || !unready.is_empty() || images.values().any(|image| !image.ends_with(":v3.2.14"))
+    {
         assert!(started.elapsed() < LONG, "images {images:?}, unready {unready:?}");
         let Ok(pod) = tokio::time::timeout(LONG, watch.next()).await else { continue };
         let pod: Value = pod.expect("the watch goes on").expect("a pod");
@@ -168,7 +173,11 @@ async fn a_version_goes_to_one_member_at_a_time() {
         }
         // Not ready is also who has been told something that its kubelet has not seen yet.
         let current = pod["status"]["containerStatuses"][0]["image"] == image.as_str();
-        if is_pod_ready(&pod) && current { unready.remove(&name) } else { unready.insert(name) };
+        if is_pod_ready(&pod) && current {
+            unready.remove(&name)
+        } else {
+            unready.insert(name)
+        };
         most = most.max(unready.len());
         if images.len() == 3 && !asked {
             asked = true;
@@ -177,7 +186,9 @@ async fn a_version_goes_to_one_member_at_a_time() {
     }
     assert_eq!(most, 1, "members that were not ready at once");
     assert_eq!(order.len(), 3, "{order:?}");
-    scene.until("the new version", ETCD, NAME, |o| is_ready(o) && o["status"]["currentVersion"] == "3.2.14").await;
+    scene
+        .until("the new version", ETCD, NAME, |o| is_ready(o) && o["status"]["currentVersion"] == "3.2.14")
+        .await;
     assert_eq!(members(&scene).await, before, "the container restarts, the pod stays");
 }
 
@@ -187,7 +198,14 @@ async fn an_edited_port_is_put_back_and_a_foreign_label_stays() {
     let client = format!("{NAME}-client");
     let ports = scene.get(SERVICE, &client).await["spec"]["ports"].clone();
     scene.kubectl(&["label", "service", &client, "team=platform"]).await;
-    scene.patch(SERVICE, &client, "json", &json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 2380}])).await;
+    scene
+        .patch(
+            SERVICE,
+            &client,
+            "json",
+            &json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 2380}]),
+        )
+        .await;
     let put_back = |service: &Value| service["spec"]["ports"] == ports;
     let service = scene.until("its one port again", SERVICE, &client, put_back).await;
     assert_eq!(service["metadata"]["labels"]["team"], "platform");
@@ -204,7 +222,9 @@ async fn an_edited_port_is_put_back_and_a_foreign_label_stays() {
 async fn volumes_outlive_members_and_cluster() {
     let scene = Scene::new(&PACKAGES).await;
     let size = |size: usize| {
-        file("examples/etcd/volumes.yaml").replace("size: 5", &format!("size: {size}")).replace("antiAffinity: true", "antiAffinity: false")
+        file("examples/etcd/volumes.yaml")
+            .replace("size: 5", &format!("size: {size}"))
+            .replace("antiAffinity: true", "antiAffinity: false")
     };
     scene.apply(&size(2)).await;
     scene.ready(ETCD, "durable").await;

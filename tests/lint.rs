@@ -541,6 +541,29 @@ fn crds_that_the_server_would_refuse() {
 }
 
 #[test]
+fn cluster_scoped_instances_have_no_namespace() {
+    let crd = parse(BASE).files["crds/web.yaml"].replace("scope: Namespaced", "scope: Cluster");
+    check(&format!(
+        r#"
+//- crds/web.yaml
+{crd}
+//- resource
+    - crd: crds/web.yaml
+      children: [{{id: a, template: templates/a.yaml}}]
+      status: {{where: namespace | default('everywhere')}}
+//- templates/a.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: "{{{{ name }}}}", namespace: "{{{{ spec.host }}}}"}}
+data: {{where: "{{{{ namespace }}}}"}}
+#                 ^^^^^^^^^ error: `namespace` is undefined: the instances are cluster-scoped; write a literal, or {{{{ operator.namespace }}}}
+//- templates/cm.yaml
+a: b
+"#
+    ));
+}
+
+#[test]
 fn one_kind_is_brought_once() {
     check(
         r"

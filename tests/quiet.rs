@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use operetta::local::{AuditEvent, AuditLog, Mark};
 use rustix::process::Signal;
-use support::ext::{ETCD, FENCE, LIGHT, LONG, Scene, WEB_APP, file, fixture, list, managers_requests, run, watching};
+use support::ext::{
+    ETCD, FENCE, LIGHT, LONG, Scene, WEB_APP, file, fixture, list, managers_requests, run, watching,
+};
 use support::{plane, signal};
 
 const PACKAGES: [&str; 4] = ["operators/etcd", "operators/webapp", "netpol", "light"];
@@ -47,7 +49,9 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     watching(&mut manager, PACKAGES.len()).await;
     let scene = Scene::unmanaged().await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
-    scene.apply(&file("examples/etcd/volumes.yaml").replace("antiAffinity: true", "antiAffinity: false")).await;
+    scene
+        .apply(&file("examples/etcd/volumes.yaml").replace("antiAffinity: true", "antiAffinity: false"))
+        .await;
     scene.apply(&file("examples/webapp/full.yaml")).await;
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.apply(&file(&format!("{}/instances/fence.yaml", fixture("netpol")))).await;

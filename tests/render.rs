@@ -7,7 +7,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const OPERATOR: &str = r#"
+use base64::Engine as _;
+
+const OPERATOR: &str = r"
 apiVersion: operetta.dev/v1alpha1
 kind: OperatorPackage
 metadata: {name: web}
@@ -19,7 +21,7 @@ spec:
         - {id: late, template: templates/late.yaml}
         - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
         - {id: secret, template: templates/secret.yaml, when: spec.text is defined}
-"#;
+";
 
 const CRD: &str = r"
 apiVersion: apiextensions.k8s.io/v1
@@ -168,6 +170,11 @@ fn names_and_lists() {
             "configmap/shop-0\n# child: late waits for children.members\nsecret/shop-secret\n# child: late waits for children.members\n"
         )
     );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{{}, spec: {{size: 1}}}}\n",
+        INSTANCE.trim().replace('\n', ", ")
+    );
+    assert_eq!(render(&list, "name").stdout.lines().next(), Some("configmap/shop-0"));
     let ran = render(&text, "json");
     let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
@@ -185,7 +192,6 @@ fn strings_arrive_as_they_are() {
         let ran = render(&instance.to_string(), "json");
         let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         let encoded = list["items"][0]["data"]["text"].as_str().unwrap();
-        use base64::Engine as _;
         let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
         assert_eq!(String::from_utf8(decoded).unwrap(), text);
     }

@@ -161,7 +161,8 @@ async fn strings_arrive_as_they_are() {
     // Nothing else was made of them.
     let maps = scene.names(CONFIG_MAP).await;
     assert_eq!(maps.len(), values.len());
-    let roles = support::kubectl(&["get", "clusterroles", "-l", "operetta.dev/operator", "-o", "name"]).await.ok();
+    let roles =
+        support::kubectl(&["get", "clusterroles", "-l", "operetta.dev/operator", "-o", "name"]).await.ok();
     assert_eq!(roles, "");
 }
 

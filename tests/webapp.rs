@@ -6,10 +6,11 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::ext::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, SERVICE, Scene, WEB_APP, file, is_ready,
-};
 use support::eventually;
+use support::ext::{
+    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, SERVICE, Scene, WEB_APP, file,
+    is_ready,
+};
 
 const PACKAGES: [&str; 1] = ["operators/webapp"];
 
@@ -95,12 +96,15 @@ async fn replicas_are_the_autoscalers_until_they_are_taken_back() {
     edit(&scene, json!({"autoscaling": {"min": 1, "max": 9}})).await;
     let autoscaler = scene.until("there", AUTOSCALER, "hello", |_| true).await;
     assert_eq!(autoscaler["spec"]["maxReplicas"], 9);
-    scene.until("seen", WEB_APP, "hello", |o| o["status"]["observedGeneration"] == o["metadata"]["generation"]).await;
+    scene
+        .until("seen", WEB_APP, "hello", |o| o["status"]["observedGeneration"] == o["metadata"]["generation"])
+        .await;
     // What an autoscaler does. Nobody has scaled before, so this is what takes the field over.
     scene.kubectl(&["scale", "deployment", "hello", "--replicas=4"]).await;
     let ours = |o: &Value| {
         let entries = o["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        let ours = entries.into_iter().find(|e| e["manager"] == "operetta/webapp" && e["operation"] == "Apply");
+        let ours =
+            entries.into_iter().find(|e| e["manager"] == "operetta/webapp" && e["operation"] == "Apply");
         ours.is_some_and(|e| !e["fieldsV1"]["f:spec"]["f:replicas"].is_null())
     };
     scene.until("replicas given up", DEPLOYMENT, "hello", |o| replicas(4)(o) && !ours(o)).await;

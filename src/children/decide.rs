@@ -47,6 +47,8 @@ pub struct Apply {
     pub intent: Intent,
     /// What must be there for it.
     pub expect: Expect,
+    /// The resourceVersion that was seen; a reply with the same one says that nothing changed.
+    pub version: Option<Box<str>>,
     /// Take fields from other managers.
     pub force: bool,
     /// Why.
@@ -231,8 +233,16 @@ impl Deciding<'_> {
             let intent = match &item.intent {
                 Ok(intent) => intent,
                 Err(error) => {
-                    let waiting = error.is_waiting() || gate.is_err();
-                    self.note_error(&item.name, error.reason(), waiting, &error.to_string());
+                    match gate {
+                        // What it reads is not there yet: no wonder that it has no value.
+                        Err(waits) => self.waits(&item.name, &waits),
+                        Ok(()) => self.note_error(
+                            &item.name,
+                            error.reason(),
+                            error.is_waiting(),
+                            &error.to_string(),
+                        ),
+                    }
                     continue;
                 }
             };
@@ -244,7 +254,7 @@ impl Deciding<'_> {
             if why != Why::Repair
                 && let Err(waits) = gate
             {
-                self.notes.waiting.push(("Waiting".into(), format!("{} waits for {waits}", item.name)));
+                self.waits(&item.name, &waits);
                 continue;
             }
             if self.refused(item, intent) {
@@ -266,6 +276,7 @@ impl Deciding<'_> {
                 item: item.name.clone(),
                 intent: intent.clone(),
                 expect: item.observed.as_ref().map_or(Expect::Absent, |o| Expect::Present(o.uid.clone())),
+                version: item.observed.as_ref().map(|o| o.resource_version.clone()),
                 force: self.ctx.resource.children[item.child].conflict_policy == ConflictPolicy::Force,
                 why,
             })));
@@ -351,6 +362,10 @@ impl Deciding<'_> {
             None => members().find(|other| !settled(other)),
         };
         blocking.map_or(Ok(()), |other| Err(format!("{} ({})", other.name, unready(other))))
+    }
+
+    fn waits(&mut self, name: &str, what: &str) {
+        self.notes.waiting.push(("Waiting".into(), format!("{name} waits for {what}")));
     }
 
     fn note_error(&mut self, name: &str, reason: &str, waiting: bool, text: &str) {

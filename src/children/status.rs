@@ -41,7 +41,7 @@ impl Status {
                 // Unknown is not empty: the field keeps its value.
                 Err(EvalError::Unknown { .. }) => fields.push((field.name.clone(), None)),
                 Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
-                    fields.push((field.name.clone(), Some(Value::Null)))
+                    fields.push((field.name.clone(), Some(Value::Null)));
                 }
                 Err(error) => broken.push(format!("status.{}: {error}", field.name)),
             }

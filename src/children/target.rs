@@ -58,6 +58,14 @@ pub fn target(ctx: &Context<'_>) -> Target {
     for (index, child) in ctx.resource.children.iter().enumerate() {
         building.child(index, child);
     }
+    for (index, child) in ctx.resource.children.iter().enumerate() {
+        if !building.open.contains_key(&index) {
+            let from = building.items.partition_point(|item| item.child < index);
+            let to = building.items.partition_point(|item| item.child <= index);
+            let var = building.computed_var(child, &building.items[from..to]);
+            building.vars.insert(child.id.clone(), var);
+        }
+    }
     let scope = building.scope();
     Target { items: building.items, open: building.open, scope }
 }
@@ -181,7 +189,8 @@ impl<'a> Building<'a> {
     fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
         let key_text = key.as_ref().map(names::key_text);
         let before = self.find(child, key_text.as_deref());
-        let scope = scope.with("self", before.map_or(Var::Undefined, |o| Var::Object(live(o, false, false))));
+        let scope =
+            scope.with("self", before.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))));
         let intent = self.intent(index, child, key_text.as_deref(), before, &scope);
         // The live object is the one of the target's very name; another of the same key is to be pruned.
         let observed = match &intent {
@@ -265,7 +274,7 @@ impl<'a> Building<'a> {
             return Err(terminating(observed));
         }
         if let Some(ready_when) = &child.ready_when {
-            let scope = scope.with("self", Var::Object(live(observed, false, false)));
+            let scope = scope.with("self", Var::Object(live(observed, is_ready(observed), false)));
             return match self.ctx.package.engine.truthy(ready_when, &scope) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err("readyWhen is not met yet".into()),
@@ -288,7 +297,7 @@ impl<'a> Building<'a> {
             return Var::Unknown(reason);
         }
         let all = self.by_child.get(child.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let flags = |o: &Observed| live(o, !o.terminating && o.readiness == Readiness::Ready, false);
+        let flags = |o: &Observed| live(o, is_ready(o), false);
         if child.for_each.is_some() {
             Var::Map(
                 all.iter().map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect(),
@@ -334,6 +343,11 @@ fn terminating(observed: &Observed) -> String {
     } else {
         format!("is being deleted, held by finalizer {}", observed.held_by.join(", "))
     }
+}
+
+/// Ready by the rules of its kind.
+fn is_ready(observed: &Observed) -> bool {
+    !observed.terminating && observed.readiness == Readiness::Ready
 }
 
 fn live(observed: &Observed, ready: bool, current: bool) -> Live {

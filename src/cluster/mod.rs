@@ -235,7 +235,9 @@ impl Cluster {
 /// silently become spaces, and characters that it does not print be refused.
 fn yaml_safe(json: String) -> String {
     use std::fmt::Write as _;
-    let differs = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let differs = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
     if !json.contains(differs) {
         return json;
     }
@@ -266,9 +268,13 @@ mod tests {
 
     #[test]
     fn what_yaml_reads_differently_is_escaped() {
-        let body = json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}\u{ffff}", "c": "\u{e9}\u{e000}\u{1F680}\n\"\\u2028"});
+        let body =
+            json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}\u{ffff}", "c": "\u{e9}\u{e000}\u{1F680}\n\"\\u2028"});
         let text = yaml_safe(body.to_string());
-        assert_eq!(text, r#"{"a\u2028":"b\u0085\u007f\ufeff\uffff","c":"é🚀\n\"\\u2028"}"#.replace('é', "\u{e9}\u{e000}"));
+        assert_eq!(
+            text,
+            r#"{"a\u2028":"b\u0085\u007f\ufeff\uffff","c":"é🚀\n\"\\u2028"}"#.replace('é', "\u{e9}\u{e000}")
+        );
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), body);
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Acted {
 
 /// What an apply came to.
 enum Applied {
-    /// The object as it is now.
-    Done(Box<Observed>),
+    /// The object as it is now, and whether the apply changed it.
+    Done(Box<Observed>, bool),
     /// Read anew; decide again.
     Again,
 }
@@ -116,7 +116,7 @@ impl Shared {
             .collect();
         while let Some((apply, result)) = running.next().await {
             match result {
-                Ok(Applied::Done(observed)) => {
+                Ok(Applied::Done(observed, changed)) => {
                     memory.failures.remove(&apply.item);
                     if apply.why == Why::Repair {
                         memory.reapplied.insert(apply.intent.object.clone(), self.started.elapsed());
@@ -131,7 +131,9 @@ impl Shared {
                         Why::Update => &mut acted.updated,
                         Why::Repair => &mut acted.repaired,
                     };
-                    list.push(apply.intent.object.clone());
+                    if changed {
+                        list.push(apply.intent.object.clone());
+                    }
                 }
                 Ok(Applied::Again) => {}
                 Err(error) => self.remember(&apply, error, memory),
@@ -175,9 +177,7 @@ impl Shared {
             self.cluster.apply(&kind, &body, &manager, apply.force).await
         };
         match reply {
-            Ok(reply) => Ok(self
-                .learn_child(object, reply, Origin::OwnWrite)
-                .map_or(Applied::Again, |o| Applied::Done(Box::new(o)))),
+            Ok(reply) => Ok(self.applied(apply, reply)),
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
                 debug!(object = %object, "not as expected; reading it");
                 self.after_conflict(&kind, apply, body, &manager, error).await
@@ -203,7 +203,7 @@ impl Shared {
         };
         let Some(live) = live else {
             if let Expect::Present(uid) = &apply.expect {
-                self.index().remove_child(object, uid);
+                self.index().remove_child(object, uid, None);
             }
             return Ok(Applied::Again);
         };
@@ -233,24 +233,40 @@ impl Shared {
         }
         let _permit = self.permit().await;
         let reply = self.cluster.apply(kind, &body, manager, true).await?;
-        Ok(self
-            .learn_child(object, reply, Origin::OwnWrite)
-            .map_or(Applied::Again, |o| Applied::Done(Box::new(o))))
+        Ok(self.applied(apply, reply))
     }
 
-    /// Whether an object that is not labelled as this instance's may become its: a person said so, or it
-    /// was that of a former instance of the same name and nobody owns it any more.
+    fn applied(&self, apply: &Apply, reply: Value) -> Applied {
+        match self.learn_child(&apply.intent.object, reply, Origin::OwnWrite) {
+            Some(observed) => {
+                let changed = apply.version.as_ref() != Some(&observed.resource_version);
+                Applied::Done(Box::new(observed), changed)
+            }
+            None => Applied::Again,
+        }
+    }
+
+    /// Whether an object that is not labelled as this instance's may become its: it is the owner already and
+    /// somebody took the label, a person said so, or it was that of a former instance of the same name and
+    /// nobody owns it any more.
     fn may_take(&self, live: &Value, body: &Value) -> bool {
         let meta = &live["metadata"];
+        let uid = body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
+        let owners = meta["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let former = meta["labels"][names::INSTANCE_UID].as_str();
+        if former.is_none() && owners.iter().any(|owner| owner["uid"] == uid) {
+            return true;
+        }
+        if former.is_some_and(|uid| self.index().by_uid(uid).is_some()) {
+            return false;
+        }
         if meta["annotations"][names::ADOPT] == "true" {
             return true;
         }
-        let former = meta["labels"][names::INSTANCE_UID].as_str();
         let same = [names::OPERATOR, names::KIND, names::INSTANCE, names::CHILD]
             .iter()
             .all(|label| meta["labels"][*label] == body["metadata"]["labels"][*label]);
-        let dead = former.is_none_or(|uid| self.index().by_uid(uid).is_none());
-        same && dead && meta["ownerReferences"].as_array().is_none_or(Vec::is_empty)
+        same && owners.is_empty()
     }
 
     /// Before a repair: items that somebody put into a keyed list in place of ours are moved into our
@@ -308,7 +324,7 @@ impl Shared {
                 Ok(())
             }
             Ok(_) => {
-                self.index().remove_child(object, &observed.uid);
+                self.index().remove_child(object, &observed.uid, None);
                 Ok(())
             }
             Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
@@ -330,7 +346,7 @@ impl Shared {
                 self.learn_child(object, live, Origin::Read);
             }
             _ => {
-                self.index().remove_child(object, &observed.uid);
+                self.index().remove_child(object, &observed.uid, None);
             }
         }
         Ok(())
@@ -439,14 +455,18 @@ impl Shared {
                 let gone =
                     !wanted && finalizers.is_empty() && !object["metadata"]["deletionTimestamp"].is_null();
                 if gone {
-                    self.index().remove_instance(key, object["metadata"]["uid"].as_str().unwrap_or_default());
+                    self.index().remove_instance(
+                        key,
+                        object["metadata"]["uid"].as_str().unwrap_or_default(),
+                        None,
+                    );
                 } else {
                     self.learn_instance(key, &object);
                 }
                 Ok(())
             }
             Err(error) if !wanted && error.class == Class::NotFound => {
-                self.index().remove_instance(key, meta["uid"].as_str().unwrap_or_default());
+                self.index().remove_instance(key, meta["uid"].as_str().unwrap_or_default(), None);
                 Ok(())
             }
             Err(error) => Err(error),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
@@ -70,7 +71,7 @@ async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>) {
         match event {
             Ok(event) => on_instance(shared, registered, event),
             Err(error) => {
-                warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again")
+                warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again");
             }
         }
     }
@@ -87,7 +88,8 @@ fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<
         }
         Event::Delete(raw) => {
             let key = instance_key(&registered.crd, &raw);
-            shared.index().remove_instance(&key, raw.metadata.uid.as_deref().unwrap_or_default());
+            let (uid, version) = (raw.metadata.uid.as_deref(), raw.metadata.resource_version.as_deref());
+            shared.index().remove_instance(&key, uid.unwrap_or_default(), version);
             shared.forget(&key);
         }
         Event::InitDone => {
@@ -147,33 +149,53 @@ async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str
         || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
     if whole {
-        let stream =
-            kube::runtime::watcher(Api::<Raw>::all_with(client, &resource), config).map_ok(|event| {
-                map_event(&event, |raw| {
-                    (
-                        raw.metadata.uid.clone(),
-                        raw.observe(api_version, kind, reads),
-                        object_ref(api_version, kind, &raw.metadata),
-                    )
-                })
-            });
+        let api = Api::<Raw>::all_with(client, &resource);
+        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+            map_event(&event, |raw| {
+                Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reads))
+            })
+        });
         consume(shared, api_version, kind, stream).await;
     } else {
-        let stream =
-            kube::runtime::watcher(Api::<PartialObjectMeta<Raw>>::all_with(client, &resource), config)
-                .map_ok(|event| {
-                    map_event(&event, |partial| {
-                        let metadata = &partial.metadata;
-                        let seen = Seen { api_version, kind, metadata, body: None };
-                        (metadata.uid.clone(), seen.observe(reads), object_ref(api_version, kind, metadata))
-                    })
-                });
+        let api = Api::<PartialObjectMeta<Raw>>::all_with(client, &resource);
+        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+            map_event(&event, |partial| {
+                let seen = Seen { api_version, kind, metadata: &partial.metadata, body: None };
+                Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
+            })
+        });
         consume(shared, api_version, kind, stream).await;
     }
 }
 
-/// uid, the child if it is one of ours, and which object.
-type Fed = (Option<String>, Option<Observed>, ObjectRef);
+/// What is told of one object: the child, if it is one of ours.
+struct Fed {
+    uid: String,
+    resource_version: Option<String>,
+    observed: Option<Observed>,
+    object: ObjectRef,
+}
+
+impl Fed {
+    fn new(
+        api_version: &Arc<str>,
+        kind: &Arc<str>,
+        metadata: &ObjectMeta,
+        observed: Option<Observed>,
+    ) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone(),
+            observed,
+            object: ObjectRef {
+                api_version: Arc::clone(api_version),
+                kind: Arc::clone(kind),
+                namespace: metadata.namespace.as_deref().map(Into::into),
+                name: metadata.name.as_deref().unwrap_or_default().into(),
+            },
+        }
+    }
+}
 
 async fn consume(
     shared: &Arc<Shared>,
@@ -207,11 +229,12 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             shared.index().begin_kind(api_version, kind);
             Vec::new()
         }
-        Event::InitApply((_, observed, _)) | Event::Apply((_, observed, _)) => {
-            observed.and_then(|o| shared.index().put_child(o, Origin::Watch)).into_iter().collect()
+        Event::InitApply(fed) | Event::Apply(fed) => {
+            fed.observed.and_then(|o| shared.index().put_child(o, Origin::Watch)).into_iter().collect()
         }
-        Event::Delete((uid, _, object)) => {
-            shared.index().remove_child(&object, uid.as_deref().unwrap_or_default()).into_iter().collect()
+        Event::Delete(fed) => {
+            let version = fed.resource_version.as_deref();
+            shared.index().remove_child(&fed.object, &fed.uid, version).into_iter().collect()
         }
         Event::InitDone => shared.index().end_kind(api_version, kind),
     };
@@ -224,19 +247,6 @@ fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: &
     if shared.index().lose_kind(api_version, kind, reason) {
         warn!(%api_version, %kind, %reason, "its objects are unknown");
         shared.queue_all();
-    }
-}
-
-fn object_ref(
-    api_version: &Arc<str>,
-    kind: &Arc<str>,
-    metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-) -> ObjectRef {
-    ObjectRef {
-        api_version: Arc::clone(api_version),
-        kind: Arc::clone(kind),
-        namespace: metadata.namespace.as_deref().map(Into::into),
-        name: metadata.name.as_deref().unwrap_or_default().into(),
     }
 }
 

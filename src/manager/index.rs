@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -58,6 +59,32 @@ struct Kind {
     relist: Option<HashSet<ObjectRef>>,
 }
 
+/// Objects that are known to be gone, by uid with the resourceVersion of their end. A reply or a live read
+/// that was under way when the watch told of it must not bring them back: no later event would take them
+/// away again.
+#[derive(Default)]
+struct Gone {
+    ends: HashMap<Box<str>, (Box<str>, Instant)>,
+}
+
+impl Gone {
+    fn add(&mut self, uid: &str, resource_version: &str) {
+        if self.ends.len() >= 1_024 {
+            self.ends.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+        }
+        self.ends.insert(uid.into(), (resource_version.into(), Instant::now()));
+    }
+
+    /// Whether what is known of that uid at that resourceVersion is from before its end. An object that
+    /// merely lost a label comes back under its uid, but later.
+    fn covers(&self, uid: &str, resource_version: &str) -> bool {
+        self.ends.get(uid).is_some_and(|(end, _)| !older(end, resource_version))
+    }
+}
+
+/// How long an end is remembered: longer than any call may take.
+const REMEMBERED: Duration = Duration::from_secs(120);
+
 /// The state of the world as far as it concerns us.
 #[derive(Default)]
 pub(super) struct Index {
@@ -67,6 +94,7 @@ pub(super) struct Index {
     kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
     children: HashMap<ObjectRef, Arc<Observed>>,
     of_instance: HashMap<Box<str>, Vec<ObjectRef>>,
+    gone: Gone,
 }
 
 /// Where an object came from.
@@ -93,6 +121,9 @@ impl Index {
         }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+        if self.gone.covers(uid, resource_version) {
+            return false;
+        }
         if let Some(present) = self.instances.get(&key) {
             if *present.resource_version == *resource_version && *present.uid == *uid {
                 return false;
@@ -114,8 +145,11 @@ impl Index {
         true
     }
 
-    /// An instance was deleted.
-    pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str) {
+    /// An instance was deleted, at that resourceVersion if it is known.
+    pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
+        if let Some(resource_version) = resource_version {
+            self.gone.add(uid, resource_version);
+        }
         if self.instances.get(key).is_some_and(|i| *i.uid == *uid) {
             self.instances.remove(key);
             self.by_uid.remove(uid);
@@ -166,6 +200,9 @@ impl Index {
         if let Some(listed) = self.kinds.get_mut(&kind).and_then(|k| k.relist.as_mut()) {
             listed.insert(observed.object.clone());
         }
+        if self.gone.covers(&observed.uid, &observed.resource_version) {
+            return None;
+        }
         if let Some(present) = self.children.get(&observed.object) {
             if older(&observed.resource_version, &present.resource_version) {
                 return None;
@@ -190,9 +227,17 @@ impl Index {
         key
     }
 
-    /// A child is gone, or has lost its label; returns the instance that it concerns. `uid` keeps a late
-    /// word of a former object from removing its successor.
-    pub(super) fn remove_child(&mut self, object: &ObjectRef, uid: &str) -> Option<InstanceKey> {
+    /// A child is gone, or has lost its label, at that resourceVersion if it is known; returns the instance
+    /// that it concerns. `uid` keeps a late word of a former object from removing its successor.
+    pub(super) fn remove_child(
+        &mut self,
+        object: &ObjectRef,
+        uid: &str,
+        resource_version: Option<&str>,
+    ) -> Option<InstanceKey> {
+        if let Some(resource_version) = resource_version {
+            self.gone.add(uid, resource_version);
+        }
         if self.children.get(object).is_none_or(|present| *present.uid != *uid) {
             return None;
         }
@@ -232,7 +277,7 @@ impl Index {
             .map(|(o, c)| (o.clone(), c.uid.clone()))
             .collect();
         let mut concerned: Vec<_> =
-            gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid)).collect();
+            gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid, None)).collect();
         if first {
             concerned = self.instances.keys().cloned().collect();
         }

@@ -213,7 +213,7 @@ impl Shared {
             let uid =
                 index.instance(key).map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
             if let Some(uid) = uid {
-                index.remove_instance(key, &uid);
+                index.remove_instance(key, &uid, None);
             }
         }
         Ok(live)

@@ -17,7 +17,7 @@ use crate::template::{Engine, ReadPath, Segment};
 pub(super) const ROOTS: [&str; 10] =
     ["instance", "spec", "name", "namespace", "labels", "operator", "defaults", "let", "children", "self"];
 /// Variables of the whole format that this version does not do yet.
-const LATER: [&str; 7] = ["refs", "record", "previous", "cluster", "run", "outputs", "message"];
+pub(super) const LATER: [&str; 6] = ["refs", "record", "previous", "cluster", "run", "outputs"];
 /// What `operator` holds.
 const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "namespace"];
 
@@ -25,6 +25,8 @@ const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "names
 pub(super) struct Known<'a> {
     /// The schema of the instances, if the CRD has one.
     pub(super) schema: Option<&'a Value>,
+    /// Whether instances lie in namespaces.
+    pub(super) namespaced: bool,
     /// The package's constants.
     pub(super) defaults: &'a Map<String, Value>,
     /// Whether every name of `operator.yaml` is known: else what seems to be missing may only be broken.
@@ -128,6 +130,11 @@ impl Linter<'_> {
         };
         match (path.root.as_str(), key) {
             ("spec", _) => self.schema(path, &["spec"], &path.segments),
+            ("namespace", _) if !self.known.namespaced && !path.guarded => {
+                let message = "`namespace` is undefined: the instances are cluster-scoped".to_owned();
+                let help = "write a literal, or {{ operator.namespace }}".to_owned();
+                self.error("package::unknown-variable", &path.location, message, Some(help));
+            }
             ("instance", Some("spec")) => self.schema(path, &["spec"], &path.segments[1..]),
             ("instance", Some(key)) if !["apiVersion", "kind", "metadata", "status"].contains(&key) => {
                 self.schema(path, &[], &path.segments);

@@ -59,8 +59,8 @@ impl Compiler<'_> {
         let parts = Parts { lets, paused, ready_when, children, status, conditions };
         let schema =
             crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
-        let found =
-            lint::resource(&self.engine, &parts, &lint::Known { schema, defaults, complete: self.complete });
+        let known = lint::Known { schema, namespaced, defaults, complete: self.complete };
+        let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);
         let Parts { lets, paused, ready_when, children, status, conditions } =
             self.ordered(parts, &manifests)?;
@@ -233,7 +233,7 @@ impl Compiler<'_> {
         let key = self.optional(manifest.key.as_ref());
         let as_ = manifest.name.as_ref().map_or(DEFAULT_ITEM, |name| name.value.0.as_str()).to_owned();
         if let Some(name) = &manifest.name
-            && lint::ROOTS.contains(&as_.as_str())
+            && (lint::ROOTS.contains(&as_.as_str()) || lint::LATER.contains(&as_.as_str()))
         {
             let error = name.error("package::reserved", format!("`{as_}` is a variable of Operetta's own"));
             self.diagnostics.push(error.help("choose another name"));
@@ -332,7 +332,8 @@ impl Compiler<'_> {
                 if path.root == "children" && parts.children[on].for_each.is_some() {
                     rest = rest.get(1..).unwrap_or_default(); // without the member's key
                 }
-                if !path.flag {
+                // `is ready` and its like ask of the object itself what is kept anyway.
+                if !path.flag || !rest.is_empty() {
                     live[on].push(rest.to_vec());
                 }
                 // Its own live object is what was there before: nothing to wait for.

@@ -92,7 +92,11 @@ pub fn run(plane: &ControlPlane, packages: &[&str]) -> Operetta {
 pub async fn watching(operetta: &mut Operetta, kinds: usize) {
     let started = Instant::now();
     while operetta.output().matches("watching instances").count() < kinds {
-        assert!(started.elapsed() < LONG, "it does not watch {kinds} kinds; its output:\n{}", operetta.output());
+        assert!(
+            started.elapsed() < LONG,
+            "it does not watch {kinds} kinds; its output:\n{}",
+            operetta.output()
+        );
         // Fails when it has ended.
         operetta.wait_for("", LONG).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -196,13 +200,15 @@ impl Scene {
 
     /// Waits until an object exists and is as it should be.
     pub async fn until(&self, what: &str, kind: Kind, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        eventually(&format!("{} {name}: {what}", kind.plural), LONG, async || match self.find(kind, name).await {
-            Some(object) if holds(&object) => Ok(object),
-            Some(mut object) => {
-                object["metadata"]["managedFields"].take();
-                Err(format!("{object:#}"))
+        eventually(&format!("{} {name}: {what}", kind.plural), LONG, async || {
+            match self.find(kind, name).await {
+                Some(object) if holds(&object) => Ok(object),
+                Some(mut object) => {
+                    object["metadata"]["managedFields"].take();
+                    Err(format!("{object:#}"))
+                }
+                None => Err("it does not exist".to_owned()),
             }
-            None => Err("it does not exist".to_owned()),
         })
         .await
     }
@@ -229,8 +235,10 @@ impl Drop for Scene {
         if std::thread::panicking() {
             let about = format!("{}/", self.namespace);
             let output = manager_output();
-            let lines: Vec<&str> =
-                output.lines().filter(|l| l.contains(&about) || l.contains("ERROR") || l.contains("panic")).collect();
+            let lines: Vec<&str> = output
+                .lines()
+                .filter(|l| l.contains(&about) || l.contains("ERROR") || l.contains("panic"))
+                .collect();
             let from = lines.len().saturating_sub(40);
             eprintln!("the manager about {}:\n{}", self.namespace, lines[from..].join("\n"));
         }
