@@ -6,6 +6,8 @@
 //! first column. `//! error: ...` is a finding that has no place. `//- resource` is an operator.yaml
 //! whose first lines are [`HEADER`]. Files of [`BASE`] are there unless a fixture brings its own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -133,7 +135,7 @@ fn check(text: &str) -> Option<Package> {
         these.iter().filter(|line| !those.contains(line)).cloned().collect::<Vec<_>>().join("\n  ")
     };
     let (missing, surplus) = (only(&expected, &found), only(&found, &expected));
-    assert_eq!(found, expected, "\n--- expected only:\n  {missing}\n--- found only:\n  {surplus}\n");
+    assert!(found == expected, "\n--- expected only:\n  {missing}\n--- found only:\n  {surplus}\n");
     package
 }
 
@@ -237,7 +239,7 @@ spec:
           maxUnavailable: 0
 #                         ^ error: must be a number from 1, or a percentage from 1% to 100%
           readyWhen:
-#         ^^^^^^^^^ error: has no value, wanted an expression; give it a value, or remove the key
+#                  ^ error: has no value, wanted an expression; give it a value, or remove the key
         - forEach: {in: spec.envs, as: env}
 #         ^^^^^^^ error: `id` is missing
 #         ^^^^^^^ error: `template` is missing
@@ -310,7 +312,10 @@ fn yaml_that_is_none() {
         write(folder.path(), &parse(text).files);
         let (_, diagnostics) = load(folder.path());
         let all = diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        assert!(!diagnostics.is_empty() && all.contains(message) && all.contains("operator.yaml:"), "{text}: {all}");
+        assert!(
+            !diagnostics.is_empty() && all.contains(message) && all.contains("operator.yaml:"),
+            "{text}: {all}"
+        );
     }
 }
 
@@ -468,11 +473,13 @@ metadata: {name: "{{ spec.name }}"}
 //- templates/e.yaml
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: "{{ name }}-e"}
+metadata: {name: "{{ name }}-e", uid: a}
+#                                ^^^ error: `uid` must not stand in the template of a child; Operetta and the API server set it; remove it
 //- templates/f.yaml
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: "{{ name }}-f"}
+metadata: {labels: {}}
+^^^^^^^^ error: `metadata.name` is missing; name the object after the instance: {{ name }}
 "#,
     );
 }
@@ -480,7 +487,7 @@ metadata: {name: "{{ name }}-f"}
 #[test]
 fn files_that_are_missing_or_not_used() {
     check(
-        r#"
+        r"
 //- resource
     - crd: crds/webs.yaml
 #          ^^^^^^^^^^^^^^ error: the package holds no file crds/webs.yaml; did you mean crds/web.yaml?
@@ -489,7 +496,7 @@ fn files_that_are_missing_or_not_used() {
 #                           ^^^^^^^ error: the package holds no file cm.yaml; did you mean templates/cm.yaml?
         - {id: b, template: ../../etc/passwd}
 #                           ^^^^^^^^^^^^^^^^ error: the package holds no file ../../etc/passwd; the path begins at the package's folder: templates/x.yaml
-"#,
+",
     );
     check(
         r#"
@@ -510,4 +517,105 @@ metadata: {name: a}
 "#,
     )
     .expect("warnings only");
+}
+
+#[test]
+fn crds_that_the_server_would_refuse() {
+    check(
+        r"
+//- resource
+    - crd: crds/none.yaml
+    - crd:
+        apiVersion: apiextensions.k8s.io/v1
+        kind: CustomResourceDefinition
+        metadata: {name: wrong}
+        spec: {group: example.com}
+#       ^^^^ error: `names` is missing
+#       ^^^^ error: `scope` is missing
+#       ^^^^ error: `versions` must list at least one version
+//- crds/none.yaml
+- a
+^ error: a CustomResourceDefinition must be a mapping
+",
+    );
+}
+
+#[test]
+fn one_kind_is_brought_once() {
+    check(
+        r"
+//- resource
+    - crd: crds/web.yaml
+      children: [{id: a, template: templates/cm.yaml}]
+    - crd: crds/web.yaml
+#     ^^^ error: the package brings Web twice
+",
+    );
+}
+
+/// Any bytes give findings or a package, never a panic.
+#[test]
+fn mutated_packages_never_panic() {
+    let fixture = parse(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {image: "{{ defaults.image }}:{{ spec.size }}", fixed: [1, 2]}
+      children:
+        - {id: config, template: templates/cm.yaml, when: "spec.host is defined and (spec.size > 1 or let.image)"}
+        - id: members
+          template: templates/member.yaml
+          forEach: {in: range(spec.size), as: i, key: i}
+          maxUnavailable: 25%
+          yields: "{{ ['spec.replicas'] if spec.host else [] }}"
+          dependsOn: [config]
+      status: {members: {ready: "children.members.values() | select('ready') | list"}}
+      conditions: [{type: Odd, when: spec.size % 2 == 1, reason: OddSize, message: "{{ spec.size }} is odd"}]
+//- templates/member.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ i }}", labels: {{ partial("labels.yaml") }}, namespace: "{{ namespace }}"}
+data: {image: "{{ let.image }}", old: "{{ self.data.old | default('') }}"}
+//- templates/labels.yaml
+{% for env in spec.envs | default([]) %}
+{{ env.name }}: {{ name }}
+{% endfor %}
+app: &a {{ name }}
+"#,
+    );
+    let mut texts: Vec<(String, Vec<u8>)> = parse(BASE)
+        .files
+        .into_iter()
+        .chain(fixture.files)
+        .map(|(path, text)| (path, text.into_bytes()))
+        .collect();
+    texts.sort();
+    let interesting: &[u8] = b"{}[]()%#'\"\\:,-|&*!<>~? \n\t0az.\xc3\xff\0";
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..2_000 {
+        let mut mutated = texts.clone();
+        for _ in 0..random.usize(1..4) {
+            let file = random.usize(..mutated.len());
+            let bytes = &mut mutated[file].1;
+            let at = random.usize(..bytes.len());
+            match random.u8(..4) {
+                0 => bytes[at] = interesting[random.usize(..interesting.len())],
+                1 => bytes.insert(at, interesting[random.usize(..interesting.len())]),
+                2 => drop(bytes.remove(at)),
+                _ => {
+                    let end = (at + random.usize(1..20)).min(bytes.len());
+                    let copy = bytes[at..end].to_vec();
+                    let to = random.usize(..bytes.len());
+                    bytes.splice(to..to, copy);
+                }
+            }
+        }
+        let files =
+            mutated.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned()));
+        if let Err(diagnostics) = package::compile(&package::Files::from_texts("web", files)) {
+            assert!(diagnostics.iter().any(Diagnostic::is_error));
+            let shown = operetta::diag::render(&diagnostics, false);
+            assert!(!shown.is_empty());
+        }
+    }
 }

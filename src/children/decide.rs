@@ -219,7 +219,7 @@ impl Deciding<'_> {
             };
             let Some(why) = self.due(item, intent) else { continue };
             if item.observed.as_ref().is_some_and(|o| o.terminating) {
-                self.notes.waiting.push(("Terminating".into(), format!("{} {}", item.name, unready(item))));
+                self.notes.waiting.push(("Terminating".into(), format!("{}: {}", item.name, unready(item))));
                 continue;
             }
             if why != Why::Repair
@@ -449,7 +449,7 @@ fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: Notes)
         return Verdict::Reconciling { reason: reason.clone(), message: join(&notes.waiting) };
     }
     let unready_items: Vec<(String, String)> =
-        target.items.iter().filter(|i| i.ready.is_err()).map(|i| (String::new(), format!("{} {}", i.name, unready(i)))).collect();
+        target.items.iter().filter(|i| i.ready.is_err()).map(|i| (String::new(), format!("{}: {}", i.name, unready(i)))).collect();
     if let Some(ready_when) = &ctx.resource.ready_when {
         return match ctx.package.engine.truthy(ready_when, &target.scope) {
             Ok(true) => Verdict::Ready { children: target.items.len() },

@@ -12,6 +12,8 @@ pub mod names;
 mod observed;
 mod status;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -14,7 +14,8 @@ const MESSAGE: usize = 1_024;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     generation: i64,
-    revision: String,
+    /// `None` where the CRD's author has another use for the field.
+    revision: Option<String>,
     conditions: Vec<Condition>,
     /// Projected fields by dotted name; `None` keeps what is there.
     fields: Vec<(String, Option<Value>)>,
@@ -62,7 +63,9 @@ impl Status {
             conditions.push(Condition { kind: condition.type_.clone(), status, reason: condition.reason.clone(), message });
         }
         let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
-        Self { generation, revision: ctx.package.revision(), conditions, fields }
+        let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
+        let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
+        Self { generation, revision, conditions, fields }
     }
 }
 
@@ -99,7 +102,9 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
 pub fn patch(current: &Value, status: &Status, now: &str) -> Option<Value> {
     let mut wanted = Map::new();
     wanted.insert("observedGeneration".into(), status.generation.into());
-    wanted.insert("revision".into(), status.revision.clone().into());
+    if let Some(revision) = &status.revision {
+        wanted.insert("revision".into(), revision.as_str().into());
+    }
     wanted.insert("conditions".into(), conditions(current, status, now));
     let mut patch = Map::new();
     for (key, value) in wanted {
@@ -186,7 +191,7 @@ mod tests {
     fn status(verdict: &Verdict) -> Status {
         Status {
             generation: 2,
-            revision: "p-1".into(),
+            revision: Some("p-1".into()),
             conditions: standard(verdict, &[]),
             fields: vec![("members.ready".into(), Some(json!({"a": 1}))), ("kept".into(), None), ("gone".into(), Some(Value::Null))],
         }

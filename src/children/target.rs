@@ -193,7 +193,7 @@ impl<'a> Building<'a> {
         };
         let body = engine.render(template, scope)?;
         let yields = self.yields(child, scope)?;
-        let intent = intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &***o), &yields)?;
+        let intent = intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &**o), &yields)?;
         match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
             Some(reason) => Err(ChildError::KindUnknown { reason }),
             None => Ok(intent),

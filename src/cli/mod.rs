@@ -96,11 +96,12 @@ where
 {
     use tracing_subscriber::EnvFilter;
     let filter = cli.log.as_deref().unwrap_or(default);
-    // A bare level is about Operetta; libraries speak up when something is wrong.
-    let filter = if filter.contains(['=', ',']) { filter.to_owned() } else { format!("warn,operetta={filter}") };
+    // A bare level is about Operetta; libraries speak up when something is wrong. What the client reports of
+    // failed calls, we report ourselves, with what it means.
+    let filter = if filter.contains(['=', ',']) { filter.to_owned() } else { format!("warn,kube_client=off,kube_runtime=error,operetta={filter}") };
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|error| {
         eprintln!("operetta: --log {filter}: {error}; logging at info");
-        EnvFilter::new("warn,operetta=info")
+        EnvFilter::new("warn,kube_client=off,operetta=info")
     });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match cli.log_format {

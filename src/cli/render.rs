@@ -13,6 +13,7 @@ use crate::children::{self, ChildError, Context, Item, Target};
 use crate::crd;
 use crate::diag::{self, Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
+use crate::template::EvalError;
 use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances that name none.
@@ -119,7 +120,12 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     Ok(Source::new(name, text))
 }
 
-fn render_file(package: &Package, source: &Arc<Source>, out: &mut Printer, diagnostics: &mut Vec<Diagnostic>) {
+fn render_file(
+    package: &Package,
+    source: &Arc<Source>,
+    out: &mut Printer,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let documents = match yaml::parse(source, &yaml::Options::default()) {
         Ok(documents) => documents,
         Err(error) => return diagnostics.push(error),
@@ -128,7 +134,11 @@ fn render_file(package: &Package, source: &Arc<Source>, out: &mut Printer, diagn
     let mut any = false;
     for document in &documents {
         let items = match document.get("items").map(|items| &items.value) {
-            Some(NodeValue::Seq(items)) if document.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List")) => items.as_slice(),
+            Some(NodeValue::Seq(items))
+                if document.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List")) =>
+            {
+                items.as_slice()
+            }
             _ => std::slice::from_ref(document),
         };
         for node in items.iter().filter(|node| !node.is_null()) {
@@ -146,8 +156,13 @@ fn render_file(package: &Package, source: &Arc<Source>, out: &mut Printer, diagn
 }
 
 /// The instance of a document as the API server would store it, and the resource of its kind.
-fn instance<'p>(package: &'p Package, source: &Arc<Source>, node: &Node) -> Result<(&'p Resource, Value), Vec<Diagnostic>> {
-    let error = |span: Span, message: String| vec![Diagnostic::error("render::instance", message).at(source, span)];
+fn instance<'p>(
+    package: &'p Package,
+    source: &Arc<Source>,
+    node: &Node,
+) -> Result<(&'p Resource, Value), Vec<Diagnostic>> {
+    let error =
+        |span: Span, message: String| vec![Diagnostic::error("render::instance", message).at(source, span)];
     let start = Span::new(node.span.start, node.span.start);
     let text = |key: &str| node.get(key).and_then(Node::as_str);
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
@@ -159,11 +174,16 @@ fn instance<'p>(package: &'p Package, source: &Arc<Source>, node: &Node) -> Resu
             .resources
             .iter()
             .flat_map(|resource| {
-                resource.served_versions().map(|version| format!("{}/{version} {}", resource.kind.group, resource.kind.kind))
+                resource
+                    .served_versions()
+                    .map(|version| format!("{}/{version} {}", resource.kind.group, resource.kind.kind))
             })
             .collect();
         let message = format!("the package {} has no kind {api_version} {kind}", package.name);
-        return Err(error(at, message).into_iter().map(|error| error.help(format!("it has {}", kinds.join(", ")))).collect());
+        return Err(error(at, message)
+            .into_iter()
+            .map(|error| error.help(format!("it has {}", kinds.join(", "))))
+            .collect());
     };
     let mut object = node.to_json();
     let version = api_version.rsplit('/').next().unwrap_or_default();
@@ -196,7 +216,13 @@ fn instance<'p>(package: &'p Package, source: &Arc<Source>, node: &Node) -> Resu
     Ok((resource, object))
 }
 
-fn render(package: &Package, resource: &Resource, instance: &Value, out: &mut Printer, diagnostics: &mut Vec<Diagnostic>) {
+fn render(
+    package: &Package,
+    resource: &Resource,
+    instance: &Value,
+    out: &mut Printer,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let context = Context {
         package,
         resource,
@@ -231,9 +257,10 @@ fn failed(
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let child = &resource.children[index];
-    let awaited: Vec<_> = child.depends_on.iter().map(|&on| format!("children.{}", resource.children[on].id)).collect();
+    let awaited: Vec<_> =
+        child.depends_on.iter().map(|&on| format!("children.{}", resource.children[on].id)).collect();
     let early = match error {
-        ChildError::Eval(error) => error.to_diagnostic().is_none_or(|_| !awaited.is_empty()),
+        ChildError::Eval(EvalError::Undefined(_) | EvalError::NotYet(_) | EvalError::Unknown { .. }) => true,
         _ => error.is_waiting(),
     };
     if early && !awaited.is_empty() {
@@ -241,9 +268,8 @@ fn failed(
     }
     let diagnostic = match error {
         ChildError::Eval(error) => error.to_diagnostic(),
-        _ => None,
+        _ => Diagnostic::error("render::child", error.to_string()),
     };
-    let diagnostic = diagnostic.unwrap_or_else(|| Diagnostic::error("render::child", error.to_string()));
     let message = format!("child {name}: {}", diagnostic.message);
     diagnostics.push(Diagnostic { message, ..diagnostic });
 }
@@ -312,8 +338,12 @@ impl Printer {
             Output::Json => self.items.push(body),
             Output::Name => {
                 let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                let group = text("/apiVersion").rsplit_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
-                let _ = writeln!(self.text, "{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
+                let group = text("/apiVersion")
+                    .rsplit_once('/')
+                    .map(|(group, _)| format!(".{group}"))
+                    .unwrap_or_default();
+                let _ =
+                    writeln!(self.text, "{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
             }
         }
     }
@@ -332,7 +362,9 @@ impl Printer {
 
     fn finish(self) -> String {
         match self.output {
-            Output::Json => format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": self.items})),
+            Output::Json => {
+                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": self.items}))
+            }
             _ => self.text,
         }
     }

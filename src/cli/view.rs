@@ -186,7 +186,7 @@ fn print_change(name: &str, before: Option<&Row>, after: Option<&Row>) {
     for child in &after.children {
         let old = before.and_then(|row| row.children.iter().find(|c| c.name == child.name));
         if old != Some(child) {
-            println!("{name}: {} ({}) {}", child.name, child.object, child.waits.as_deref().unwrap_or("is ready"));
+            println!("{name}: {} ({}): {}", child.name, child.object, child.waits.as_deref().unwrap_or("ready"));
         }
     }
     for child in before.iter().flat_map(|row| &row.children) {

@@ -1,7 +1,6 @@
 //! The components of a control plane and the flags they are started with.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use super::binaries::Tool;
 use super::volumes::ETCD_DATA;
@@ -65,69 +64,39 @@ impl fmt::Display for Component {
 const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://peer.sock:0";
 
-/// The files of a control plane.
-#[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub(super) folder: PathBuf,
-}
+/// Names of files below the folder. Flags give them as they are, for all components run in the folder:
+/// whatever characters its path has, no flag can misread them.
+pub(super) const ETCD_SOCKET: &str = "etcd.sock:0";
+/// kube-apiserver's own certificate, with that of the authority it was signed by.
+pub(super) const CERTIFICATE: &str = "certs/apiserver.crt";
+/// The key of it, which signs the tokens of service accounts too: one less to make and keep.
+const KEY: &str = "certs/apiserver.key";
+pub(super) const TOKENS: &str = "tokens.csv";
+pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
+pub(super) const AUDIT_LOG: &str = "audit.log";
+pub(super) const STAGES: &str = "stages.yaml";
+/// The user's kubeconfig.
+pub(super) const KUBECONFIG: &str = "kubeconfig";
 
-impl Layout {
-    pub(super) fn etcd_socket(&self) -> PathBuf {
-        self.folder.join("etcd.sock:0")
+impl Component {
+    /// The file with its kubeconfig.
+    pub(super) fn kubeconfig(self) -> String {
+        format!("{self}.kubeconfig")
     }
 
-    /// kube-apiserver's own certificate, with that of the authority it was signed by.
-    pub(super) fn certificate(&self) -> PathBuf {
-        self.folder.join("certs").join("apiserver.crt")
+    /// The file with what it has said.
+    pub(super) fn log(self) -> String {
+        format!("{self}.log")
     }
 
-    /// The key of it, which signs the tokens of service accounts too: one less to make and keep.
-    fn key(&self) -> PathBuf {
-        self.folder.join("certs").join("apiserver.key")
-    }
-
-    pub(super) fn tokens(&self) -> PathBuf {
-        self.folder.join("tokens.csv")
-    }
-
-    pub(super) fn audit_policy(&self) -> PathBuf {
-        self.folder.join("audit-policy.yaml")
-    }
-
-    pub(super) fn audit_log(&self) -> PathBuf {
-        self.folder.join("audit.log")
-    }
-
-    pub(super) fn stages(&self) -> PathBuf {
-        self.folder.join("stages.yaml")
-    }
-
-    /// The user's kubeconfig.
-    pub(super) fn kubeconfig(&self) -> PathBuf {
-        self.folder.join("kubeconfig")
-    }
-
-    /// A component's kubeconfig.
-    pub(super) fn kubeconfig_of(&self, component: Component) -> PathBuf {
-        self.folder.join(format!("{component}.kubeconfig"))
-    }
-
-    /// What a component has said.
-    pub(super) fn log(&self, component: Component) -> PathBuf {
-        self.folder.join(format!("{component}.log"))
-    }
-
-    /// The flags of a component. `extra` are the user's for kube-apiserver.
-    pub(super) fn flags(&self, component: Component, port: u16, extra: &[String]) -> Vec<String> {
+    /// Its flags. `extra` are the user's for kube-apiserver.
+    pub(super) fn flags(self, port: u16, extra: &[String]) -> Vec<String> {
         fn flag(name: &str, value: impl fmt::Display) -> String {
             format!("--{name}={value}")
         }
-        fn file(name: &str, path: &Path) -> String {
-            flag(name, path.display())
-        }
-        let kubeconfig = file("kubeconfig", &self.kubeconfig_of(component));
-        match component {
-            Component::Etcd => vec![
+        let kubeconfig = flag("kubeconfig", self.kubeconfig());
+        match self {
+            Self::Etcd => vec![
                 flag("data-dir", ETCD_DATA),
                 flag("unsafe-no-fsync", true),
                 flag("listen-client-urls", ETCD),
@@ -136,7 +105,7 @@ impl Layout {
                 flag("initial-advertise-peer-urls", ETCD_PEER),
                 flag("initial-cluster", format_args!("default={ETCD_PEER}")),
             ],
-            Component::ApiServer => {
+            Self::ApiServer => {
                 let mut flags = vec![
                     flag("etcd-servers", ETCD),
                     flag("bind-address", "127.0.0.1"),
@@ -145,15 +114,15 @@ impl Layout {
                     flag("endpoint-reconciler-type", "none"),
                     flag("secure-port", port),
                     flag("cert-dir", "certs"),
-                    file("service-account-key-file", &self.certificate()),
-                    file("service-account-signing-key-file", &self.key()),
+                    flag("service-account-key-file", CERTIFICATE),
+                    flag("service-account-signing-key-file", KEY),
                     flag("service-account-issuer", "https://kubernetes.default.svc"),
                     flag("service-cluster-ip-range", "10.96.0.0/16"),
                     flag("allow-privileged", true),
                     flag("authorization-mode", "RBAC"),
-                    file("token-auth-file", &self.tokens()),
-                    file("audit-policy-file", &self.audit_policy()),
-                    file("audit-log-path", &self.audit_log()),
+                    flag("token-auth-file", TOKENS),
+                    flag("audit-policy-file", AUDIT_POLICY),
+                    flag("audit-log-path", AUDIT_LOG),
                     // Written before the request ends, and into one file for ever.
                     flag("audit-log-mode", "blocking"),
                     flag("audit-log-maxsize", 0),
@@ -161,33 +130,33 @@ impl Layout {
                 flags.extend_from_slice(extra);
                 flags
             }
-            Component::ControllerManager => vec![
+            Self::ControllerManager => vec![
                 kubeconfig,
                 flag("leader-elect", false),
                 flag("secure-port", 0),
-                file("service-account-private-key-file", &self.key()),
-                file("root-ca-file", &self.certificate()),
+                flag("service-account-private-key-file", KEY),
+                flag("root-ca-file", CERTIFICATE),
                 flag("use-service-account-credentials", false),
                 flag("enable-hostpath-provisioner", true),
                 // By default 20 requests a second: large clusters share a server, this one does not.
                 flag("kube-api-qps", 1000),
                 flag("kube-api-burst", 2000),
             ],
-            Component::Scheduler => vec![
+            Self::Scheduler => vec![
                 kubeconfig,
                 flag("leader-elect", false),
                 flag("secure-port", 0),
                 flag("kube-api-qps", 1000),
                 flag("kube-api-burst", 2000),
             ],
-            Component::Kwok => vec![
+            Self::Kwok => vec![
                 kubeconfig,
                 flag("manage-all-nodes", true),
                 flag("node-ip", "127.0.0.1"),
                 flag("cidr", "10.244.0.0/16"),
                 // The heartbeat that keeps nodes Ready.
                 flag("node-lease-duration-seconds", 40),
-                file("config", &self.stages()),
+                flag("config", STAGES),
             ],
         }
     }

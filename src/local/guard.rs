@@ -30,6 +30,9 @@ use super::volumes;
 /// The hidden subcommand by which an executable offers itself as guard.
 pub const COMMAND: &str = "__guard";
 
+/// What process lists show, where the path would be `/proc/self/exe`.
+pub(super) const ARG0: &str = "operetta";
+
 /// Environment variables that components get to see. Others would change what they do: etcd reads every
 /// `ETCD_*`, Kubernetes `KUBECONFIG`, `KUBE_FEATURE_*` and more.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "TZ"];
@@ -164,6 +167,7 @@ impl Guard {
         }
         let log = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&program.log)?;
         Command::new(own_executable()?)
+            .arg0(ARG0)
             .args([COMMAND, "exec"])
             .arg(std::process::id().to_string())
             .arg(&program.path)

@@ -33,7 +33,7 @@ pub use components::Component;
 pub use error::Error;
 
 use binaries::Binaries;
-use components::Layout;
+use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Options {
 pub struct ControlPlane {
     supervisor: Supervisor,
     binaries: Binaries,
-    layout: Layout,
+    folder: PathBuf,
     kubeconfig: PathBuf,
     apiserver_flags: Vec<String>,
     port: u16,
@@ -108,7 +108,7 @@ pub struct ControlPlane {
 impl fmt::Debug for ControlPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControlPlane")
-            .field("folder", &self.layout.folder)
+            .field("folder", &self.folder)
             .field("port", &self.port)
             .finish_non_exhaustive()
     }
@@ -146,12 +146,11 @@ impl ControlPlane {
         let started = Instant::now();
         let parent_folder = options.parent_folder.clone().unwrap_or_else(std::env::temp_dir);
         let (supervisor, folder) = Supervisor::start(options.guard.as_deref(), &parent_folder).await?;
-        let layout = Layout { folder };
         let mut plane = Self {
             supervisor,
             binaries,
-            kubeconfig: layout.kubeconfig(),
-            layout,
+            kubeconfig: folder.join(KUBECONFIG),
+            folder,
             apiserver_flags: options.apiserver_flags.clone(),
             port: 0,
             config: None,
@@ -177,9 +176,9 @@ impl ControlPlane {
     /// Starts everything and waits until it is ready.
     async fn bring_up(&mut self, options: &Options) -> Result<(), Error> {
         let users = self.users()?;
-        write(&self.layout.tokens(), &users.iter().map(User::line).collect::<String>())?;
-        write(&self.layout.audit_policy(), audit::POLICY)?;
-        write(&self.layout.stages(), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
+        write(&self.folder.join(TOKENS), &users.iter().map(User::line).collect::<String>())?;
+        write(&self.folder.join(AUDIT_POLICY), audit::POLICY)?;
+        write(&self.folder.join(STAGES), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
@@ -194,7 +193,7 @@ impl ControlPlane {
     /// The user of this control plane, and those as which its components speak.
     fn users(&self) -> Result<Vec<User>, Error> {
         let admin = ("admin", self.kubeconfig.clone());
-        let components = Component::ALL[2..].iter().map(|c| (c.user(), self.layout.kubeconfig_of(*c)));
+        let components = Component::ALL[2..].iter().map(|c| (c.user(), self.folder.join(c.kubeconfig())));
         std::iter::once(admin)
             .chain(components)
             .map(|(name, kubeconfig)| {
@@ -214,7 +213,7 @@ impl ControlPlane {
                 None => free_port()?,
             };
             // What an earlier attempt has said is not to be taken for the words of this one.
-            let _ = std::fs::remove_file(self.layout.log(Component::ApiServer));
+            let _ = std::fs::remove_file(self.log(Component::ApiServer));
             self.run(Component::ApiServer).await?;
             let log = match (self.connect(users).await, options.port) {
                 (Err(Error::Ended { log, .. }), None) if components::address_in_use(&log) => log,
@@ -233,8 +232,8 @@ impl ControlPlane {
     /// Waits until kube-apiserver answers; writes the kubeconfigs that know it by its certificate, by which
     /// a stranger on its port is told from it.
     async fn connect(&mut self, users: &[User]) -> Result<kube::Client, Error> {
-        let certificate = self.layout.certificate();
-        self.until("kube-apiserver's certificate", Component::ApiServer, async || {
+        let certificate = self.folder.join(CERTIFICATE);
+        self.until("kube-apiserver's certificate", Component::ApiServer, || async {
             std::fs::read_to_string(&certificate)
                 .is_ok_and(|text| text.matches("-----END CERTIFICATE-----").count() >= 2)
         })
@@ -245,7 +244,7 @@ impl ControlPlane {
         }
         self.config = Some(self.client_config().await?);
         let client = self.client()?;
-        self.until("kube-apiserver to listen", Component::ApiServer, async || {
+        self.until("kube-apiserver to listen", Component::ApiServer, || async {
             get(&client, "/livez").await.is_ok()
         })
         .await?;
@@ -258,12 +257,12 @@ impl ControlPlane {
         for number in 1..=nodes {
             create(client, "/api/v1/nodes", &node(number)).await?;
         }
-        self.until("the ServiceAccount `default`", Component::ControllerManager, async || {
+        self.until("the ServiceAccount `default`", Component::ControllerManager, || async {
             let path = "/api/v1/namespaces/default/serviceaccounts/default";
             get(client, path).await.is_ok_and(|(code, _)| code == 200)
         })
         .await?;
-        self.until("the nodes to be ready", Component::Kwok, async || {
+        self.until("the nodes to be ready", Component::Kwok, || async {
             get(client, "/api/v1/nodes").await.is_ok_and(|(_, body)| all_schedulable(&body, nodes))
         })
         .await
@@ -271,12 +270,12 @@ impl ControlPlane {
 
     /// Starts a component; returns when others can use it, so far as that can be told from outside.
     async fn run(&self, component: Component) -> Result<(), Error> {
-        let flags = self.layout.flags(component, self.port, &self.apiserver_flags);
+        let flags = component.flags(self.port, &self.apiserver_flags);
         let path = self.binaries.path(component.tool());
-        self.supervisor.run(component, path, flags, self.layout.log(component)).await?;
+        self.supervisor.run(component, path, flags, self.log(component)).await?;
         if component == Component::Etcd {
-            let socket = self.layout.etcd_socket();
-            self.until("etcd to listen", component, async || {
+            let socket = self.folder.join(ETCD_SOCKET);
+            self.until("etcd to listen", component, || async {
                 tokio::net::UnixStream::connect(&socket).await.is_ok()
             })
             .await?;
@@ -287,18 +286,18 @@ impl ControlPlane {
     /// Waits until kube-apiserver says it is ready.
     async fn until_ready(&self) -> Result<(), Error> {
         let client = self.client()?;
-        self.until("kube-apiserver to be ready", Component::ApiServer, async || {
+        self.until("kube-apiserver to be ready", Component::ApiServer, || async {
             get(&client, "/readyz").await.is_ok_and(|(code, _)| code == 200)
         })
         .await
     }
 
     /// Waits until something is true; ends with an error when a component ends.
-    async fn until(
+    async fn until<F: Future<Output = bool>>(
         &self,
         what: &str,
         component: Component,
-        mut holds: impl AsyncFnMut() -> bool,
+        mut holds: impl FnMut() -> F,
     ) -> Result<(), Error> {
         *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = (what.into(), component);
         let poll = async {
@@ -316,11 +315,7 @@ impl ControlPlane {
 
     fn timed_out(&self) -> Error {
         let (awaited, component) = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Error::Timeout {
-            awaited,
-            waited: self.timeout,
-            log: last_lines(&read_end(&self.layout.log(component))),
-        }
+        Error::Timeout { awaited, waited: self.timeout, log: last_lines(&read_end(&self.log(component))) }
     }
 
     async fn client_config(&self) -> Result<kube::Config, Error> {
@@ -343,7 +338,7 @@ impl ControlPlane {
 
     /// The folder of everything; readable by its owner only.
     pub fn folder(&self) -> &Path {
-        &self.layout.folder
+        &self.folder
     }
 
     /// The kubeconfig of the user `admin`, who may do everything.
@@ -375,12 +370,12 @@ impl ControlPlane {
 
     /// What the API server has been asked.
     pub fn audit(&self) -> AuditLog {
-        AuditLog::new(self.layout.audit_log())
+        AuditLog::new(self.folder.join(AUDIT_LOG))
     }
 
     /// The output of a component.
     pub fn log(&self, component: Component) -> PathBuf {
-        self.layout.log(component)
+        self.folder.join(component.log())
     }
 
     /// The process number of a component that runs.
@@ -396,7 +391,7 @@ impl ControlPlane {
         match self.supervisor.unwanted_end().await {
             UnwantedEnd::Guard(reason) => Error::Guard { reason },
             UnwantedEnd::Component(component, status) => {
-                let log = read_end(&self.layout.log(component));
+                let log = read_end(&self.log(component));
                 Error::Ended {
                     component,
                     status,
@@ -463,7 +458,7 @@ impl Drop for ControlPlane {
         // The guard clears up when its input ends, which it does with the supervisor. Only a guard
         // that was killed leaves the folder behind.
         if self.supervisor.guard_is_gone() {
-            let _ = std::fs::remove_dir_all(&self.layout.folder);
+            let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
@@ -616,6 +611,19 @@ mod tests {
             assert_eq!(all_schedulable(&list, nodes), expected, "{list}");
         }
         assert!(!all_schedulable("no JSON", 1));
+    }
+
+    /// Callers spawn these; nothing is run here.
+    #[test]
+    fn futures_can_go_to_other_threads() {
+        fn check<F: Future + Send>(_: impl FnOnce() -> F) {}
+        check(|| async {
+            let plane = ControlPlane::start(Options::default()).await?;
+            plane.restart(Component::Etcd).await?;
+            let error = plane.failure().await;
+            plane.stop().await;
+            Err::<(), _>(error)
+        });
     }
 
     #[test]

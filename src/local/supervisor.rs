@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::guard;
+use super::guard::{self, ARG0};
 use super::protocol::{Event, Program, Request, Signal};
 use super::{Component, Error};
 
@@ -49,6 +49,9 @@ pub(super) struct Supervisor {
 /// How long the guard may take to make its folder.
 const GREETING: Duration = Duration::from_secs(20);
 
+/// How long clearing up may take before nobody waits for it any longer; it goes on all the same.
+const FAREWELL: Duration = Duration::from_secs(15);
+
 impl Supervisor {
     /// Starts the guard, and returns it with the folder it has made.
     pub(super) async fn start(
@@ -60,6 +63,7 @@ impl Supervisor {
             None => guard::own_executable().map_err(Error::io("find", Path::new("the running program")))?,
         };
         let mut child = Command::new(&executable)
+            .arg0(ARG0)
             .args([guard::COMMAND, "watch"])
             .arg(parent_folder)
             .stdin(Stdio::piped())
@@ -196,7 +200,8 @@ impl Supervisor {
         // A guard that is gone already has nothing to be told.
         let _ = self.send(&Request::Stop);
         self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _ = seen.wait_for(|picture| picture.gone.is_some()).await;
+        let gone = seen.wait_for(|picture| picture.gone.is_some());
+        let _ = tokio::time::timeout(FAREWELL, gone).await;
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use kube::Api;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, metadata_watcher};
+use kube::runtime::WatchStreamExt;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
@@ -129,16 +130,16 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>)
 async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str>, kind: &Arc<str>) {
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
-    let api: Api<Raw> = Api::all_with(shared.cluster.client(), &resource);
+    let client = shared.cluster.client();
     let whole = readiness::needs_status(&found.group, &found.kind) || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
     if whole {
-        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+        let stream = kube::runtime::watcher(Api::<Raw>::all_with(client, &resource), config).map_ok(|event| {
             map_event(event, |raw| (raw.metadata.uid.clone(), raw.observe(api_version, kind, reads), object_ref(api_version, kind, &raw.metadata)))
         });
         consume(shared, api_version, kind, stream).await;
     } else {
-        let stream = metadata_watcher(api, config).map_ok(|event| {
+        let stream = kube::runtime::watcher(Api::<PartialObjectMeta<Raw>>::all_with(client, &resource), config).map_ok(|event| {
             map_event(event, |partial| {
                 let metadata = &partial.metadata;
                 let seen = Seen { api_version, kind, metadata, body: None };

@@ -42,7 +42,7 @@ struct Instance {
 
 /// Whether the objects of a kind are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KindState {
+pub(super) enum KindState {
     /// The first list is under way.
     Syncing,
     /// Listed, and watched since.
@@ -60,7 +60,7 @@ struct Kind {
 
 /// The state of the world as far as it concerns us.
 #[derive(Default)]
-pub struct Index {
+pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Box<str>, InstanceKey>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
@@ -72,7 +72,7 @@ pub struct Index {
 
 /// Where an object came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     /// A list or watch.
     Watch,
     /// The reply to a write of ours.
@@ -88,7 +88,7 @@ fn older(a: &str, b: &str) -> bool {
 
 impl Index {
     /// Takes in an instance; `true` if it is news.
-    pub fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
             listed.insert(key.clone());
         }
@@ -112,7 +112,7 @@ impl Index {
     }
 
     /// An instance was deleted.
-    pub fn remove_instance(&mut self, key: &InstanceKey, uid: &str) {
+    pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str) {
         if self.instances.get(key).is_some_and(|i| *i.uid == *uid) {
             self.instances.remove(key);
             self.by_uid.remove(uid);
@@ -120,12 +120,12 @@ impl Index {
     }
 
     /// A list of the instances of a CRD begins.
-    pub fn begin_instances(&mut self, crd: &Arc<str>) {
+    pub(super) fn begin_instances(&mut self, crd: &Arc<str>) {
         self.relist_instances.insert(Arc::clone(crd), HashSet::new());
     }
 
     /// A list of instances is complete; returns those that it did not bring.
-    pub fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
+    pub(super) fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
         self.synced_instances.insert(Arc::clone(crd));
         let listed = self.relist_instances.remove(crd).unwrap_or_default();
         let gone: Vec<_> = self.instances.keys().filter(|k| k.crd == *crd && !listed.contains(*k)).cloned().collect();
@@ -138,32 +138,32 @@ impl Index {
     }
 
     /// The instance as it was last seen.
-    pub fn instance(&self, key: &InstanceKey) -> Option<Value> {
+    pub(super) fn instance(&self, key: &InstanceKey) -> Option<Value> {
         self.instances.get(key).and_then(|i| serde_json::from_slice(&i.json).ok())
     }
 
     /// Whether the instance is known.
-    pub fn has_instance(&self, key: &InstanceKey) -> bool {
+    pub(super) fn has_instance(&self, key: &InstanceKey) -> bool {
         self.instances.contains_key(key)
     }
 
     /// All instances of a CRD.
-    pub fn instances_of<'a>(&'a self, crd: &'a str) -> impl Iterator<Item = &'a InstanceKey> {
+    pub(super) fn instances_of<'a>(&'a self, crd: &'a str) -> impl Iterator<Item = &'a InstanceKey> {
         self.instances.keys().filter(move |k| *k.crd == *crd)
     }
 
     /// Which instance has that uid.
-    pub fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
+    pub(super) fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
         self.by_uid.get(uid)
     }
 
     /// Whether the instances of a CRD have been listed once.
-    pub fn instances_synced(&self, crd: &str) -> bool {
+    pub(super) fn instances_synced(&self, crd: &str) -> bool {
         self.synced_instances.contains(crd)
     }
 
     /// Takes in a child; returns the instance that it concerns if it is news.
-    pub fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Option<InstanceKey> {
+    pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Option<InstanceKey> {
         let kind = (Arc::clone(&observed.object.api_version), Arc::clone(&observed.object.kind));
         if let Some(listed) = self.kinds.get_mut(&kind).and_then(|k| k.relist.as_mut()) {
             listed.insert(observed.object.clone());
@@ -194,7 +194,7 @@ impl Index {
 
     /// A child is gone, or has lost its label; returns the instance that it concerns. `uid` keeps a late
     /// word of a former object from removing its successor.
-    pub fn remove_child(&mut self, object: &ObjectRef, uid: &str) -> Option<InstanceKey> {
+    pub(super) fn remove_child(&mut self, object: &ObjectRef, uid: &str) -> Option<InstanceKey> {
         if self.children.get(object).is_none_or(|present| *present.uid != *uid) {
             return None;
         }
@@ -213,7 +213,7 @@ impl Index {
     }
 
     /// A list of a child kind begins.
-    pub fn begin_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) {
+    pub(super) fn begin_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         entry.relist = Some(HashSet::new());
         if !matches!(entry.state, Some(KindState::Synced)) {
@@ -223,7 +223,7 @@ impl Index {
 
     /// A list of a child kind is complete; returns the instances of children that it did not bring, and
     /// all instances if the kind was not known before.
-    pub fn end_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) -> Vec<InstanceKey> {
+    pub(super) fn end_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) -> Vec<InstanceKey> {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         let listed = entry.relist.take().unwrap_or_default();
         let first = entry.state.replace(KindState::Synced) != Some(KindState::Synced);
@@ -241,7 +241,7 @@ impl Index {
     }
 
     /// The kind cannot be listed.
-    pub fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: String) -> bool {
+    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: String) -> bool {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         let state = Some(KindState::Unknown(reason));
         let news = entry.state != state;
@@ -250,7 +250,7 @@ impl Index {
     }
 
     /// What is known of a kind; `Syncing` of one that nobody asked for yet.
-    pub fn kind_state(&self, api_version: &str, kind: &str) -> KindState {
+    pub(super) fn kind_state(&self, api_version: &str, kind: &str) -> KindState {
         self.kinds
             .iter()
             .find(|((a, k), _)| **a == *api_version && **k == *kind)
@@ -259,7 +259,7 @@ impl Index {
     }
 
     /// The children of an instance, in a stable order.
-    pub fn children_of(&self, instance_uid: &str) -> Vec<Arc<Observed>> {
+    pub(super) fn children_of(&self, instance_uid: &str) -> Vec<Arc<Observed>> {
         let mut children: Vec<_> =
             self.of_instance.get(instance_uid).into_iter().flatten().filter_map(|o| self.children.get(o).cloned()).collect();
         children.sort_by(|a, b| a.object.cmp(&b.object));
@@ -267,7 +267,7 @@ impl Index {
     }
 
     /// How many instances and children are held.
-    pub fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         (self.instances.len(), self.children.len())
     }
 }

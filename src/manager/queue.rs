@@ -18,7 +18,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_LAST: Duration = Duration::from_secs(300);
 
 /// A queue of keys. Shared by reference between those who add and those who work.
-pub struct Queue<K> {
+pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
 }
@@ -48,13 +48,13 @@ impl Slot {
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// An empty queue.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let state = State { ready: VecDeque::new(), delayed: BinaryHeap::new(), slots: HashMap::new(), serial: 0, closed: false };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Runs the key as soon as a worker is free. Shortens any delay.
-    pub fn add(&self, key: K) {
+    pub(super) fn add(&self, key: K) {
         let mut state = self.lock();
         let slot = state.slots.entry(key.clone()).or_default();
         slot.due = None;
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Runs the key after a delay, unless it is due sooner anyway.
-    pub fn add_after(&self, key: K, delay: Duration) {
+    pub(super) fn add_after(&self, key: K, delay: Duration) {
         let mut state = self.lock();
         state.serial += 1;
         let serial = state.serial;
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// The next key to work on; `None` once the queue is closed. Each key must be given back by
     /// [`Self::done`].
-    pub async fn next(&self) -> Option<K> {
+    pub(super) async fn next(&self) -> Option<K> {
         loop {
             let notified = self.wake.notified();
             let due = {
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Gives a key back. After a failure it runs again, later each time; after a success its delays
     /// start anew.
-    pub fn done(&self, key: K, failed: bool) {
+    pub(super) fn done(&self, key: K, failed: bool) {
         let backoff = {
             let mut state = self.lock();
             let Some(slot) = state.slots.get_mut(&key) else { return };
@@ -148,7 +148,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Wakes all workers with `None`; what is queued stays undone.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.lock().closed = true;
         // `notify_waiters` alone would miss a worker between its look and its wait.
         self.wake.notify_waiters();
@@ -156,12 +156,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// How many keys are queued or running.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.lock().slots.values().filter(|slot| slot.queued || slot.running).count()
     }
 
     /// Whether nothing is queued or running.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 

@@ -1,7 +1,7 @@
 //! Registering the kinds of a package: augmenting its CRDs, applying them, waiting until they are served.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -24,15 +24,13 @@ const ESTABLISH: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 5;
 
 /// The kind CustomResourceDefinition.
-pub(super) fn crd_kind() -> ApiKind {
-    ApiKind {
-        group: "apiextensions.k8s.io".into(),
-        version: "v1".into(),
-        kind: "CustomResourceDefinition".into(),
-        plural: "customresourcedefinitions".into(),
-        namespaced: false,
-    }
-}
+static CRD: LazyLock<ApiKind> = LazyLock::new(|| ApiKind {
+    group: "apiextensions.k8s.io".into(),
+    version: "v1".into(),
+    kind: "CustomResourceDefinition".into(),
+    plural: "customresourcedefinitions".into(),
+    namespaced: false,
+});
 
 /// Registers all kinds of a package: all, or none is returned.
 ///
@@ -45,7 +43,7 @@ pub(super) async fn register(cluster: &Cluster, kinds: &Kinds, package: &Arc<Pac
     for (index, resource) in package.resources.iter().enumerate() {
         match prepare(cluster, package, resource).await {
             Ok(plan) => plans.push((index, resource, plan)),
-            Err(problem) => problems.push(problem.located(resource.crd_source.clone())),
+            Err(problem) => problems.push(problem.located(resource.crd_location.clone())),
         }
     }
     if !problems.is_empty() {
@@ -60,7 +58,7 @@ pub(super) async fn register(cluster: &Cluster, kinds: &Kinds, package: &Arc<Pac
                 package: Some((Arc::clone(package), index)),
                 child_kinds: plan.child_kinds,
             }),
-            Err(problem) => problems.push(problem.located(resource.crd_source.clone())),
+            Err(problem) => problems.push(problem.located(resource.crd_location.clone())),
         }
     }
     if problems.is_empty() { Ok(registered) } else { Err(problems) }
@@ -77,7 +75,7 @@ struct Plan {
 
 async fn prepare(cluster: &Cluster, package: &Package, resource: &Resource) -> Result<Plan, Diagnostic> {
     let name = resource.crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let existing = retrying(|| cluster.get(&crd_kind(), None, &name)).await.map_err(|e| unreachable(&name, &e))?;
+    let existing = retrying(|| cluster.get(&CRD, None, &name)).await.map_err(|e| unreachable(&name, &e))?;
     if let Some(existing) = &existing {
         check_owner(existing, &name, package, resource)?;
     }
@@ -90,7 +88,7 @@ async fn prepare(cluster: &Cluster, package: &Package, resource: &Resource) -> R
             && FieldSet::of_manager(existing, MANAGER).is_some_and(|owned| uncovered(&body, &owned).is_none())
     });
     if !done {
-        retrying(|| cluster.apply_checked(&crd_kind(), &body, MANAGER, true, true)).await.map_err(|e| {
+        retrying(|| cluster.apply_checked(&CRD, &body, MANAGER, true, true)).await.map_err(|e| {
             Diagnostic::error("crd::refused", format!("the API server refuses the CRD {name}: {e}"))
                 .help("mend the CRD; `kubectl apply --dry-run=server -f` on the file shows the server's words in full")
         })?;
@@ -100,7 +98,7 @@ async fn prepare(cluster: &Cluster, package: &Package, resource: &Resource) -> R
 
 /// What is applied: the package's CRD with what Operetta adds.
 fn body(package: &Package, resource: &Resource, child_kinds: &BTreeSet<(String, String)>) -> Value {
-    let mut body = crd::augment(&resource.crd, &resource.additions());
+    let mut body = crd::augment(&resource.crd, &additions(resource));
     if let Some(map) = body.as_object_mut() {
         map.remove("status");
     }
@@ -112,6 +110,10 @@ fn body(package: &Package, resource: &Resource, child_kinds: &BTreeSet<(String, 
     let hash = names::short_hash(&body.to_string(), 16);
     body["metadata"]["annotations"][names::INTENT] = hash.into();
     body
+}
+
+fn additions(resource: &Resource) -> crd::Additions {
+    crd::Additions { status: resource.status.iter().map(|field| field.name.clone()).collect(), ..crd::Additions::default() }
 }
 
 /// Two packages cannot have one kind, and a CRD that others installed is theirs unless the package says
@@ -133,12 +135,12 @@ async fn install(cluster: &Cluster, plan: &Plan) -> Result<(), Diagnostic> {
         debug!(crd = %name, "registered already");
         return Ok(());
     }
-    retrying(|| cluster.apply(&crd_kind(), body, MANAGER, true))
+    retrying(|| cluster.apply(&CRD, body, MANAGER, true))
         .await
         .map_err(|e| Diagnostic::error("crd::refused", format!("the API server refuses the CRD {name}: {e}")))?;
     let deadline = Instant::now() + ESTABLISH;
     loop {
-        let live = retrying(|| cluster.get(&crd_kind(), None, name)).await.map_err(|e| unreachable(name, &e))?;
+        let live = retrying(|| cluster.get(&CRD, None, name)).await.map_err(|e| unreachable(name, &e))?;
         if live.as_ref().is_some_and(is_established) {
             info!(crd = %name, "registered");
             return Ok(());
@@ -175,7 +177,7 @@ fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
 
 /// CRDs of packages that are not loaded now. Their instances are only helped to go.
 pub(super) async fn orphans(cluster: &Cluster, kinds: &Kinds, loaded: &BTreeSet<String>) -> Result<Vec<Registered>, CallError> {
-    let crds = retrying(|| cluster.list(&crd_kind(), None, names::OPERATOR, 500)).await?;
+    let crds = retrying(|| cluster.list(&CRD, None, names::OPERATOR, 500)).await?;
     let mut found = Vec::new();
     for crd in crds {
         let name = crd["metadata"]["name"].as_str().unwrap_or_default();

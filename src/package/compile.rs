@@ -40,7 +40,10 @@ pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnost
     let mut compiler = Compiler {
         files,
         engine: Arc::new(engine),
-        outlines: templates.iter().filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?))).collect(),
+        outlines: templates
+            .iter()
+            .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
+            .collect(),
         complete,
         used: HashSet::new(),
         diagnostics,
@@ -83,17 +86,14 @@ fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
 /// The only document of a file.
 fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     let mut documents = yaml::parse(source, &yaml::Options::default())?;
-    match documents.as_slice() {
-        [_] => {}
-        [_, second, ..] => {
-            return Err(Diagnostic::error("package::documents", "the file must hold one YAML document, holds several")
-                .at(source, second.span)
-                .help("move the others to files of their own"));
-        }
-        [] => {}
+    if let [_, second, ..] = documents.as_slice() {
+        let error =
+            Diagnostic::error("package::documents", "the file must hold one YAML document, holds several");
+        return Err(error.at(source, second.span).help("move the others to files of their own"));
     }
     documents.pop().filter(|node| !node.is_null()).ok_or_else(|| {
-        Diagnostic::error("package::empty", "the file is empty").at(source, Span::new(0, source.text.len().min(1)))
+        Diagnostic::error("package::empty", "the file is empty")
+            .at(source, Span::new(0, source.text.len().min(1)))
     })
 }
 
@@ -120,17 +120,25 @@ impl Compiler<'_> {
         let manifests = spec.resources.0.unwrap_or_default();
         if manifests.is_empty() && self.complete {
             let error = Diagnostic::error("package::empty", "the package has no resources");
-            self.diagnostics.push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
+            self.diagnostics
+                .push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
         }
         let mut resources: Vec<Resource> = Vec::with_capacity(manifests.len());
         for manifest in manifests {
             resources.extend(self.resource(manifest, &shared, &defaults));
         }
         self.kinds_once(&resources);
-        let children: BTreeSet<_> =
-            resources.iter().flat_map(|resource| &resource.children).map(|child| child.template.as_str()).collect();
+        let children: BTreeSet<_> = resources
+            .iter()
+            .flat_map(|resource| &resource.children)
+            .map(|child| child.template.as_str())
+            .collect();
         for (path, outline) in &self.outlines {
-            outline.own_keys(children.contains(path.as_str()), &mut self.diagnostics);
+            let is_child = children.contains(path.as_str());
+            outline.own_keys(is_child, &mut self.diagnostics);
+            if is_child {
+                outline.fields(&mut self.diagnostics);
+            }
         }
         Some(Package {
             name: manifest.metadata.0?.name.value.0,
@@ -152,7 +160,8 @@ impl Compiler<'_> {
             && !range.value.0.matches(&ours)
         {
             let message = format!("the package needs Operetta {}, this is {ours}", range.value.0);
-            self.diagnostics.push(range.error("package::requires", message).help("use another version of one of them"));
+            self.diagnostics
+                .push(range.error("package::requires", message).help("use another version of one of them"));
         }
     }
 
@@ -161,8 +170,9 @@ impl Compiler<'_> {
             let name = (&resource.kind.group, &resource.kind.kind);
             if resources[..index].iter().any(|other| (&other.kind.group, &other.kind.kind) == name) {
                 let message = format!("the package brings {} twice", resource.kind.kind);
-                self.diagnostics
-                    .push(Diagnostic::error("package::duplicate", message).located(resource.location.clone()));
+                self.diagnostics.push(
+                    Diagnostic::error("package::duplicate", message).located(resource.location.clone()),
+                );
             }
         }
     }
@@ -203,7 +213,8 @@ impl Compiler<'_> {
         let found = crd::check(&value);
         let sound = found.is_empty();
         for (path, message, help) in found {
-            let error = Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
+            let error =
+                Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
             self.diagnostics.push(Diagnostic { help, ..error });
         }
         if !sound {
@@ -222,28 +233,85 @@ impl Compiler<'_> {
         if self.diagnostics.iter().any(Diagnostic::is_error) {
             return; // what uses them may be what is broken
         }
+        let mut open = vec![OPERATOR_YAML.to_owned()];
+        open.extend(self.used.iter().cloned());
+        while let Some(source) = open.pop().and_then(|path| self.files.get(&path)) {
+            let partials = partials(&source.text).map(|name| format!("templates/{}", name.trim_start_matches("templates/")));
+            let new: Vec<_> = partials.filter(|path| self.used.insert(path.clone())).collect();
+            open.extend(new);
+        }
         for (path, source) in self.files.iter() {
             if path != OPERATOR_YAML && !self.used.contains(path) {
-                let warning = Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
+                let warning =
+                    Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
                 self.diagnostics.push(warning.at(source, Span::new(0, 0)).help("remove it"));
             }
         }
     }
 }
 
-/// The place of a dotted path such as `spec.versions[0].name`, or of the nearest that is there.
+/// The names in the calls of `partial` in a text.
+fn partials(text: &str) -> impl Iterator<Item = &str> {
+    text.split("partial(").skip(1).filter_map(|rest| {
+        let rest = rest.trim_start_matches([' ', '\n', '\\']);
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        Some(rest[1..].split([quote, '\\']).next().unwrap_or_default())
+    })
+}
+
+/// The place of a path such as `spec.versions[0].name` or `data[a.b]`, or of the nearest that is there.
 pub(crate) fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
-    for key in path.split(['.', '[']) {
-        let next = match (key.strip_suffix(']').map(str::parse), &node.value) {
-            (Some(Ok(index)), NodeValue::Seq(items)) => {
-                items.get::<usize>(index).map(|item| (Span::new(item.span.start, item.span.start), item))
-            }
-            _ => node.entry(key).map(|(key, value)| (key.span, value)),
+    let mut rest = path;
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let next = match (step.parse::<usize>(), &node.value) {
+            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
+            _ => node.entry(step).map(|(key, value)| (key.span, value)),
         };
         let Some((at, value)) = next else { break };
-        (span, node) = (at, value);
+        // Of a list item that is itself a list or a map, the beginning is enough.
+        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
+        span = if short { Span::new(at.start, at.start) } else { at };
+        node = value;
     }
     span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_or_their_nearest_parent() {
+        let source = Source::new("a.yaml", "a:\n  - b: 1\n    c.d/e: {f: 2}\n  - 7\n");
+        let node = one_document(&source).unwrap();
+        for (path, line, column) in [
+            ("", 1, 1),
+            ("a", 1, 1),
+            ("a[0]", 2, 5),
+            ("a[0].b", 2, 5),
+            ("a[0][c.d/e]", 3, 5),
+            ("a[0][c.d/e].f", 3, 13),
+            ("a[0][c.d/e].g", 3, 5),
+            ("a[1]", 4, 5),
+            ("a[9].b", 1, 1),
+            ("x.y", 1, 1),
+            ("a[", 1, 1),
+        ] {
+            assert_eq!(source.line_col(place(&node, path).start), (line, column), "{path}");
+        }
+    }
+
+    #[test]
+    fn calls_of_partial_are_found() {
+        let text = r#"{{ partial("a.yaml") }} {{ partial( 'b/c.yaml', x=1) }} "{{ partial(\"d.yaml\") }}" partial(x)"#;
+        assert_eq!(partials(text).collect::<Vec<_>>(), ["a.yaml", "b/c.yaml", "d.yaml"]);
+    }
 }

@@ -5,6 +5,7 @@
 //! cannot read and goes on.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -135,7 +136,7 @@ impl Decoder {
     /// Reads `f` one list item deeper.
     pub fn in_item<T>(&mut self, index: usize, f: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
-        self.path.push_str(&format!("[{index}]"));
+        let _ = write!(self.path, "[{index}]");
         let result = f(self);
         self.path.truncate(before);
         result
@@ -171,7 +172,11 @@ impl Decoder {
     }
 
     /// The entries of a map with string keys.
-    pub fn entries<'n>(&mut self, node: &'n Node, wanted: &str) -> Option<Vec<(&'n str, &'n Node, &'n Node)>> {
+    pub fn entries<'n>(
+        &mut self,
+        node: &'n Node,
+        wanted: &str,
+    ) -> Option<Vec<(&'n str, &'n Node, &'n Node)>> {
         let NodeValue::Map(entries) = &node.value else {
             self.mismatch(node, wanted);
             return None;
@@ -200,7 +205,7 @@ impl Decoder {
             } else if matches!(value.value, NodeValue::Null) && unbalanced(name) {
                 continue; // the rest of what was cut above
             }
-            found.push((name.as_str(), key, value));
+            found.push((name, key, value));
         }
         Some(found)
     }
@@ -260,22 +265,17 @@ fn unbalanced(text: &str) -> bool {
     for c in text.chars() {
         match (quote, c) {
             (Some(q), _) if q == c => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '(' | '[' | '{') => open.push(c),
-            (None, ')' | ']' | '}') => {
-                if open.pop().is_none() {
-                    return true;
-                }
-            }
+            (None, ')' | ']' | '}') if open.pop().is_none() => return true,
             _ => {}
         }
     }
     !open.is_empty() || quote.is_some()
 }
 
-/// Declares a map of the format: the type, its JSON Schema and its decoder from one list of fields.
-/// Keys are the fields' names in camelCase.
+/// Declares a map of the format: the type, its JSON Schema and its decoder from one list of keys and
+/// fields, and the keys that this version does not do yet.
 macro_rules! manifest {
     (
         $(#[$meta:meta])*
@@ -350,7 +350,8 @@ impl Decoder {
             let help = format!("it does {}", keys.known.join(", "));
             return self.error_help("package::not-yet", node, message, help);
         }
-        let help = did_you_mean(word, keys.known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let help =
+            did_you_mean(word, keys.known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         let message = format!("must be one of {}", keys.known.join(", "));
         match help {
             Some(help) => self.error_help("package::choice", node, message, help),
@@ -436,13 +437,11 @@ impl<T: JsonSchema> JsonSchema for At<T> {
 
 impl Decode for String {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        match &node.value {
-            NodeValue::String(text) => Some(text.clone()),
-            _ => {
-                decoder.mismatch(node, "a string");
-                None
-            }
-        }
+        let NodeValue::String(text) = &node.value else {
+            decoder.mismatch(node, "a string");
+            return None;
+        };
+        Some(text.clone())
     }
 }
 

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn a_path_within_another_is_left_out() {
         let path = |keys: &[&str]| keys.iter().map(|key| Segment::Key((*key).to_owned())).collect::<Vec<_>>();
-        let paths = vec![path(&["status", "phase"]), path(&["status"]), path(&["spec", "a"]), path(&["spec", "a"])];
+        let paths =
+            vec![path(&["status", "phase"]), path(&["status"]), path(&["spec", "a"]), path(&["spec", "a"])];
         assert_eq!(outermost(paths), [path(&["spec", "a"]), path(&["status"])]);
         assert_eq!(outermost(vec![path(&["a"]), vec![]]), [Vec::new()]);
     }

@@ -2,11 +2,12 @@
 //! `let`s, defaults, variables.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::resource::{Parts, Use};
+use super::resource::{Parts, Role, Use};
 use super::{Child, graph};
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
@@ -44,8 +45,8 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
         linter.members(&usage);
     }
     // What nothing reads yet may be meant for any place: it sees all variables.
-    for (name, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
-        let anywhere = Use { sees_self: true, ..Use::plain(text.reads()) };
+    for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
+        let anywhere = Use { reads: text.reads(), child: None, role: Role::Anywhere };
         for path in &text.reads().paths {
             if !parts.children.iter().filter_map(item_of).any(|item| item == path.root) {
                 linter.path(path, &anywhere);
@@ -71,7 +72,7 @@ impl Linter<'_> {
         }
     }
 
-    fn near(&self, wrong: &str, candidates: impl Iterator<Item = String>, prefix: &str) -> Option<String> {
+    fn near(wrong: &str, candidates: impl Iterator<Item = String>, prefix: &str) -> Option<String> {
         let candidates: Vec<String> = candidates.collect();
         match did_you_mean(wrong, candidates.iter().map(String::as_str)) {
             Some(near) => Some(format!("did you mean `{prefix}{near}`?")),
@@ -85,8 +86,8 @@ impl Linter<'_> {
         let root = path.root.as_str();
         let item = usage.child.and_then(|child| self.parts.children.get(child)).and_then(item_of);
         let seen = match root {
-            "self" => usage.sees_self,
-            _ if usage.sees_item && item == Some(root) => return,
+            "self" => usage.sees_self(),
+            _ if usage.sees_item() && item == Some(root) => return,
             _ => ROOTS.contains(&root),
         };
         if seen {
@@ -95,7 +96,10 @@ impl Linter<'_> {
         let all_items = || self.parts.children.iter().filter_map(item_of);
         let (message, help) = if root == "self" {
             let help = "elsewhere live objects are read as `children.<id>`";
-            ("`self` is the live object of a child: only its own template and readyWhen see it".to_owned(), Some(help.to_owned()))
+            (
+                "`self` is the live object of a child: only its own template and readyWhen see it".to_owned(),
+                Some(help.to_owned()),
+            )
         } else if LATER.contains(&root) && !all_items().any(|name| name == root) {
             return self.error(
                 "package::not-yet",
@@ -109,9 +113,9 @@ impl Linter<'_> {
             let message = format!("`{root}` is the item of a forEach, which is not known here");
             (message, Some("only that child's own template, when, key and readyWhen see it".to_owned()))
         } else {
-            let names = ROOTS.iter().copied().filter(|name| *name != "self" || usage.sees_self);
-            let names = names.chain(item.filter(|_| usage.sees_item)).map(str::to_owned);
-            (format!("unknown variable `{root}`"), self.near(root, names, ""))
+            let names = ROOTS.iter().copied().filter(|name| *name != "self" || usage.sees_self());
+            let names = names.chain(item.filter(|_| usage.sees_item())).map(str::to_owned);
+            (format!("unknown variable `{root}`"), Self::near(root, names, ""))
         };
         self.error("package::unknown-variable", &path.location, message, help);
     }
@@ -129,27 +133,31 @@ impl Linter<'_> {
                 self.schema(path, &[], &path.segments);
             }
             ("operator", Some(key)) if !OPERATOR.contains(&key) => {
-                let help = self.near(key, OPERATOR.iter().map(|&name| name.to_owned()), "operator.");
+                let help = Self::near(key, OPERATOR.iter().map(|&name| name.to_owned()), "operator.");
                 let message = format!("`operator.{key}` does not exist");
                 self.error("package::unknown-path", &path.location, message, help);
             }
             ("defaults", Some(key)) if self.known.complete && !self.known.defaults.contains_key(key) => {
-                let help = self.near(key, self.known.defaults.keys().cloned(), "defaults.");
+                let help = Self::near(key, self.known.defaults.keys().cloned(), "defaults.");
                 let message = format!("`defaults.{key}` does not exist: spec.defaults has no such key");
                 self.error("package::unknown-path", &path.location, message, help);
             }
             ("let", Some(key)) if self.known.complete && self.parts.lets.get(key).is_none() => {
-                let help = self.near(key, self.parts.lets.iter().map(|(name, _)| name.to_owned()), "let.");
+                let help = Self::near(key, self.parts.lets.iter().map(|(name, _)| name.to_owned()), "let.");
                 let message = format!("`let.{key}` does not exist");
                 self.error("package::unknown-path", &path.location, message, help);
             }
-            ("children", Some(id)) if self.known.complete && !self.parts.children.iter().any(|child| child.id == id) => {
-                let help = self.near(id, self.parts.children.iter().map(|child| child.id.clone()), "children.");
+            ("children", Some(id))
+                if self.known.complete && !self.parts.children.iter().any(|child| child.id == id) =>
+            {
+                let help =
+                    Self::near(id, self.parts.children.iter().map(|child| child.id.clone()), "children.");
                 let message = format!("`children.{id}` does not exist: there is no child of that id");
                 self.error("package::unknown-child", &path.location, message, help);
             }
             ("children", None) => {
-                let message = "children are read by id: which ones, and so the order, must be known".to_owned();
+                let message =
+                    "children are read by id: which ones, and so the order, must be known".to_owned();
                 let help = "write children.<id>".to_owned();
                 self.error("package::unknown-child", &path.location, message, Some(help));
             }
@@ -168,26 +176,35 @@ impl Linter<'_> {
         }));
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         // The first step that leads nowhere.
-        let Some((depth, candidates)) = (1..=keys.len()).find_map(|depth| match crd::lookup(schema, &keys[..depth]) {
-            Lookup::Unknown { candidates, .. } => Some((depth, candidates)),
-            _ => None,
-        }) else {
+        let Some((depth, candidates)) =
+            (1..=keys.len()).find_map(|depth| match crd::lookup(schema, &keys[..depth]) {
+                Lookup::Unknown { candidates, .. } => Some((depth, candidates)),
+                _ => None,
+            })
+        else {
             return;
         };
         let (wrong, parent) = (keys[depth - 1], shown(&keys[..depth - 1]));
         let message = format!("the CRD's schema has no {}", shown(&keys[..depth]));
         let prefix = if parent.is_empty() { parent } else { format!("{parent}.") };
-        let help = self.near(wrong, candidates.into_iter(), &prefix);
+        let help = Self::near(wrong, candidates.into_iter(), &prefix);
         self.error("package::unknown-path", &path.location, message, help);
     }
 
     /// Members of a forEach child whose template does not know which of them it renders.
     fn members(&mut self, usage: &Use) {
-        let Some(child) = usage.child.filter(|_| usage.template).map(|child| &self.parts.children[child]) else { return };
+        let Some(child) =
+            usage.child.filter(|_| usage.role == Role::Template).map(|child| &self.parts.children[child])
+        else {
+            return;
+        };
         let Some(item) = item_of(child) else { return };
         let reads_item = graph::follow([usage.reads], &self.parts.lets).iter().any(|path| path.root == item);
         if !reads_item {
-            let message = format!("the template of `{}` does not read `{item}`: all its members would be one object", child.id);
+            let message = format!(
+                "the template of `{}` does not read `{item}`: all its members would be one object",
+                child.id
+            );
             let help = format!("put it into metadata.name: {{{{ name }}}}-{{{{ {item} }}}}");
             self.error("package::same-object", &child.location.clone(), message, Some(help));
         }
@@ -204,7 +221,7 @@ fn shown(keys: &[&str]) -> String {
     let mut out = String::new();
     for key in keys {
         if *key == "*" || key.parse::<i64>().is_ok() {
-            out.push_str(&format!("[{key}]"));
+            let _ = write!(out, "[{key}]");
         } else {
             out.push_str(if out.is_empty() { "" } else { "." });
             out.push_str(key);

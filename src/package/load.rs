@@ -156,7 +156,11 @@ impl Reader<'_> {
     }
 
     fn shown(&self, path: &str) -> String {
-        if path.is_empty() { self.root.display().to_string() } else { self.root.join(path).display().to_string() }
+        if path.is_empty() {
+            self.root.display().to_string()
+        } else {
+            self.root.join(path).display().to_string()
+        }
     }
 
     fn unreadable(&mut self, path: &str, error: &io::Error) {
@@ -213,7 +217,8 @@ impl Reader<'_> {
         names.sort();
         for name in names {
             let Some(name) = name.to_str() else {
-                let message = format!("the name of {} is not UTF-8", self.root.join(path).join(&name).display());
+                let message =
+                    format!("the name of {} is not UTF-8", self.root.join(path).join(&name).display());
                 self.refuse(message, "rename it");
                 continue;
             };
@@ -276,5 +281,118 @@ pub(crate) fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with these files; `->` makes a link.
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match std::str::from_utf8(content).ok().and_then(|text| text.strip_prefix("-> ")) {
+                Some(target) => std::os::unix::fs::symlink(target, path).unwrap(),
+                None => fs::write(path, content).unwrap(),
+            }
+        }
+        folder
+    }
+
+    fn read(folder: &tempfile::TempDir) -> Result<Vec<String>, Vec<String>> {
+        let shown = format!("{}/", folder.path().display());
+        let say = |diagnostics: Vec<Diagnostic>| {
+            diagnostics.iter().map(|diagnostic| diagnostic.to_string().replace(&shown, "")).collect()
+        };
+        Files::read(folder.path())
+            .map(|files| files.iter().map(|(path, _)| path.to_owned()).collect())
+            .map_err(say)
+    }
+
+    #[test]
+    fn what_belongs_to_a_package_is_read() {
+        let folder = folder(&[
+            ("operator.yaml", b"a"),
+            ("README.md", b"b"),
+            ("tests/t.yaml", b"c"),
+            ("crds/x.yaml", b"d"),
+            ("templates/sub/y.yaml", b"e"),
+            ("templates/.y.yaml.swp", b"\xff"),
+            ("templates/y.yaml~", b"\xff"),
+            ("templates/link.yaml", b"-> sub/y.yaml"),
+        ]);
+        let wanted = ["crds/x.yaml", "operator.yaml", "templates/link.yaml", "templates/sub/y.yaml"];
+        assert_eq!(read(&folder).unwrap(), wanted);
+    }
+
+    #[test]
+    fn what_must_not_be_read_is_refused() {
+        let large = vec![b'a'; (2 << 20) + 1];
+        let half = vec![b'a'; 2 << 20];
+        for (files, wanted) in [
+            (&[("x", &b""[..])][..], "holds no operator.yaml"),
+            (&[("operator.yaml", &b"a\n\xffb"[..])], "operator.yaml:2:1: the file is not UTF-8 text"),
+            (&[("operator.yaml", &large[..])], "operator.yaml is larger than 2 MiB"),
+            (
+                &[("operator.yaml", &b"-> /etc/hostname"[..])],
+                "operator.yaml is a link to a place outside the package",
+            ),
+            (&[("operator.yaml", b""), ("crds", &b"-> /etc"[..])], "crds is a link to a place outside"),
+            (
+                &[("operator.yaml", b""), ("templates/a", &b"-> nowhere"[..])],
+                "cannot read templates/a: there is no such",
+            ),
+            (&[("operator.yaml", b""), ("templates/a", &b"-> ."[..])], "more than 16 folders deep"),
+            (&[("operator.yaml", b""), ("templates/a", &b"-> /dev/null"[..])], "outside the package"),
+            (
+                &[
+                    ("operator.yaml", &half),
+                    ("crds/a", &half),
+                    ("crds/b", &half),
+                    ("crds/c", &half),
+                    ("crds/d", b"a"),
+                ],
+                "are larger than 8 MiB together",
+            ),
+        ] {
+            let errors = read(&folder(files)).unwrap_err().join("\n");
+            assert!(errors.contains(wanted), "{wanted}: {errors}");
+        }
+        let many: Vec<_> = (0..2_001).map(|index| format!("crds/{index}")).collect();
+        let mut files: Vec<(&str, &[u8])> = many.iter().map(|path| (path.as_str(), &b""[..])).collect();
+        files.push(("operator.yaml", b""));
+        let errors = read(&folder(&files)).unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].contains("more than 2000 files"), "{errors:?}");
+    }
+
+    #[test]
+    fn a_file_that_blocks_is_not_opened() {
+        let folder = folder(&[("operator.yaml", b""), ("templates/x", b"")]);
+        let fifo = folder.path().join("templates/fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        if made.is_ok_and(|status| status.success()) {
+            let errors = read(&folder).unwrap_err();
+            assert!(errors[0].contains("neither a file nor a folder"), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn the_digest_tells_packages_apart() {
+        let digest = |files: &[(&str, &str)]| Files::from_texts("p", files.iter().copied()).digest();
+        let one = digest(&[("a", "b"), ("c", "d")]);
+        assert_eq!(one, digest(&[("c", "d"), ("a", "b")]));
+        assert_eq!(one.len(), 64);
+        for other in [
+            &[("a", "b")][..],
+            &[("a", "bc"), ("", "d")],
+            &[("a", "b"), ("c", "D")],
+            &[("ab", ""), ("c", "d")],
+        ] {
+            assert_ne!(one, digest(other));
+        }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! The doc comments of fields are what an editor shows when the pointer rests on a key.
 
+// Editors show these words as they are; backticks there are for what an author types.
+#![allow(clippy::doc_markdown)]
+
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -378,7 +381,12 @@ impl Decode for SemVer {
             Ok(version) => Some(Self(version)),
             Err(error) => {
                 let message = format!("`{text}` is not a SemVer version: {error}");
-                decoder.error_help("package::version", node, message, "write three parts, for instance 0.1.0");
+                decoder.error_help(
+                    "package::version",
+                    node,
+                    message,
+                    "write three parts, for instance 0.1.0",
+                );
                 None
             }
         }
@@ -572,11 +580,7 @@ impl Decode for MaxUnavailable {
         }
         let found = Self::parse(&node.to_json());
         if found.is_none() {
-            decoder.error(
-                "package::type",
-                node,
-                "must be a number from 1, or a percentage from 1% to 100%",
-            );
+            decoder.error("package::type", node, "must be a number from 1, or a percentage from 1% to 100%");
         }
         found
     }

@@ -65,7 +65,9 @@ impl Package {
     pub fn resource(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         self.resources.iter().find(|resource| {
             resource.kind.kind == kind
-                && resource.served_versions().any(|version| format!("{}/{version}", resource.kind.group) == api_version)
+                && resource
+                    .served_versions()
+                    .any(|version| format!("{}/{version}", resource.kind.group) == api_version)
         })
     }
 }
@@ -73,7 +75,7 @@ impl Package {
 /// One kind that a package brings.
 #[derive(Debug)]
 pub struct Resource {
-    /// The CustomResourceDefinition, as it is written.
+    /// The `CustomResourceDefinition`, as it is written.
     pub crd: Value,
     /// Where it is written.
     pub crd_location: Location,

@@ -13,6 +13,17 @@ use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 /// Keys of labels and annotations that only Operetta sets.
 const OWN_PREFIX: &str = "operetta.dev/";
 
+/// Fields of an object that are no intent: parent and key.
+const FORBIDDEN: [(&str, &str); 7] = [
+    ("", "status"),
+    ("metadata", "generateName"),
+    ("metadata", "uid"),
+    ("metadata", "resourceVersion"),
+    ("metadata", "ownerReferences"),
+    ("metadata", "managedFields"),
+    ("metadata", "deletionTimestamp"),
+];
+
 /// The outline of one template.
 #[derive(Debug)]
 pub(super) struct Outline {
@@ -59,7 +70,9 @@ impl Namespaces {
                 let value = value.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
                 match lone_expression(value) {
                     Some("operator.namespace") => namespaces.operator = true,
-                    None if !value.is_empty() && !value.contains('{') => namespaces.literal.push(value.to_owned()),
+                    None if !value.is_empty() && !value.contains('{') => {
+                        namespaces.literal.push(value.to_owned());
+                    }
                     _ => {}
                 }
             }
@@ -91,8 +104,11 @@ impl Namespaces {
 impl Outline {
     pub(super) fn of(source: &Arc<Source>) -> Option<Self> {
         let blanked = Source::new(source.name.clone(), blank(&source.text)?);
-        let options =
-            yaml::Options { merge: Merge::Keep, duplicate_keys: Duplicates::Last, ..yaml::Options::default() };
+        let options = yaml::Options {
+            merge: Merge::Keep,
+            duplicate_keys: Duplicates::Last,
+            ..yaml::Options::default()
+        };
         let mut documents = yaml::parse(&blanked, &options).ok()?;
         if documents.len() != 1 {
             return None;
@@ -115,6 +131,27 @@ impl Outline {
     /// How `metadata.name` is written.
     pub(super) fn name(&self) -> Option<&str> {
         self.metadata("name").map(|node| self.text(node))
+    }
+
+    /// Fields of a child that its template must, or must not, give.
+    pub(super) fn fields(&self, diagnostics: &mut Vec<Diagnostic>) {
+        let ours = FORBIDDEN.iter().filter_map(|(parent, key)| {
+            let parent = if parent.is_empty() { Some(&self.node) } else { self.node.get(parent) };
+            parent?.entry(key).map(|(key, _)| key)
+        });
+        for key in ours {
+            let message = format!("`{}` must not stand in the template of a child", key.as_str().unwrap_or_default());
+            let help = "Operetta and the API server set it; remove it";
+            diagnostics.push(Diagnostic::error("package::field", message).located(self.location(key)).help(help));
+        }
+        if let Some((key, metadata)) = self.node.entry("metadata")
+            && let NodeValue::Map(_) = metadata.value
+            && metadata.get("name").is_none()
+            && metadata.get("<<").is_none()
+        {
+            let error = Diagnostic::error("package::field", "`metadata.name` is missing").located(self.location(key));
+            diagnostics.push(error.help("name the object after the instance: {{ name }}"));
+        }
     }
 
     /// Labels and annotations that only Operetta sets.
@@ -196,12 +233,11 @@ fn close(block: &str, end: &str) -> Option<usize> {
             _ if skip => skip = false,
             (Some(_), '\\') => skip = true,
             (Some(open), _) if open == c => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, _) if depth == 0 && block[index..].starts_with(end) => return Some(index + end.len()),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
-            (None, _) => {}
+            _ => {}
         }
     }
     None

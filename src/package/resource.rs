@@ -1,6 +1,6 @@
 //! From one resource of `operator.yaml` to a [`Resource`]: expressions parsed, children in order.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -57,10 +57,13 @@ impl Compiler<'_> {
             None => (None, None, None),
         };
         let parts = Parts { lets, paused, ready_when, children, status, conditions };
-        let schema = crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
-        let found = lint::resource(&self.engine, &parts, &lint::Known { schema, defaults, complete: self.complete });
+        let schema =
+            crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
+        let found =
+            lint::resource(&self.engine, &parts, &lint::Known { schema, defaults, complete: self.complete });
         self.diagnostics.extend(found);
-        let Parts { lets, paused, ready_when, children, status, conditions } = self.ordered(parts, &manifests)?;
+        let Parts { lets, paused, ready_when, children, status, conditions } =
+            self.ordered(parts, &manifests)?;
         Some(Resource {
             crd: crd?,
             crd_location: crd_location?,
@@ -130,7 +133,8 @@ impl Compiler<'_> {
         for field in fields {
             let first = field.name.value.split('.').next().unwrap_or_default();
             if OWN_STATUS.contains(&first) {
-                let error = field.name.error("package::reserved", format!("status.{first} is Operetta's own"));
+                let error =
+                    field.name.error("package::reserved", format!("status.{first} is Operetta's own"));
                 self.diagnostics.push(error.help("choose another name"));
             }
             if let Some(expr) = self.expression(&field.value) {
@@ -195,8 +199,10 @@ impl Compiler<'_> {
             if !holds_data {
                 return DeletionPolicy::Delete;
             }
-            let message = format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
-            let warning = Diagnostic::warning("package::deletion-policy", message).located(child.location.clone());
+            let message =
+                format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
+            let warning =
+                Diagnostic::warning("package::deletion-policy", message).located(child.location.clone());
             self.diagnostics.push(warning.help("add deletionPolicy: Retain (as it is without), or Delete"));
             DeletionPolicy::Retain
         });
@@ -257,12 +263,13 @@ impl Compiler<'_> {
 
     /// Two children that always exist must not be one object.
     fn same_objects(&mut self, manifests: &[manifest::Child]) {
-        let mut ids = HashMap::new();
+        let mut ids = HashSet::new();
         let mut objects = HashMap::new();
         for manifest in manifests {
             let id = &manifest.id;
-            if ids.insert(id.value.0.as_str(), ()).is_some() {
-                let error = id.error("package::duplicate", format!("two children have the id `{}`", id.value.0));
+            if !ids.insert(id.value.0.as_str()) {
+                let error =
+                    id.error("package::duplicate", format!("two children have the id `{}`", id.value.0));
                 self.diagnostics.push(error.help("rename one of them"));
                 continue;
             }
@@ -270,12 +277,15 @@ impl Compiler<'_> {
             if manifest.when.is_some() || manifest.for_each.is_some() {
                 continue;
             }
-            let kind = self.engine.template(path).and_then(|template| template.kinds().ok()?.first().cloned());
+            let kind =
+                self.engine.template(path).and_then(|template| template.kinds().ok()?.first().cloned());
             let name = self.outlines.get(path).and_then(super::outline::Outline::name);
             let (Some(kind), Some(name)) = (kind, name) else { continue };
             if let Some(other) = objects.insert((kind.clone(), name.to_owned()), &id.value.0) {
-                let message = format!("`{}` and `{other}` are one object: both are the {} {name}", id.value.0, kind.1);
-                self.diagnostics.push(id.error("package::same-object", message).help("give them different names"));
+                let message =
+                    format!("`{}` and `{other}` are one object: both are the {} {name}", id.value.0, kind.1);
+                self.diagnostics
+                    .push(id.error("package::same-object", message).help("give them different names"));
             }
         }
     }
@@ -295,7 +305,8 @@ impl Compiler<'_> {
                         edges[child].insert(on_index);
                     }
                     None if self.complete => {
-                        let error = on.error("package::unknown-child", format!("there is no child `{}`", on.value));
+                        let error =
+                            on.error("package::unknown-child", format!("there is no child `{}`", on.value));
                         let near = did_you_mean(&on.value, index.keys().copied());
                         self.diagnostics.push(match near {
                             Some(near) => error.help(format!("did you mean `{near}`?")),
@@ -312,7 +323,7 @@ impl Compiler<'_> {
             for path in graph::follow([usage.reads], &parts.lets) {
                 let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
                     ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
-                    ("self", rest) if usage.sees_self => (usage.child, rest),
+                    ("self", rest) if usage.sees_self() => (usage.child, rest),
                     _ => continue,
                 };
                 let Some(on) = on else { continue };
@@ -323,7 +334,7 @@ impl Compiler<'_> {
                     live[on].push(rest.to_vec());
                 }
                 // Its own live object is what was there before: nothing to wait for.
-                if let Some(child) = usage.child.filter(|&child| usage.orders && child != on) {
+                if let Some(child) = usage.child.filter(|&child| usage.orders() && child != on) {
                     edges[child].insert(on);
                 }
             }
@@ -331,8 +342,11 @@ impl Compiler<'_> {
         let order = match graph::order(&edges) {
             Ok(order) => order,
             Err(cycle) => {
-                let ids: Vec<_> =
-                    cycle.iter().chain(cycle.first()).map(|&child| manifests[child].id.value.0.as_str()).collect();
+                let ids: Vec<_> = cycle
+                    .iter()
+                    .chain(cycle.first())
+                    .map(|&child| manifests[child].id.value.0.as_str())
+                    .collect();
                 let message = format!("these children wait for each other: {}", ids.join(" -> "));
                 if let Some(&first) = cycle.first() {
                     let error = manifests[first].id.error("package::cycle", message);
@@ -370,26 +384,51 @@ pub(super) struct Parts {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// One expression or template, and what it may see.
+/// One expression or template.
 pub(super) struct Use<'a> {
     /// What it reads, `let`s not followed.
     pub(super) reads: &'a Reads,
     /// The child that it belongs to.
     pub(super) child: Option<usize>,
-    /// Whether it sees that child's live object.
-    pub(super) sees_self: bool,
-    /// Whether it sees the item of that child's forEach.
-    pub(super) sees_item: bool,
-    /// Whether the child waits for the children that it reads.
-    pub(super) orders: bool,
-    /// Whether it is the child's template.
-    pub(super) template: bool,
+    /// What it is there.
+    pub(super) role: Role,
 }
 
-impl<'a> Use<'a> {
-    /// Sees nothing but what all see.
-    pub(super) fn plain(reads: &'a Reads) -> Self {
-        Self { reads, child: None, sees_self: false, sees_item: false, orders: false, template: false }
+/// What an expression is for: it decides what it may see and whether it orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Of the resource: status, conditions, `paused`, `readyWhen`.
+    Resource,
+    /// A child's `forEach.in`.
+    List,
+    /// Of each member of a child: `forEach.key`, `when`.
+    Member,
+    /// A child's `maxUnavailable`.
+    MaxUnavailable,
+    /// A child's `yields`.
+    Yields,
+    /// A child's `readyWhen`.
+    ReadyWhen,
+    /// A child's template.
+    Template,
+    /// A `let` that nothing reads: it may be meant for any place.
+    Anywhere,
+}
+
+impl Use<'_> {
+    /// Whether it sees the child's live object.
+    pub(super) fn sees_self(&self) -> bool {
+        matches!(self.role, Role::ReadyWhen | Role::Template | Role::Anywhere)
+    }
+
+    /// Whether it sees the item of the child's forEach.
+    pub(super) fn sees_item(&self) -> bool {
+        matches!(self.role, Role::Member | Role::Yields | Role::ReadyWhen | Role::Template)
+    }
+
+    /// Whether the child waits for the children that it reads.
+    pub(super) fn orders(&self) -> bool {
+        matches!(self.role, Role::List | Role::Member | Role::Template)
     }
 }
 
@@ -397,33 +436,42 @@ impl Parts {
     /// All expressions and templates of the resource, but for `let`s.
     pub(super) fn uses<'a>(&'a self, engine: &'a Engine) -> Vec<Use<'a>> {
         let mut uses = Vec::new();
-        uses.extend(self.paused.iter().chain(&self.ready_when).map(|expr| Use::plain(expr.reads())));
-        uses.extend(self.status.iter().map(|field| Use::plain(field.expr.reads())));
+        let mut add = |child, role, reads| uses.push(Use { reads, child, role });
+        for expr in self.paused.iter().chain(&self.ready_when) {
+            add(None, Role::Resource, expr.reads());
+        }
+        for field in &self.status {
+            add(None, Role::Resource, field.expr.reads());
+        }
         for condition in &self.conditions {
-            uses.extend([Use::plain(condition.when.reads()), Use::plain(condition.message.reads())]);
+            add(None, Role::Resource, condition.when.reads());
+            add(None, Role::Resource, condition.message.reads());
         }
         for (index, child) in self.children.iter().enumerate() {
-            let own = |reads| Use { child: Some(index), ..Use::plain(reads) };
+            let index = Some(index);
             if let Some(for_each) = &child.for_each {
-                uses.push(Use { orders: true, ..own(for_each.in_.reads()) });
-                uses.extend(for_each.key.iter().map(|key| Use { sees_item: true, orders: true, ..own(key.reads()) }));
+                add(index, Role::List, for_each.in_.reads());
             }
-            uses.extend(child.when.iter().map(|when| Use { sees_item: true, orders: true, ..own(when.reads()) }));
-            uses.extend(
-                child.ready_when.iter().map(|expr| Use { sees_item: true, sees_self: true, ..own(expr.reads()) }),
-            );
+            let key = child.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
+            for expr in key.into_iter().chain(&child.when) {
+                add(index, Role::Member, expr.reads());
+            }
+            if let Some(expr) = &child.ready_when {
+                add(index, Role::ReadyWhen, expr.reads());
+            }
             if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
-                uses.push(own(text.reads()));
+                add(index, Role::MaxUnavailable, text.reads());
             }
             let yields = match &child.yields {
                 Some(Yields::One(text)) => std::slice::from_ref(text),
                 Some(Yields::List(texts)) => texts.as_slice(),
                 None => &[],
             };
-            uses.extend(yields.iter().map(|text| Use { sees_item: true, ..own(text.reads()) }));
+            for text in yields {
+                add(index, Role::Yields, text.reads());
+            }
             if let Some(template) = engine.template(&child.template) {
-                let all = Use { sees_item: true, sees_self: true, orders: true, template: true, ..own(template.reads()) };
-                uses.push(all);
+                add(index, Role::Template, template.reads());
             }
         }
         uses

@@ -9,7 +9,7 @@ use super::manifest::Manifest;
 pub fn operator() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<Manifest>().to_value();
-    without_null(&mut schema);
+    tidy(&mut schema);
     if let Value::Object(schema) = &mut schema {
         schema.insert("$id".to_owned(), "https://operetta.dev/schemas/operator.schema.json".into());
         schema.insert("title".to_owned(), "operator.yaml of an Operetta package".into());
@@ -23,10 +23,17 @@ pub fn operator_text() -> String {
 }
 
 /// Takes null out of every type: to schemars an optional value may be null, to the format it is a
-/// key that may be left out, and `key:` without a value is a mistake.
-fn without_null(schema: &mut Value) {
+/// key that may be left out, and `key:` without a value is a mistake. Joins the lines of descriptions.
+fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
+            if let Some(Value::String(description)) = map.get_mut("description") {
+                *description = description
+                    .split("\n\n")
+                    .map(|part| part.replace('\n', " "))
+                    .collect::<Vec<_>>()
+                    .join("\n\n");
+            }
             if let Some(Value::Array(types)) = map.get_mut("type") {
                 types.retain(|name| name != "null");
                 if let [only] = types.as_slice() {
@@ -44,9 +51,9 @@ fn without_null(schema: &mut Value) {
                     }
                 }
             }
-            map.values_mut().for_each(without_null);
+            map.values_mut().for_each(tidy);
         }
-        Value::Array(items) => items.iter_mut().for_each(without_null),
+        Value::Array(items) => items.iter_mut().for_each(tidy),
         _ => {}
     }
 }

@@ -1,1 +1,304 @@
 //! Typed, injection-proof templates and expressions.
+//!
+//! MiniJinja parses: its lexer, grammar and syntax tree are the language. Evaluation is our own, over
+//! our own values, for what the language promises cannot be had from outside of a template engine:
+//!
+//! - A value never passes through text. `{{ expr }}` leaves a placeholder, the text is parsed as YAML,
+//!   then values take the places of the placeholders, with their types.
+//! - Expressions do not guess: what has no clear order, type or value is an error with its place.
+//! - Unknown is not empty: what could not be read makes what reads it unknown, and nothing else.
+//! - Every operation is paid for, in steps, bytes and depth, before it is done. Nothing that a package
+//!   or an instance says can take the process down.
+//! - What an expression reads is known without evaluating it.
+//!
+//! The way of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to [`code`]) ->
+//! `analysis` (what it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
+
+// `Diagnostic` is larger than clippy's bound. Errors end a whole compilation; boxing them buys nothing.
+#![allow(clippy::result_large_err)]
+
+mod analysis;
+mod builtins;
+mod code;
+mod errors;
+mod eval;
+mod exec;
+mod kinds;
+mod limits;
+mod lower;
+mod ops;
+mod parse;
+mod quantity;
+mod reads;
+mod scope;
+mod substitute;
+mod text;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::diag::{Diagnostic, Location, Source};
+use crate::yaml;
+
+use code::{Piece, Slot, Stmt, Unit};
+use errors::{Fault, Res};
+use eval::Cx;
+use limits::Run;
+use parse::Place;
+use substitute::Substitute;
+use text::{ExprUnit, TextUnit};
+use value::{JsonPath, Meter, Val};
+
+pub use errors::EvalError;
+pub use limits::Limits;
+pub use reads::{ReadPath, Reads, Segment};
+pub use scope::{Function, Lets, Live, Scope, Var};
+pub use text::{Expr, Text};
+
+/// The templates of a package, compiled; and the compiler of its expressions. To be shared by `Arc`.
+#[derive(Debug, Default)]
+pub struct Engine {
+    templates: BTreeMap<String, Template>,
+    limits: Limits,
+}
+
+/// One compiled file of `templates/`.
+#[derive(Debug)]
+pub struct Template {
+    path: String,
+    unit: Unit,
+    kinds: Result<Vec<(String, String)>, Box<Diagnostic>>,
+    /// The last text and its tree. Renders of one template mostly differ in values only.
+    parsed: Mutex<Option<Arc<(String, yaml::Node)>>>,
+}
+
+/// The path of a partial in the package.
+fn partial_path(name: &str) -> String {
+    if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") }
+}
+
+impl Engine {
+    /// Without templates: for single expressions.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Compiles the files of `templates/`, given by their path in the package. What cannot be compiled
+    /// is left out, and all mistakes are returned.
+    pub fn compile(files: &[(String, Arc<Source>)], limits: Limits) -> (Self, Vec<Diagnostic>) {
+        let mut errors = Vec::new();
+        let mut templates = BTreeMap::new();
+        for (path, source) in files {
+            let place = Place::file(source);
+            let lowered = parse::template(&source.text, &place, limits.source)
+                .map_err(|error| vec![*error])
+                .and_then(|root| lower::template(&root, &place));
+            match lowered {
+                Err(found) => errors.extend(found),
+                Ok(lowered) => {
+                    let unit = Unit {
+                        source: Arc::clone(source),
+                        body: lowered.body,
+                        macros: lowered.macros,
+                        reads: Reads::default(),
+                    };
+                    let kinds = kinds::kinds(&unit).map_err(Box::new);
+                    let template = Template { path: path.clone(), unit, kinds, parsed: Mutex::default() };
+                    templates.insert(path.clone(), template);
+                }
+            }
+        }
+        let mut engine = Self { templates, limits };
+        let all = engine.templates.values();
+        let reads: Vec<_> = all.map(|template| analysis::of_unit(&template.unit, &engine)).collect();
+        for (template, (reads, found)) in engine.templates.values_mut().zip(reads) {
+            template.unit.reads = reads;
+            errors.extend(found);
+        }
+        for template in engine.templates.values() {
+            errors.extend(template.check(&engine));
+        }
+        (engine, errors)
+    }
+
+    /// The template of that path in the package.
+    pub fn template(&self, path: &str) -> Option<&Template> {
+        self.templates.get(path)
+    }
+
+    /// The paths of all templates, sorted.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.templates.keys().map(String::as_str)
+    }
+
+    /// Compiles an expression (without braces) that stands at `at`.
+    pub fn expression(&self, text: &str, at: &Location) -> Result<Expr, Diagnostic> {
+        let place = Place::within(&at.source, at.span, text);
+        let node = parse::expression(text, &place, self.limits.expression)
+            .map_err(|error| *error)
+            .and_then(|expr| lower::expression(&expr, &place).map_err(first))?;
+        let mut unit = Unit {
+            source: Arc::clone(&at.source),
+            body: Vec::new(),
+            macros: Vec::new(),
+            reads: Reads::default(),
+        };
+        let (reads, errors) = analysis::of_node(&node, &unit.source, self);
+        if !errors.is_empty() {
+            return Err(first(errors));
+        }
+        unit.reads = reads;
+        Ok(Expr(Arc::new(ExprUnit { node, unit })))
+    }
+
+    /// Compiles a string of `operator.yaml` that stands at `at`.
+    pub fn text(&self, text: &str, at: &Location) -> Result<Text, Diagnostic> {
+        if !text.contains("{{") && !text.contains("{%") && !text.contains("{#") {
+            return Ok(Text::literal(Value::String(text.to_owned())));
+        }
+        let place = Place::within(&at.source, at.span, text);
+        let lowered = parse::template(text, &place, self.limits.expression)
+            .map_err(|error| *error)
+            .and_then(|root| lower::template(&root, &place).map_err(first))?;
+        let mut unit = Unit {
+            source: Arc::clone(&at.source),
+            body: lowered.body,
+            macros: lowered.macros,
+            reads: Reads::default(),
+        };
+        let (reads, errors) = analysis::of_unit(&unit, self);
+        if !errors.is_empty() {
+            return Err(first(errors));
+        }
+        unit.reads = reads;
+        Ok(Text(Arc::new(TextUnit::Template(unit))))
+    }
+
+    /// The one document of a template; null if it is empty.
+    pub fn render(&self, template: &Template, scope: &Scope) -> Result<Value, EvalError> {
+        Ok(template.render(&Run::new(self), scope)?)
+    }
+
+    /// The value of an expression.
+    pub fn eval(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
+        let run = Run::new(self);
+        let value = expr.defined(&run, scope)?;
+        self.json(&run, &value).map_err(|fault| expr.at(fault).into())
+    }
+
+    /// Whether an expression is true, as `{% if %}` has it: what is undefined is not.
+    pub fn truthy(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
+        let run = Run::new(self);
+        let truth = expr.value(&run, scope)?.truthy();
+        truth.map_err(|fault| expr.at(fault).into())
+    }
+
+    /// The items of the list that an expression gives; of a map the keys.
+    pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
+        let run = Run::new(self);
+        let value = expr.defined(&run, scope)?;
+        let mut meter = Meter::new(self.limits.memory);
+        let items = value.iterate(&run).and_then(|items| {
+            items.iter().map(|item| item.to_json(&run, &mut meter, &mut JsonPath::default())).collect()
+        });
+        items.map_err(|fault: Fault| expr.at(fault).into())
+    }
+
+    /// The value of a string of `operator.yaml`; none if it is `omit`.
+    pub fn eval_text(&self, text: &Text, scope: &Scope) -> Result<Option<Value>, EvalError> {
+        if let Some(value) = text.as_literal() {
+            return Ok(Some(value.clone()));
+        }
+        let run = Run::new(self);
+        match text.defined(&run, scope)? {
+            Val::Omit => Ok(None),
+            value => self.json(&run, &value).map(Some).map_err(|fault| text.at(fault).into()),
+        }
+    }
+
+    fn json(&self, run: &Run<'_>, value: &Val) -> Res<Value> {
+        value.to_json(run, &mut Meter::new(self.limits.output), &mut JsonPath::default())
+    }
+}
+
+fn first(errors: Vec<Diagnostic>) -> Diagnostic {
+    errors.into_iter().next().unwrap_or_else(|| Diagnostic::error("template::syntax", "it cannot be compiled"))
+}
+
+impl Template {
+    /// Its path in the package.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its text.
+    pub fn source(&self) -> &Arc<Source> {
+        &self.unit.source
+    }
+
+    /// What it reads, partials included.
+    pub fn reads(&self) -> &Reads {
+        &self.unit.reads
+    }
+
+    /// The pairs of `apiVersion` and `kind` that its text has at the top level: one, or several in
+    /// branches. An error if one of them is absent or computed.
+    pub fn kinds(&self) -> Result<&[(String, String)], Diagnostic> {
+        match &self.kinds {
+            Ok(kinds) => Ok(kinds),
+            Err(error) => Err((**error).clone()),
+        }
+    }
+
+    fn render(&self, run: &Run<'_>, scope: &Scope) -> Res<Value> {
+        let mut pieces = Vec::new();
+        Cx::new(run, scope, &self.unit).exec(&self.unit.body, &mut pieces)?;
+        let tree = self.tree(substitute::assemble(run, &pieces)?, &pieces)?;
+        Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)
+    }
+
+    /// The tree of an assembled text.
+    fn tree(&self, text: String, pieces: &[Piece]) -> Res<Arc<(String, yaml::Node)>> {
+        let lock = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*lock()
+            && known.0 == text
+        {
+            return Ok(Arc::clone(known));
+        }
+        let node = substitute::parse(text.clone(), &self.unit.source, pieces).map_err(|diagnostic| {
+            substitute::first_fault(pieces, &self.unit.source).unwrap_or_else(|| substitute::failed(diagnostic))
+        })?;
+        let tree = Arc::new((text, node));
+        *lock() = Some(Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// A template without branches and loops always has the same tree: it is parsed now, and is an
+    /// error now.
+    fn check(&self, engine: &Engine) -> Option<Diagnostic> {
+        if !self.unit.macros.is_empty() {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        for stmt in &self.unit.body {
+            pieces.push(match stmt {
+                Stmt::Raw(text, offset) => Piece::Raw(Arc::clone(text), *offset),
+                Stmt::Emit(node) => Piece::Slot(Slot { val: Ok(Val::Null), span: node.span }),
+                Stmt::Set { .. } | Stmt::Do(_) => continue,
+                _ => return None,
+            });
+        }
+        let run = Run::new(engine);
+        let tree = substitute::assemble(&run, &pieces).and_then(|text| self.tree(text, &pieces));
+        match tree.map_err(EvalError::from) {
+            Ok(_) => None,
+            Err(error) => error.diagnostic().cloned(),
+        }
+    }
+}

@@ -18,7 +18,12 @@
 //! Where kubectl guesses or drops something, this reader refuses with a message instead: unknown tags
 //! (kubectl ignores them), tags on the wrong kind of value, `!!binary` that is no text, infinities and
 //! NaN, null and unsigned 64-bit map keys, collections as map keys. A key given twice is an error
-//! unless [`Options`] says that the last one wins, as for kubectl.
+//! unless [`Options`] says that the last one wins, as for kubectl. So are texts that readers of YAML 1.1
+//! and 1.2 understand differently: `{a:}`, `[?a]`, anchors with odd names, and the line breaks U+0085,
+//! U+2028 and U+2029 unless escaped. The parser also asks that the further lines of a quoted value stand
+//! deeper than its key, where kubectl takes any indentation.
+//!
+//! [`to_string`] writes values so that this reader reads the same values again.
 
 // `Diagnostic` is a little larger than clippy's bound. Errors end a whole parse; boxing them buys nothing.
 #![allow(clippy::result_large_err)]

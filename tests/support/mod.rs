@@ -3,6 +3,8 @@
 
 // Each test binary compiles this module and uses a part of it.
 #![allow(dead_code, unreachable_pub)]
+// Failing is what tests are for.
+#![allow(clippy::expect_used)]
 
 use std::ffi::OsStr;
 use std::fmt::Display;

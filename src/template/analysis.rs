@@ -1,0 +1,626 @@
+//! Finds what a unit reads. Names that stand for a path (`set`, `for`, `with`, variables of a partial)
+//! are followed, so that `{% set c = refs.cluster %}{{ c.spec.size }}` reads `refs.cluster.spec.size`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::code::{CAPTURED, For, Kind, Node, Stmt, Target, Unit};
+use super::reads::{ReadPath, Reads, Segment};
+use super::value::{Name, Val};
+use super::{Engine, partial_path};
+use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+
+/// How many partials, counted each time they are inserted, one analysis goes into.
+const MAX_PARTIALS: usize = 500;
+
+/// What a unit reads, and its partials that do not exist.
+pub(super) fn of_unit(unit: &Unit, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
+    let mut analysis = Analysis::new(&unit.source, engine);
+    analysis.unit(unit);
+    analysis.finish()
+}
+
+/// What an expression reads.
+pub(super) fn of_node(node: &Node, source: &Arc<Source>, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
+    let mut analysis = Analysis::new(source, engine);
+    analysis.record(node, false);
+    analysis.finish()
+}
+
+/// A path that a value may come from.
+#[derive(Clone)]
+struct Ref {
+    root: Name,
+    segments: Vec<Segment>,
+    location: Location,
+    guarded: bool,
+}
+
+/// What is known of a value: the paths it may come from. Without any it is computed, and what it was
+/// computed from is recorded.
+#[derive(Clone, Default)]
+struct Origin {
+    refs: Vec<Ref>,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Shape {
+    /// The value is what stands at the paths.
+    #[default]
+    Value,
+    /// It is a list of what stands at the paths.
+    Elements,
+    /// It is a list of pairs of a key and what stands at the paths.
+    Pairs,
+}
+
+struct Analysis<'e> {
+    engine: &'e Engine,
+    source: Arc<Source>,
+    locals: Vec<(Name, Origin)>,
+    frames: Vec<usize>,
+    /// How many `if`s are open.
+    branches: usize,
+    found: Vec<ReadPath>,
+    seen: BTreeSet<(String, Vec<Segment>, bool, bool, String, usize)>,
+    errors: Vec<Diagnostic>,
+    /// The partials being walked.
+    open: Vec<String>,
+    /// Partials walked without variables of their own: once is enough.
+    done: BTreeSet<String>,
+    partials: usize,
+}
+
+impl<'e> Analysis<'e> {
+    fn new(source: &Arc<Source>, engine: &'e Engine) -> Self {
+        Self {
+            engine,
+            source: Arc::clone(source),
+            locals: Vec::new(),
+            frames: Vec::new(),
+            branches: 0,
+            found: Vec::new(),
+            seen: BTreeSet::new(),
+            errors: Vec::new(),
+            open: Vec::new(),
+            done: BTreeSet::new(),
+            partials: 0,
+        }
+    }
+
+    fn finish(self) -> (Reads, Vec<Diagnostic>) {
+        (Reads { paths: self.found }, self.errors)
+    }
+
+    fn unit(&mut self, unit: &Unit) {
+        self.stmts(&unit.body);
+        // Macros last: they see what the top level has set.
+        for def in &unit.macros {
+            self.open();
+            for (name, default) in &def.params {
+                if let Some(default) = default {
+                    self.record(default, false);
+                }
+                self.locals.push((Arc::clone(name), Origin::default()));
+            }
+            self.stmts(&def.body);
+            self.close();
+        }
+    }
+
+    fn open(&mut self) {
+        self.frames.push(self.locals.len());
+    }
+
+    fn close(&mut self) {
+        if let Some(start) = self.frames.pop() {
+            self.locals.truncate(start);
+        }
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Raw(..) => {}
+                Stmt::Emit(node) | Stmt::Do(node) => self.record(node, false),
+                Stmt::Set { target, value } => {
+                    let origin = self.origin(value, false);
+                    self.assign(target, origin);
+                }
+                Stmt::SetBlock { target, filter, body } => {
+                    self.captured(filter.as_ref(), body);
+                    self.assign(target, Origin::default());
+                }
+                Stmt::Filter { filter, body } => self.captured(Some(filter), body),
+                Stmt::If { test, then, otherwise } => {
+                    self.record(test, true);
+                    self.branches += 1;
+                    self.stmts(then);
+                    self.stmts(otherwise);
+                    self.branches -= 1;
+                }
+                Stmt::With { assignments, body } => {
+                    self.open();
+                    for (target, value) in assignments {
+                        let origin = self.origin(value, false);
+                        self.assign(target, origin);
+                    }
+                    self.stmts(body);
+                    self.close();
+                }
+                Stmt::For(def) => self.for_loop(def),
+            }
+        }
+    }
+
+    fn captured(&mut self, filter: Option<&Node>, body: &[Stmt]) {
+        self.open();
+        self.stmts(body);
+        self.close();
+        if let Some(filter) = filter {
+            self.open();
+            self.locals.push((CAPTURED.into(), Origin::default()));
+            self.record(filter, false);
+            self.close();
+        }
+    }
+
+    fn for_loop(&mut self, def: &For) {
+        let iterated = self.origin(&def.iter, false);
+        self.add(&iterated, true);
+        let elements = elements(iterated, &self.location(def.iter.span));
+        self.open();
+        match (&def.target, elements.shape) {
+            (Target::List(targets, _), Shape::Pairs) if targets.len() == 2 => {
+                self.assign(&targets[0], Origin::default());
+                self.assign(&targets[1], Origin { shape: Shape::Value, ..elements });
+            }
+            (target @ Target::Name(_), Shape::Elements) => {
+                self.assign(target, Origin { shape: Shape::Value, ..elements });
+            }
+            (target, _) => {
+                self.add(&elements, false);
+                self.assign(target, Origin::default());
+            }
+        }
+        self.locals.push(("loop".into(), Origin::default()));
+        if let Some(filter) = &def.filter {
+            self.record(filter, true);
+        }
+        self.branches += 1;
+        self.stmts(&def.body);
+        self.branches -= 1;
+        self.close();
+        self.branches += 1;
+        self.stmts(&def.otherwise);
+        self.branches -= 1;
+    }
+
+    fn assign(&mut self, target: &Target, mut origin: Origin) {
+        match target {
+            Target::Name(name) => {
+                let start = self.frames.last().copied().unwrap_or(0);
+                match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
+                    // In a branch, or set again: it may be either.
+                    Some((_, known)) => {
+                        if known.shape != origin.shape {
+                            let both = [known.clone(), origin];
+                            *known = Origin::default();
+                            both.iter().for_each(|origin| self.add(origin, false));
+                        } else {
+                            known.refs.append(&mut origin.refs);
+                        }
+                    }
+                    None => {
+                        if self.branches > 0 && self.frames.is_empty() && origin.shape == Shape::Value {
+                            // Where the branch is not taken, the variable of that name shows.
+                            let location = self.location(Span::default());
+                            origin.refs.extend(self.variable(name, &location, true).refs);
+                        }
+                        self.locals.push((Arc::clone(name), origin));
+                    }
+                }
+            }
+            Target::Field(..) => self.add(&origin, false),
+            Target::List(targets, _) => {
+                self.add(&origin, false);
+                for target in targets {
+                    self.assign(target, Origin::default());
+                }
+            }
+        }
+    }
+
+    fn location(&self, span: Span) -> Location {
+        Location::new(&self.source, span)
+    }
+
+    fn variable(&self, name: &Name, location: &Location, guarded: bool) -> Origin {
+        match self.locals.iter().rev().find(|(known, _)| known == name) {
+            Some((_, origin)) => {
+                let mut origin = origin.clone();
+                for found in &mut origin.refs {
+                    found.location = location.clone();
+                    found.guarded |= guarded;
+                }
+                origin
+            }
+            None => Origin {
+                refs: vec![Ref {
+                    root: Arc::clone(name),
+                    segments: Vec::new(),
+                    location: location.clone(),
+                    guarded,
+                }],
+                shape: Shape::Value,
+            },
+        }
+    }
+
+    /// Records that the value of an expression is read.
+    fn record(&mut self, node: &Node, guarded: bool) {
+        let origin = self.origin(node, guarded);
+        self.add(&origin, false);
+    }
+
+    fn record_all<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>, guarded: bool) {
+        for node in nodes {
+            self.record(node, guarded);
+        }
+    }
+
+    fn add(&mut self, origin: &Origin, flag: bool) {
+        for found in &origin.refs {
+            let key = (
+                found.root.to_string(),
+                found.segments.clone(),
+                found.guarded,
+                flag,
+                found.location.source.name.clone(),
+                found.location.span.start,
+            );
+            if self.seen.insert(key) {
+                self.found.push(ReadPath {
+                    root: found.root.to_string(),
+                    segments: found.segments.clone(),
+                    location: found.location.clone(),
+                    guarded: found.guarded,
+                    flag,
+                });
+            }
+        }
+    }
+
+    /// Where the value of an expression comes from. What is read on the way is recorded.
+    fn origin(&mut self, node: &Node, guarded: bool) -> Origin {
+        let location = self.location(node.span);
+        match &node.kind {
+            Kind::Const(_) => Origin::default(),
+            Kind::Var(name) => self.variable(name, &location, guarded),
+            Kind::Attr(base, name) => {
+                let base = self.origin(base, guarded);
+                self.step(base, Segment::Key(name.to_string()), &location)
+            }
+            Kind::Item(base, key) => {
+                let base = self.origin(base, guarded);
+                let segment = self.segment(key);
+                self.step(base, segment, &location)
+            }
+            Kind::Slice(parts) => {
+                let (base, start, stop, step) = &**parts;
+                self.record_all([start, stop, step].into_iter().flatten(), false);
+                let base = self.origin(base, guarded);
+                elements(base, &location)
+            }
+            Kind::Not(operand) => {
+                self.record(operand, true);
+                Origin::default()
+            }
+            Kind::Neg(operand) => {
+                self.record(operand, guarded);
+                Origin::default()
+            }
+            Kind::And(sides) => {
+                self.record(&sides.0, true);
+                self.origin(&sides.1, guarded)
+            }
+            Kind::Or(sides) => {
+                let left = self.origin(&sides.0, true);
+                let right = self.origin(&sides.1, guarded);
+                self.either(left, right)
+            }
+            Kind::Binary(_, sides) => {
+                self.record_all([&sides.0, &sides.1], guarded);
+                Origin::default()
+            }
+            Kind::Compare(first, rest) => {
+                self.record(first, guarded);
+                self.record_all(rest.iter().map(|(_, node)| node), guarded);
+                Origin::default()
+            }
+            Kind::If(parts) => {
+                let (test, then, otherwise) = &**parts;
+                self.record(test, true);
+                let then = self.origin(then, guarded);
+                match otherwise {
+                    Some(otherwise) => {
+                        let otherwise = self.origin(otherwise, guarded);
+                        self.either(then, otherwise)
+                    }
+                    None => then,
+                }
+            }
+            Kind::Default(parts) => {
+                let (value, other, boolean) = &**parts;
+                self.record_all(boolean, false);
+                let value = self.origin(value, true);
+                match other {
+                    Some(other) => {
+                        let other = self.origin(other, guarded);
+                        self.either(value, other)
+                    }
+                    None => value,
+                }
+            }
+            Kind::Filter(filter, input, args) => {
+                let input = self.origin(input, guarded);
+                self.filter(filter.name, input, args, &location)
+            }
+            Kind::Test(test, input, args) => {
+                self.record_all(args.iter().flatten(), false);
+                let input = self.origin(input, guarded || test.flag);
+                self.add(&input, test.flag);
+                Origin::default()
+            }
+            Kind::Function(_, args, keywords) => {
+                self.record_all(args.iter().flatten(), false);
+                self.record_all(keywords.iter().map(|(_, node)| node), false);
+                Origin::default()
+            }
+            Kind::Macro(_, args) => {
+                self.record_all(args.iter().flatten(), false);
+                Origin::default()
+            }
+            Kind::Partial(name, vars) => {
+                self.partial(name, vars, &location);
+                Origin::default()
+            }
+            Kind::Method(base, name, args) => {
+                let base = self.origin(base, guarded);
+                self.method(base, name, args, &location)
+            }
+            Kind::List(items) => {
+                self.record_all(items, guarded);
+                Origin::default()
+            }
+            Kind::Map(entries) => {
+                self.record_all(entries.iter().flat_map(|(key, value)| [key, value]), guarded);
+                Origin::default()
+            }
+        }
+    }
+
+    fn either(&mut self, left: Origin, mut right: Origin) -> Origin {
+        if left.refs.is_empty() {
+            return right;
+        }
+        if right.refs.is_empty() {
+            return left;
+        }
+        if left.shape != right.shape {
+            self.add(&left, false);
+            self.add(&right, false);
+            return Origin::default();
+        }
+        let mut refs = left.refs;
+        refs.append(&mut right.refs);
+        Origin { refs, shape: left.shape }
+    }
+
+    /// One step further.
+    fn step(&mut self, base: Origin, segment: Segment, location: &Location) -> Origin {
+        match (base.shape, &segment) {
+            (Shape::Value, _) => Origin { refs: deeper(base.refs, &segment, location), shape: Shape::Value },
+            // An item of a list of values.
+            (Shape::Elements, Segment::Index(_) | Segment::Any) => Origin { shape: Shape::Value, ..base },
+            _ => {
+                self.add(&base, false);
+                Origin::default()
+            }
+        }
+    }
+
+    fn segment(&mut self, key: &Node) -> Segment {
+        match &key.kind {
+            Kind::Const(Val::Str(name)) => Segment::Key(name.to_string()),
+            Kind::Const(Val::Int(index)) => i64::try_from(*index).map_or(Segment::Any, Segment::Index),
+            _ => {
+                self.record(key, false);
+                Segment::Any
+            }
+        }
+    }
+
+    /// What `map(attribute='a.b')` reads of each.
+    fn attribute(&mut self, base: Origin, path: Option<&Node>, location: &Location) -> Option<Origin> {
+        let Kind::Const(Val::Str(path)) = &path?.kind else {
+            self.record_all(path, false);
+            return None;
+        };
+        let mut refs = base.refs;
+        for step in path.split('.') {
+            let segment = step.parse().map_or_else(|_| Segment::Key(step.to_owned()), Segment::Index);
+            refs = deeper(refs, &segment, location);
+        }
+        Some(Origin { refs, shape: base.shape })
+    }
+
+    fn filter(&mut self, name: &str, input: Origin, args: &[Option<Node>], location: &Location) -> Origin {
+        let arg = |index: usize| args.get(index).and_then(Option::as_ref);
+        // The test that `select` and its like apply.
+        let test_of = |index: usize| match arg(index).map(|node| &node.kind) {
+            Some(Kind::Const(Val::Str(name))) => super::builtins::test(name),
+            _ => None,
+        };
+        match name {
+            "list" | "reverse" | "known" | "chain" if args.is_empty() => elements(input, location),
+            "values" => elements(input, location),
+            "items" => pairs(input, location),
+            "dictsort" => {
+                self.record_all(args.iter().flatten(), false);
+                pairs(input, location)
+            }
+            "keys" | "length" | "count" => {
+                self.add(&input, true);
+                Origin::default()
+            }
+            "first" | "last" => Origin { shape: Shape::Value, ..elements(input, location) },
+            "attr" => match arg(0) {
+                Some(key) => {
+                    let segment = self.segment(key);
+                    self.step(input, segment, location)
+                }
+                None => input,
+            },
+            "select" | "reject" => {
+                let elements = elements(input, location);
+                let flag = test_of(0).is_some_and(|test| test.flag);
+                let mut asked = elements.clone();
+                asked.refs.iter_mut().for_each(|found| found.guarded |= flag || args.is_empty());
+                self.add(&asked, flag);
+                self.record_all(args.iter().flatten(), false);
+                elements
+            }
+            "selectattr" | "rejectattr" => {
+                let elements = elements(input, location);
+                let flag = test_of(1).is_some_and(|test| test.flag);
+                match self.attribute(elements.clone(), arg(0), location) {
+                    Some(mut asked) => {
+                        asked.refs.iter_mut().for_each(|found| found.guarded |= flag || args.len() < 2);
+                        self.add(&asked, flag);
+                    }
+                    None => self.add(&elements, false),
+                }
+                self.record_all(args.iter().skip(1).flatten(), false);
+                elements
+            }
+            "map" if arg(0).is_some() => {
+                let elements = elements(input, location);
+                self.record_all(args.iter().skip(1).flatten(), false);
+                match self.attribute(elements.clone(), arg(0), location) {
+                    Some(mapped) => mapped,
+                    None => {
+                        self.add(&elements, false);
+                        Origin::default()
+                    }
+                }
+            }
+            "sort" | "unique" | "min" | "max" => {
+                let elements = elements(input, location);
+                let path = match name {
+                    "sort" => arg(2),
+                    "unique" => arg(1),
+                    _ => arg(0),
+                };
+                let several = matches!(path.map(|node| &node.kind), Some(Kind::Const(Val::Str(path))) if path.contains(','));
+                let asked = if several { None } else { self.attribute(elements.clone(), path, location) };
+                self.add(asked.as_ref().unwrap_or(&elements), false);
+                let shape = if matches!(name, "min" | "max") { Shape::Value } else { Shape::Elements };
+                Origin { shape, ..elements }
+            }
+            _ => {
+                self.add(&input, false);
+                self.record_all(args.iter().flatten(), false);
+                Origin::default()
+            }
+        }
+    }
+
+    fn method(&mut self, base: Origin, name: &str, args: &[Node], location: &Location) -> Origin {
+        match (name, args) {
+            ("values", []) => elements(base, location),
+            ("items", []) => pairs(base, location),
+            ("keys", []) => {
+                self.add(&base, true);
+                Origin::default()
+            }
+            ("get", [key, default @ ..]) => {
+                let segment = self.segment(key);
+                let mut found = self.step(base, segment, location);
+                found.refs.iter_mut().for_each(|found| found.guarded = true);
+                let default = default.first().map(|default| self.origin(default, false)).unwrap_or_default();
+                self.either(found, default)
+            }
+            _ => {
+                self.add(&base, false);
+                self.record_all(args, false);
+                Origin::default()
+            }
+        }
+    }
+
+    fn partial(&mut self, name: &Name, vars: &[(Name, Node)], location: &Location) {
+        let path = partial_path(name);
+        let Some(template) = self.engine.template(&path) else {
+            if self.open.is_empty() {
+                let near = did_you_mean(&path, self.engine.paths());
+                let known: Vec<&str> = self.engine.paths().collect();
+                let help = match near {
+                    Some(near) => format!("did you mean `{}`?", near.trim_start_matches("templates/")),
+                    None if known.is_empty() => "the package has no templates".to_owned(),
+                    None => format!("there are {}", known.join(", ")),
+                };
+                self.errors.push(
+                    Diagnostic::error("template::partial", format!("there is no template `{path}`"))
+                        .located(location.clone())
+                        .help(help),
+                );
+            }
+            self.record_all(vars.iter().map(|(_, node)| node), false);
+            return;
+        };
+        let again = vars.is_empty() && !self.done.insert(path.clone());
+        self.partials += 1;
+        if again || self.open.contains(&path) || self.partials > MAX_PARTIALS {
+            self.record_all(vars.iter().map(|(_, node)| node), false);
+            return;
+        }
+        let mut given = Vec::new();
+        for (name, node) in vars {
+            let origin = self.origin(node, false);
+            given.push((Arc::clone(name), origin));
+        }
+        let locals = std::mem::replace(&mut self.locals, given);
+        let frames = std::mem::replace(&mut self.frames, vec![0]);
+        let branches = std::mem::take(&mut self.branches);
+        let source = std::mem::replace(&mut self.source, Arc::clone(&template.unit.source));
+        self.open.push(path);
+        self.unit(&template.unit);
+        self.open.pop();
+        self.source = source;
+        self.branches = branches;
+        self.frames = frames;
+        self.locals = locals;
+    }
+}
+
+fn deeper(mut refs: Vec<Ref>, segment: &Segment, location: &Location) -> Vec<Ref> {
+    for found in &mut refs {
+        found.segments.push(segment.clone());
+        found.location = location.clone();
+    }
+    refs
+}
+
+/// A list as a list of what its items come from.
+fn elements(origin: Origin, location: &Location) -> Origin {
+    match origin.shape {
+        Shape::Value => Origin { refs: deeper(origin.refs, &Segment::Any, location), shape: Shape::Elements },
+        Shape::Elements | Shape::Pairs => origin,
+    }
+}
+
+fn pairs(origin: Origin, location: &Location) -> Origin {
+    Origin { shape: Shape::Pairs, ..elements(origin, location) }
+}

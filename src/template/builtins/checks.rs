@@ -1,0 +1,203 @@
+//! Tests: `value is ...`.
+
+use super::{Args, numbers};
+use crate::template::code::Comparison;
+use crate::template::errors::{Fault, Res};
+use crate::template::limits::Run;
+use crate::template::ops;
+use crate::template::value::Val;
+
+type Answer = Res<bool>;
+
+pub(super) fn defined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(!matches!(input, Val::Undefined))
+}
+
+pub(super) fn undefined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(matches!(input, Val::Undefined))
+}
+
+pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(!matches!(input, Val::Unknown(_)))
+}
+
+/// A flag of a live object; of a map or list of them, whether all have it.
+fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
+    let all = |values: &mut dyn Iterator<Item = &Val>| {
+        for value in values {
+            if !flag(value, name, pick)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    match input.known()? {
+        Val::Undefined => Ok(false),
+        Val::Live(live) if live.flags.is_some() => Ok(live.flags.is_some_and(pick)),
+        Val::Keyed(keyed) => all(&mut keyed.entries.iter().map(|(_, value)| value)),
+        Val::List(list) => all(&mut list.items.iter()),
+        other => Err(Fault::failed(format!("`is {name}` takes a child or a ref, not {}", other.kind()))
+            .help("ask it of `self`, `children.<id>` or `children.<id>.values()`, not of a field or a key")),
+    }
+}
+
+pub(super) fn ready(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    flag(input, "ready", |(ready, _)| ready)
+}
+
+pub(super) fn current(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    flag(input, "current", |(_, current)| current)
+}
+
+/// Whether the value, converted, is of a kind.
+fn is(run: &Run<'_>, input: &Val, kind: fn(&Val) -> bool) -> Answer {
+    Ok(kind(&*input.known()?.resolved(run)?))
+}
+
+pub(super) fn none(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Null))
+}
+
+pub(super) fn boolean(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Bool(_)))
+}
+
+pub(super) fn is_true(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Bool(true)))
+}
+
+pub(super) fn is_false(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Bool(false)))
+}
+
+pub(super) fn number(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Int(_) | Val::Float(_)))
+}
+
+pub(super) fn integer(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Int(_)))
+}
+
+pub(super) fn float(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Float(_)))
+}
+
+pub(super) fn string(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Str(_)))
+}
+
+pub(super) fn sequence(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::List(_)))
+}
+
+pub(super) fn mapping(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Map(_) | Val::Keyed(_)))
+}
+
+pub(super) fn iterable(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    is(run, input, |value| matches!(value, Val::Map(_) | Val::Keyed(_) | Val::List(_)))
+}
+
+pub(super) fn empty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    match &*input.defined()?.resolved(run)? {
+        Val::Str(text) => Ok(text.is_empty()),
+        Val::List(list) => Ok(list.items.is_empty()),
+        Val::Map(map) => Ok(map.entries.is_empty()),
+        Val::Keyed(keyed) => Ok(keyed.entries.is_empty()),
+        other => Err(Fault::failed(format!("{} is neither empty nor full", other.kind()))),
+    }
+}
+
+fn whole(run: &Run<'_>, input: &Val) -> Res<i128> {
+    match &*input.defined()?.resolved(run)? {
+        Val::Int(int) => Ok(*int),
+        other => Err(Fault::failed(format!("a whole number is needed, not {}", other.kind()))),
+    }
+}
+
+pub(super) fn odd(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(whole(run, input)? % 2 != 0)
+}
+
+pub(super) fn even(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(whole(run, input)? % 2 == 0)
+}
+
+pub(super) fn divisibleby(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    match whole(run, args.need(0)?)? {
+        0 => Err(Fault::failed("division by zero")),
+        by => Ok(whole(run, input)? % by == 0),
+    }
+}
+
+pub(super) fn startingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    Ok(input.defined()?.text(run)?.starts_with(&*args.need_text(run, 0)?))
+}
+
+pub(super) fn endingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    Ok(input.defined()?.text(run)?.ends_with(&*args.need_text(run, 0)?))
+}
+
+pub(super) fn lower(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(!input.defined()?.text(run)?.chars().any(char::is_uppercase))
+}
+
+pub(super) fn upper(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(!input.defined()?.text(run)?.chars().any(char::is_lowercase))
+}
+
+/// Compares with the argument, which like the input may be undefined: the operators say what of it.
+fn compare(run: &Run<'_>, op: Comparison, input: &Val, args: &Args<'_>) -> Answer {
+    ops::compare(run, op, input, args.get(0).unwrap_or(&Val::Undefined))
+}
+
+pub(super) fn eq(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Eq, input, args)
+}
+
+pub(super) fn ne(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Ne, input, args)
+}
+
+pub(super) fn lt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Lt, input, args)
+}
+
+pub(super) fn le(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Le, input, args)
+}
+
+pub(super) fn gt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Gt, input, args)
+}
+
+pub(super) fn ge(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::Ge, input, args)
+}
+
+pub(super) fn is_in(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    compare(run, Comparison::In, input, args)
+}
+
+pub(super) fn is_filter(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(super::filter(&input.defined()?.text(run)?).is_some())
+}
+
+pub(super) fn is_test(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+    Ok(super::test(&input.defined()?.text(run)?).is_some())
+}
+
+/// Without a requirement: whether it is a version. With one: whether it meets it.
+pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+    let Some(requirement) = args.text(run, 0)? else {
+        return Ok(match &*input.resolved(run)? {
+            Val::Version(_) => true,
+            Val::Str(text) => numbers::parse_version(text).is_some(),
+            _ => false,
+        });
+    };
+    let requirement = semver::VersionReq::parse(&requirement).map_err(|_| {
+        Fault::failed("the requirement is none of SemVer").help("it looks like '>=3.4.0' or '>=1.2, <2'")
+    })?;
+    Ok(requirement.matches(&numbers::version_of(run, input)?))
+}

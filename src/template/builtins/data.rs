@@ -1,0 +1,123 @@
+//! Filters that encode and decode.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
+use super::Args;
+use crate::template::errors::{Fault, Res};
+use crate::template::limits::Run;
+use crate::template::value::{JsonPath, Meter, Val};
+
+fn json(run: &Run<'_>, input: &Val) -> Res<serde_json::Value> {
+    input.to_json(run, &mut Meter::new(run.limits.output), &mut JsonPath::default())
+}
+
+fn write_json(run: &Run<'_>, value: &serde_json::Value, indent: usize) -> Res<Val> {
+    let text = if indent == 0 {
+        value.to_string()
+    } else {
+        let prefix = " ".repeat(indent);
+        let mut out = Vec::new();
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(prefix.as_bytes());
+        let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+        serde::Serialize::serialize(value, &mut serializer)
+            .ok()
+            .and_then(|()| String::from_utf8(out).ok())
+            .ok_or_else(|| Fault::failed("the value cannot be written as JSON"))?
+    };
+    run.memory(text.len())?;
+    Ok(Val::str(text))
+}
+
+/// Compact, with sorted keys: the same value gives the same text.
+pub(super) fn to_json(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
+    let value = json(run, input)?;
+    let indent = match args.get(0) {
+        Some(Val::Bool(pretty)) => usize::from(*pretty) * 2,
+        _ => args.count(0, 0, 8)?,
+    };
+    write_json(run, &value, indent)
+}
+
+pub(super) fn to_json_pretty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let value = json(run, input)?;
+    write_json(run, &value, 2)
+}
+
+pub(super) fn to_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let value = json(run, input)?;
+    let text = crate::yaml::to_string(&value);
+    run.memory(text.len())?;
+    Ok(Val::str(text))
+}
+
+/// What may be decoded at a time.
+const MAX_DECODE: usize = 1 << 20;
+
+fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
+    let text = input.text(run)?;
+    if text.len() > MAX_DECODE {
+        return Err(Fault::limit(
+            format!("the text to decode passes the limit of {MAX_DECODE} bytes"),
+            "decode less",
+        ));
+    }
+    // A value takes more than its text.
+    run.memory(text.len().saturating_mul(4))?;
+    Ok(text)
+}
+
+// The messages of the readers are left out: they may quote the text, which may be secret.
+
+pub(super) fn from_json(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let text = decodable(run, input)?;
+    serde_json::from_str::<serde_json::Value>(&text).map(|value| Val::from_json(&value)).map_err(|error| {
+        Fault::failed(format!("the text is not JSON: see its line {}, column {}", error.line(), error.column()))
+    })
+}
+
+pub(super) fn from_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let text = decodable(run, input)?;
+    crate::yaml::from_str(&text).map(|value| Val::from_json(&value)).map_err(|error| {
+        let place = error.location.map_or(String::new(), |location| {
+            let (line, column) = location.source.line_col(location.span.start);
+            format!(": see its line {line}, column {column}")
+        });
+        Fault::failed(format!("the text is not YAML of one document{place}"))
+    })
+}
+
+pub(super) fn b64encode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let text = input.text(run)?;
+    run.memory(text.len() / 3 * 4 + 4)?;
+    Ok(Val::str(STANDARD.encode(text.as_bytes())))
+}
+
+pub(super) fn b64decode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let text = input.text(run)?;
+    run.memory(text.len())?;
+    let bytes = STANDARD.decode(text.trim().as_bytes()).map_err(|_| Fault::failed("the text is not base64"))?;
+    String::from_utf8(bytes).map(Val::str).map_err(|_| Fault::failed("what is encoded is not UTF-8 text"))
+}
+
+pub(super) fn sha256(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    let text = input.text(run)?;
+    run.fuel(text.len() / 64)?;
+    Ok(Val::str(super::text::hex(&Sha256::digest(text.as_bytes()))))
+}
+
+/// Of text that says so, of numbers 0 and 1; else the truth of the value.
+pub(super) fn bool(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
+    Ok(Val::Bool(match &*input.resolved(run)? {
+        Val::Str(text) => match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => true,
+            "false" | "no" | "off" | "0" | "" => false,
+            _ => {
+                return Err(Fault::failed("the text does not say true or false")
+                    .help("it takes true, yes, on, 1, false, no, off, 0 and the empty text"));
+            }
+        },
+        other => other.truthy()?,
+    }))
+}

@@ -1,0 +1,138 @@
+//! What a template or an expression is once it is compiled: MiniJinja's syntax tree, checked, with
+//! names resolved where they can be, and with places in the source.
+
+use std::sync::Arc;
+
+use super::builtins::{Filter, Function, Test};
+use super::errors::Fault;
+use super::reads::Reads;
+use super::value::{Name, Val};
+use crate::diag::{Source, Span};
+
+/// One compiled template, text or expression.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) source: Arc<Source>,
+    pub(super) body: Vec<Stmt>,
+    pub(super) macros: Vec<MacroDef>,
+    pub(super) reads: Reads,
+}
+
+#[derive(Debug)]
+pub(super) struct MacroDef {
+    pub(super) name: Name,
+    /// The parameters with their defaults.
+    pub(super) params: Vec<(Name, Option<Node>)>,
+    pub(super) body: Vec<Stmt>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stmt {
+    /// Text, and its offset in the source.
+    Raw(Arc<str>, usize),
+    Emit(Node),
+    For(Box<For>),
+    If { test: Node, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    With { assignments: Vec<(Target, Node)>, body: Vec<Stmt> },
+    Set { target: Target, value: Node },
+    /// `{% set x %}...{% endset %}`; the filter reads [`CAPTURED`].
+    SetBlock { target: Target, filter: Option<Node>, body: Vec<Stmt> },
+    /// `{% filter f %}...{% endfilter %}`; the filter reads [`CAPTURED`].
+    Filter { filter: Node, body: Vec<Stmt> },
+    Do(Node),
+}
+
+/// The variable that a filter block's text is bound to. No author can write that name.
+pub(super) const CAPTURED: &str = "\u{0}captured";
+
+#[derive(Debug)]
+pub(super) struct For {
+    pub(super) target: Target,
+    pub(super) iter: Node,
+    pub(super) filter: Option<Node>,
+    pub(super) body: Vec<Stmt>,
+    pub(super) otherwise: Vec<Stmt>,
+    /// Whether `loop` is read.
+    pub(super) uses_loop: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Target {
+    Name(Name),
+    /// A field of a namespace.
+    Field(Name, Name, Span),
+    List(Vec<Target>, Span),
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) span: Span,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Const(Val),
+    Var(Name),
+    Attr(Box<Node>, Name),
+    Item(Box<Node>, Box<Node>),
+    Slice(Box<(Node, Option<Node>, Option<Node>, Option<Node>)>),
+    Not(Box<Node>),
+    Neg(Box<Node>),
+    And(Box<(Node, Node)>),
+    Or(Box<(Node, Node)>),
+    Binary(Binary, Box<(Node, Node)>),
+    /// `a < b <= c`: at least one comparison.
+    Compare(Box<Node>, Vec<(Comparison, Node)>),
+    /// Test, value, otherwise.
+    If(Box<(Node, Node, Option<Node>)>),
+    /// Value, what stands for it, whether that holds for false values too.
+    Default(Box<(Node, Option<Node>, Option<Node>)>),
+    Filter(&'static Filter, Box<Node>, Vec<Option<Node>>),
+    Test(&'static Test, Box<Node>, Vec<Option<Node>>),
+    Function(&'static Function, Vec<Option<Node>>, Vec<(Name, Node)>),
+    Macro(usize, Vec<Option<Node>>),
+    Partial(Name, Vec<(Name, Node)>),
+    Method(Box<Node>, Name, Vec<Node>),
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Rem,
+    Pow,
+    Concat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    In,
+    NotIn,
+}
+
+/// A piece of what a template gives: text of the author, or a value that no text can touch.
+#[derive(Clone)]
+pub(super) enum Piece {
+    /// Text, and its offset in the source.
+    Raw(Arc<str>, usize),
+    Slot(Slot),
+}
+
+/// A value, or why there is none: it only counts where it is used, not in a comment.
+#[derive(Clone)]
+pub(super) struct Slot {
+    pub(super) val: Result<Val, Fault>,
+    pub(super) span: Span,
+}

@@ -1,0 +1,160 @@
+//! Why an evaluation gave no value. No message holds a value of an instance or of a live object:
+//! they may be secret. Paths, types and the author's own text are shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::value::Unknown;
+use crate::diag::{Diagnostic, Source, Span};
+
+/// Why there is no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvalError {
+    /// It reads what is unknown: something that could not be read, which does not mean that it is
+    /// empty. The caller keeps what it has.
+    Unknown {
+        /// What is unknown, for instance `refs.tls`.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// It is undefined, or uses what is undefined as a value.
+    Undefined(Box<Diagnostic>),
+    /// It orders (`<`, `sort`, `min`) what is undefined, null or of different types. For a condition
+    /// that is waited for, this means 'not yet'.
+    NotYet(Box<Diagnostic>),
+    /// It would pass one of the [`Limits`](super::Limits).
+    Limit(Box<Diagnostic>),
+    /// Anything else.
+    Failed(Box<Diagnostic>),
+}
+
+impl EvalError {
+    /// The diagnostic, if it is not about something unknown.
+    pub fn diagnostic(&self) -> Option<&Diagnostic> {
+        match self {
+            Self::Unknown { .. } => None,
+            Self::Undefined(d) | Self::NotYet(d) | Self::Limit(d) | Self::Failed(d) => Some(d),
+        }
+    }
+
+    /// As a diagnostic, whatever it is.
+    pub fn to_diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Unknown { path, reason } => {
+                Diagnostic::error("template::unknown", format!("`{path}` is unknown: {reason}"))
+            }
+            Self::Undefined(d) | Self::NotYet(d) | Self::Limit(d) | Self::Failed(d) => (**d).clone(),
+        }
+    }
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { path, reason } => write!(f, "`{path}` is unknown: {reason}"),
+            Self::Undefined(d) | Self::NotYet(d) | Self::Limit(d) | Self::Failed(d) => d.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+/// The kinds of [`EvalError`] that carry a diagnostic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    Undefined,
+    NotYet,
+    Limit,
+    Failed,
+}
+
+/// An error on its way out; it gets its place from the innermost expression it passes.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    Unknown(Arc<Unknown>),
+    Problem(Box<Problem>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    pub(super) kind: FaultKind,
+    pub(super) diagnostic: Diagnostic,
+}
+
+pub(super) type Res<T> = Result<T, Fault>;
+
+impl Fault {
+    fn new(kind: FaultKind, code: &'static str, message: impl Into<String>) -> Self {
+        Self::Problem(Box::new(Problem { kind, diagnostic: Diagnostic::error(code, message) }))
+    }
+
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::new(FaultKind::Failed, "template::failed", message)
+    }
+
+    pub(super) fn undefined(message: impl Into<String>) -> Self {
+        Self::new(FaultKind::Undefined, "template::undefined", message)
+    }
+
+    pub(super) fn not_yet(message: impl Into<String>) -> Self {
+        Self::new(FaultKind::NotYet, "template::order", message)
+    }
+
+    pub(super) fn limit(message: impl Into<String>, help: &str) -> Self {
+        Self::new(FaultKind::Limit, "template::limit", message).help(help)
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        if let Self::Problem(problem) = &mut self
+            && problem.diagnostic.help.is_none()
+        {
+            problem.diagnostic.help = Some(help.into());
+        }
+        self
+    }
+
+    /// Gives it a place, unless it has one.
+    pub(super) fn at(mut self, source: &Arc<Source>, span: Span) -> Self {
+        if let Self::Problem(problem) = &mut self
+            && problem.diagnostic.location.is_none()
+        {
+            problem.diagnostic.location = Some(crate::diag::Location::new(source, span));
+        }
+        self
+    }
+
+    /// Gives it the path of the value being rendered, unless it has one.
+    pub(super) fn path(mut self, path: impl FnOnce() -> String) -> Self {
+        if let Self::Problem(problem) = &mut self
+            && problem.diagnostic.path.is_none()
+        {
+            let path = path();
+            problem.diagnostic.path = (!path.is_empty()).then_some(path);
+        }
+        self
+    }
+
+    pub(super) fn is_limit(&self) -> bool {
+        matches!(self, Self::Problem(problem) if problem.kind == FaultKind::Limit)
+    }
+}
+
+impl From<Fault> for EvalError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Unknown(unknown) => {
+                Self::Unknown { path: unknown.path.clone(), reason: unknown.reason.clone() }
+            }
+            Fault::Problem(problem) => {
+                let diagnostic = Box::new(problem.diagnostic);
+                match problem.kind {
+                    FaultKind::Undefined => Self::Undefined(diagnostic),
+                    FaultKind::NotYet => Self::NotYet(diagnostic),
+                    FaultKind::Limit => Self::Limit(diagnostic),
+                    FaultKind::Failed => Self::Failed(diagnostic),
+                }
+            }
+        }
+    }
+}

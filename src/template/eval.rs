@@ -1,0 +1,524 @@
+//! Evaluates expressions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::builtins::Args;
+use super::code::{Kind, Node, Piece, Unit};
+use super::errors::{Fault, Res};
+use super::limits::Run;
+use super::ops;
+use super::scope::{Function, Lets, Scope};
+use super::value::{JsonPath, Meter, Name, Unknown, Val};
+use crate::diag::did_you_mean;
+
+/// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
+/// more stack than an operator.
+const CALL_LEVELS: usize = 8;
+
+/// The evaluation of one unit in one scope.
+pub(super) struct Cx<'r> {
+    pub(super) run: &'r Run<'r>,
+    pub(super) scope: &'r Scope,
+    pub(super) unit: &'r Unit,
+    /// What `set`, `for`, `with` and macros have named, the innermost last.
+    pub(super) locals: Vec<(Name, Val)>,
+    /// Where in `locals` each open block starts.
+    pub(super) frames: Vec<usize>,
+    /// How many loops are open.
+    pub(super) loops: usize,
+}
+
+impl<'r> Cx<'r> {
+    pub(super) fn new(run: &'r Run<'r>, scope: &'r Scope, unit: &'r Unit) -> Self {
+        Self { run, scope, unit, locals: Vec::new(), frames: Vec::new(), loops: 0 }
+    }
+
+    /// The value of an expression; an error gets its place.
+    pub(super) fn eval(&mut self, node: &Node) -> Res<Val> {
+        self.run.fuel(1)?;
+        match &node.kind {
+            // The common leaves need no deeper level.
+            Kind::Const(value) => Ok(value.clone()),
+            Kind::Var(name) => Ok(self.variable(name)),
+            Kind::Attr(..) => self.attributes(node).map_err(|fault| fault.at(&self.unit.source, node.span)),
+            _ => {
+                let deeper = self.run.enter(1);
+                let result = deeper.and_then(|()| {
+                    let result = self.compute(node);
+                    self.run.leave(1);
+                    result
+                });
+                result.map_err(|fault| fault.at(&self.unit.source, node.span))
+            }
+        }
+    }
+
+    /// The value of an expression, which must be known and defined.
+    fn need(&mut self, node: &Node) -> Res<Val> {
+        match self.eval(node)? {
+            Val::Undefined => Err(self.undefined(node)),
+            value => {
+                value.known()?;
+                Ok(value)
+            }
+        }
+    }
+
+    pub(super) fn truthy(&mut self, node: &Node) -> Res<bool> {
+        self.eval(node)?.truthy().map_err(|fault| fault.at(&self.unit.source, node.span))
+    }
+
+    fn variable(&self, name: &Name) -> Val {
+        let local = self.locals.iter().rev().find(|(known, _)| known == name);
+        match local {
+            Some((_, value)) => value.clone(),
+            None => self.scope.get(name).cloned().unwrap_or(Val::Undefined),
+        }
+    }
+
+    /// `a.b.c`, without converting more of a live object than `c`.
+    fn attributes(&mut self, node: &Node) -> Res<Val> {
+        let mut names = Vec::new();
+        let mut base = node;
+        while let Kind::Attr(inner, name) = &base.kind {
+            names.push((name, base));
+            base = inner;
+        }
+        let mut value = match &base.kind {
+            Kind::Var(name) => self.variable(name),
+            _ => self.eval(base)?,
+        };
+        while let Some((name, at)) = names.pop() {
+            value = match &value {
+                Val::Live(live) => {
+                    let live = Arc::clone(live);
+                    let mut json = live.json.get(&**name);
+                    while let (Some(found), Some((name, _))) = (json, names.last()) {
+                        json = found.get(&***name);
+                        names.pop();
+                    }
+                    names.clear();
+                    json.map_or(Val::Undefined, Val::from_json)
+                }
+                Val::Lets(lets) => {
+                    let lets = Arc::clone(lets);
+                    self.let_value(&lets, name)?
+                }
+                other => ops::attribute(self.run, other, name)
+                    .map_err(|fault| fault.at(&self.unit.source, at.span))?,
+            };
+        }
+        Ok(value)
+    }
+
+    /// `let.name`: evaluated once, in the scope without what blocks and macros have named.
+    fn let_value(&mut self, lets: &Arc<Lets>, name: &Name) -> Res<Val> {
+        let Some(text) = lets.get(name) else { return Ok(Val::Undefined) };
+        let layer = self.scope.layer_of(lets, name);
+        if let Some(value) = layer.remembered(name) {
+            return Ok(value);
+        }
+        let key = (layer.id(), Arc::clone(name));
+        {
+            let mut open = self.run.lets.borrow_mut();
+            if let Some(start) = open.iter().position(|entry| *entry == key) {
+                let mut circle: Vec<&str> = open[start..].iter().map(|(_, name)| &**name).collect();
+                circle.push(name);
+                let circle = circle.join(" -> ");
+                return Err(Fault::failed(format!("lets read each other in a circle: {circle}"))
+                    .help("one of them must do without the other"));
+            }
+            open.push(key);
+        }
+        let value = self.run.enter(CALL_LEVELS).and_then(|()| {
+            let value = text.value(self.run, layer);
+            self.run.leave(CALL_LEVELS);
+            value
+        });
+        self.run.lets.borrow_mut().pop();
+        let value = match value {
+            // So that `let.x is known` works for a let that reads what is unknown.
+            Err(Fault::Unknown(unknown)) => Val::Unknown(unknown),
+            other => other?,
+        };
+        layer.remember(name, value.clone());
+        Ok(value)
+    }
+
+    #[inline(never)]
+    fn compute(&mut self, node: &Node) -> Res<Val> {
+        match &node.kind {
+            Kind::Const(value) => Ok(value.clone()),
+            Kind::Var(name) => Ok(self.variable(name)),
+            Kind::Attr(..) => self.attributes(node),
+            Kind::Item(base, key) => self.item(base, key),
+            Kind::Slice(parts) => {
+                let (base, start, stop, step) = &**parts;
+                let base = self.need(base)?;
+                let mut bound = |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
+                let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?);
+                ops::slice(self.run, &base, [&start, &stop, &step])
+            }
+            Kind::Not(operand) => Ok(Val::Bool(!self.truthy(operand)?)),
+            Kind::Neg(operand) => {
+                let value = self.need(operand)?;
+                ops::negate(self.run, &value)
+            }
+            Kind::And(sides) => {
+                let left = self.eval(&sides.0)?;
+                if left.truthy()? { self.eval(&sides.1) } else { Ok(left) }
+            }
+            Kind::Or(sides) => {
+                let left = self.eval(&sides.0)?;
+                if left.truthy()? { Ok(left) } else { self.eval(&sides.1) }
+            }
+            Kind::Binary(op, sides) => {
+                let left = self.need(&sides.0)?;
+                let right = self.need(&sides.1)?;
+                ops::binary(self.run, *op, &left, &right)
+            }
+            Kind::Compare(first, rest) => self.comparison(first, rest),
+            Kind::If(parts) => {
+                let (test, then, otherwise) = &**parts;
+                if self.truthy(test)? {
+                    self.eval(then)
+                } else {
+                    otherwise.as_ref().map_or(Ok(Val::Undefined), |otherwise| self.eval(otherwise))
+                }
+            }
+            Kind::Default(parts) => self.default(&parts.0, parts.1.as_ref(), parts.2.as_ref()),
+            Kind::Filter(filter, input, args) => {
+                let input = if filter.lenient { self.eval(input)? } else { self.need(input)? };
+                let args = self.arguments(args)?;
+                filter.call(self.run, &input, &args)
+            }
+            Kind::Test(test, input, args) => {
+                let input = self.eval(input)?;
+                let args = self.arguments(args)?;
+                test.call(self.run, &input, &args).map(Val::Bool)
+            }
+            Kind::Function(function, args, keywords) => {
+                let args = self.needed_arguments(args)?;
+                let keywords = self.keywords(keywords)?;
+                (function.run)(self.run, &Args::of_function(&args, function), &keywords)
+            }
+            Kind::Macro(index, args) => self.macro_call(*index, args),
+            Kind::Partial(name, vars) => self.partial(name, vars),
+            Kind::Method(base, name, args) => self.method(base, name, args),
+            Kind::List(items) => {
+                self.run.items(items.len())?;
+                let items = items.iter().map(|item| self.eval(item)).collect::<Res<Vec<_>>>()?;
+                Val::list(items)
+            }
+            Kind::Map(entries) => self.map(entries),
+        }
+    }
+
+    #[inline(never)]
+    fn item(&mut self, base: &Node, key: &Node) -> Res<Val> {
+        let base = self.eval(base)?;
+        let key = self.need(key)?;
+        match &base {
+            Val::Lets(lets) => {
+                let name = key.text(self.run)?;
+                let lets = Arc::clone(lets);
+                self.let_value(&lets, &name)
+            }
+            Val::Live(live) => match (&*live.json, &key) {
+                (Value::Object(map), Val::Str(name)) => Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json)),
+                _ => ops::item(self.run, live.whole(), &key),
+            },
+            base => ops::item(self.run, base, &key),
+        }
+    }
+
+    #[inline(never)]
+    fn comparison(&mut self, first: &Node, rest: &[(super::code::Comparison, Node)]) -> Res<Val> {
+        let mut left = self.eval(first)?;
+        let mut left_node = first;
+        for (op, node) in rest {
+            let right = self.eval(node)?;
+            // Say which side is undefined.
+            let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
+                (Val::Undefined, _) => self.name_undefined(fault, left_node),
+                (_, Val::Undefined) => self.name_undefined(fault, node),
+                _ => fault,
+            })?;
+            if !compared {
+                return Ok(Val::Bool(false));
+            }
+            (left, left_node) = (right, node);
+        }
+        Ok(Val::Bool(true))
+    }
+
+    /// `value | default(other)`: the other is evaluated only where it is needed.
+    #[inline(never)]
+    fn default(&mut self, value: &Node, other: Option<&Node>, boolean: Option<&Node>) -> Res<Val> {
+        let value = self.eval(value)?;
+        let replace = match value.known()? {
+            Val::Undefined | Val::Null => true,
+            known => match boolean {
+                Some(boolean) => self.truthy(boolean)? && !known.truthy()?,
+                None => false,
+            },
+        };
+        match (replace, other) {
+            (false, _) => Ok(value),
+            (true, Some(other)) => self.eval(other),
+            (true, None) => Ok(Val::str("")),
+        }
+    }
+
+    fn arguments(&mut self, args: &[Option<Node>]) -> Res<Vec<Option<Val>>> {
+        args.iter().map(|arg| arg.as_ref().map(|node| self.eval(node)).transpose()).collect()
+    }
+
+    fn needed_arguments(&mut self, args: &[Option<Node>]) -> Res<Vec<Option<Val>>> {
+        args.iter().map(|arg| arg.as_ref().map(|node| self.need(node)).transpose()).collect()
+    }
+
+    fn keywords(&mut self, keywords: &[(Name, Node)]) -> Res<Vec<(Name, Val)>> {
+        keywords.iter().map(|(name, node)| Ok((Arc::clone(name), self.eval(node)?))).collect()
+    }
+
+    #[inline(never)]
+    fn map(&mut self, entries: &[(Node, Node)]) -> Res<Val> {
+        self.run.items(entries.len())?;
+        let mut keyed = Vec::with_capacity(entries.len());
+        let mut only_strings = true;
+        for (key, value) in entries {
+            let key = match self.need(key)? {
+                key @ (Val::Str(_) | Val::Int(_) | Val::Bool(_)) => key,
+                key @ Val::Fragment(_) => Val::Str(key.text(self.run)?),
+                other => return Err(Fault::failed(format!("{} cannot be a key", other.kind()))),
+            };
+            only_strings &= matches!(key, Val::Str(_));
+            keyed.push((key, self.eval(value)?));
+        }
+        if !only_strings {
+            return Val::keyed(keyed);
+        }
+        let mut map = BTreeMap::new();
+        for (key, value) in keyed {
+            if let Val::Str(key) = key {
+                map.insert(key, value);
+            }
+        }
+        Val::map(map)
+    }
+
+    /// A macro sees its arguments, what the top level of its file has set, and the variables of the scope.
+    #[inline(never)]
+    fn macro_call(&mut self, index: usize, args: &[Option<Node>]) -> Res<Val> {
+        let unit = self.unit;
+        let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
+        let args = self.arguments(args)?;
+        self.run.enter(CALL_LEVELS)?;
+        let top = self.frames.first().copied().unwrap_or(self.locals.len());
+        let hidden = self.locals.split_off(top);
+        let frames = std::mem::replace(&mut self.frames, vec![top]);
+        let loops = std::mem::take(&mut self.loops);
+        let mut pieces = Vec::new();
+        let mut body = || -> Res<()> {
+            for ((name, default), arg) in def.params.iter().zip(args) {
+                let value = match (arg, default) {
+                    (Some(arg), _) => arg,
+                    (None, Some(default)) => self.eval(default)?,
+                    (None, None) => Val::Undefined,
+                };
+                self.locals.push((Arc::clone(name), value));
+            }
+            self.exec(&def.body, &mut pieces)
+        };
+        let result = body();
+        self.locals.truncate(top);
+        self.locals.extend(hidden);
+        self.frames = frames;
+        self.loops = loops;
+        self.run.leave(CALL_LEVELS);
+        result.map(|()| Val::Fragment(Arc::new(pieces)))
+    }
+
+    #[inline(never)]
+    fn partial(&mut self, name: &Name, vars: &[(Name, Node)]) -> Res<Val> {
+        let path = super::partial_path(name);
+        let Some(template) = self.run.engine.template(&path) else {
+            return Err(Fault::failed(format!("there is no template `{path}`")));
+        };
+        let mut given = Vec::with_capacity(vars.len());
+        for (name, node) in vars {
+            let value = match self.eval(node)? {
+                // Its values belong to this template.
+                value @ Val::Fragment(_) => Val::Str(value.text(self.run)?),
+                value => value,
+            };
+            given.push((Arc::clone(name), value));
+        }
+        let layered;
+        let scope = if given.is_empty() {
+            self.scope
+        } else {
+            layered = self.scope.layer(given);
+            &layered
+        };
+        self.run.enter(2 * CALL_LEVELS)?;
+        let value = template.render(self.run, scope);
+        self.run.leave(2 * CALL_LEVELS);
+        let value = value?;
+        self.run.memory(template.unit.source.text.len())?;
+        Ok(Val::from_json(&value))
+    }
+
+    #[inline(never)]
+    fn method(&mut self, base_node: &Node, name: &Name, args: &[Node]) -> Res<Val> {
+        let base = self.need(base_node)?;
+        let args = args.iter().map(|arg| self.eval(arg).map(Some)).collect::<Res<Vec<_>>>()?;
+        if let Val::Map(map) = &base
+            && let Some(Val::Function(function)) = map.entries.get(name)
+        {
+            return self.function(&function.clone(), name, &args);
+        }
+        let is_map = match &base {
+            Val::Map(_) | Val::Keyed(_) => true,
+            Val::Live(live) => live.json.is_object(),
+            _ => false,
+        };
+        match (&**name, args.as_slice()) {
+            ("keys" | "values" | "items", []) if is_map => match super::builtins::filter(name) {
+                Some(filter) => filter.call(self.run, &base, &[]),
+                None => Ok(Val::Undefined),
+            },
+            ("get", [Some(key), default @ ..]) if is_map && default.len() < 2 => {
+                match ops::item(self.run, &base, key)? {
+                    Val::Undefined => Ok(default.first().cloned().flatten().unwrap_or(Val::Null)),
+                    found => Ok(found),
+                }
+            }
+            ("cycle", choices) if !choices.is_empty() => match &base {
+                Val::Loop(state) => Ok(choices
+                    .get(state.index0 % choices.len())
+                    .cloned()
+                    .flatten()
+                    .unwrap_or(Val::Undefined)),
+                _ => Err(no_method(&base, name)),
+            },
+            _ => Err(no_method(&base, name)),
+        }
+    }
+
+    fn function(&self, function: &Function, name: &str, args: &[Option<Val>]) -> Res<Val> {
+        let mut plain = Vec::with_capacity(args.len());
+        let mut meter = Meter::new(self.run.limits.output);
+        for arg in args.iter().flatten() {
+            plain.push(arg.to_json(self.run, &mut meter, &mut JsonPath::default())?);
+        }
+        match (function.0)(&plain) {
+            Ok(value) => Ok(Val::from_json(&value)),
+            Err(message) => Err(Fault::failed(format!("`{name}`: {message}"))),
+        }
+    }
+
+    /// The error for an expression that is undefined, with what may have been meant.
+    pub(super) fn undefined(&mut self, node: &Node) -> Fault {
+        let fault = Fault::undefined(match self.shown(node) {
+            Some(text) => format!("`{text}` is undefined"),
+            None => "the value is undefined".to_owned(),
+        });
+        self.name_undefined(fault, node)
+    }
+
+    /// Adds the place and a suggestion for an expression that is undefined.
+    fn name_undefined(&mut self, fault: Fault, node: &Node) -> Fault {
+        let near = self.near(node).ok().flatten();
+        let fault = fault.at(&self.unit.source, node.span);
+        match near {
+            Some(near) => fault.help(near),
+            None => fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"),
+        }
+    }
+
+    /// The text of a path, as the author wrote it.
+    fn shown(&self, node: &Node) -> Option<String> {
+        let path = matches!(node.kind, Kind::Var(_) | Kind::Attr(..) | Kind::Item(..));
+        let text = self.unit.source.text.get(node.span.start..node.span.end)?;
+        (path && text.len() <= 80 && !text.contains(['\n', '{'])).then(|| text.to_owned())
+    }
+
+    /// The suggestion for the first step of a path that does not exist.
+    fn near(&mut self, node: &Node) -> Res<Option<String>> {
+        match &node.kind {
+            Kind::Var(name) => {
+                if self.locals.iter().any(|(known, _)| known == name) || self.scope.get(name).is_some() {
+                    return Ok(None);
+                }
+                let mut names = self.scope.names();
+                names.extend(self.locals.iter().map(|(name, _)| name.to_string()));
+                names.retain(|name| !name.starts_with('\0'));
+                let near = did_you_mean(name, names.iter().map(String::as_str));
+                Ok(Some(match near {
+                    Some(near) => format!("there is no variable `{name}`; did you mean `{near}`?"),
+                    None => format!(
+                        "there is no variable `{name}`; there are {}",
+                        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+                    ),
+                }))
+            }
+            Kind::Attr(base, name) => {
+                let value = match self.eval(base)? {
+                    Val::Undefined => return self.near(base),
+                    value => value,
+                };
+                let keys: Vec<String> = match &value {
+                    Val::Map(map) => map.entries.keys().map(ToString::to_string).collect(),
+                    Val::Live(live) => {
+                        live.json.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+                    }
+                    Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
+                    _ => Vec::new(),
+                };
+                let near = did_you_mean(name, keys.iter().map(String::as_str));
+                Ok(near.map(|near| format!("did you mean `{near}`?")))
+            }
+            Kind::Item(base, _) => match self.eval(base)? {
+                Val::Undefined => self.near(base),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The value of a whole expression: a fragment becomes text.
+    pub(super) fn finished(&mut self, node: &Node) -> Res<Val> {
+        match self.eval(node)? {
+            value @ Val::Fragment(_) => {
+                value.text(self.run).map(Val::Str).map_err(|fault| fault.at(&self.unit.source, node.span))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// The text that statements give.
+    pub(super) fn text(&mut self, pieces: Vec<Piece>) -> Res<Name> {
+        Val::Fragment(Arc::new(pieces)).text(self.run)
+    }
+
+    pub(super) fn unknown(path: &str, reason: &str) -> Val {
+        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: reason.to_owned() }))
+    }
+}
+
+fn no_method(base: &Val, name: &str) -> Fault {
+    let fault = Fault::failed(format!("{} has no method `{name}`", base.kind()));
+    let known = ["keys", "values", "items", "get"];
+    if super::builtins::filter(name).is_some() {
+        return fault.help(format!("it is a filter: `| {name}`"));
+    }
+    match did_you_mean(name, known) {
+        Some(near) => fault.help(format!("did you mean `{near}()`?")),
+        None => fault.help("maps have keys(), values(), items() and get(key, default); for the rest there are filters"),
+    }
+}

@@ -1,0 +1,259 @@
+//! Executes statements. What they give are pieces: text of the author and values.
+
+use std::sync::{Arc, PoisonError};
+
+use super::code::{CAPTURED, For, Node, Piece, Slot, Stmt, Target};
+use super::errors::{Fault, Res};
+use super::eval::Cx;
+use super::value::{LoopVal, Name, Val};
+
+impl Cx<'_> {
+    pub(super) fn exec(&mut self, stmts: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
+        for stmt in stmts {
+            self.run.fuel(1)?;
+            match stmt {
+                Stmt::Raw(text, offset) => {
+                    self.run.memory(text.len())?;
+                    out.push(Piece::Raw(Arc::clone(text), *offset));
+                }
+                Stmt::Emit(node) => self.emit(node, out)?,
+                Stmt::Set { target, value } => {
+                    let value = self.eval(value)?;
+                    self.assign(target, value)?;
+                }
+                Stmt::If { test, then, otherwise } => {
+                    let branch = if self.truthy(test)? { then } else { otherwise };
+                    self.nested(branch, out)?;
+                }
+                Stmt::For(def) => {
+                    self.run.enter(2)?;
+                    let result = self.for_loop(def, out);
+                    self.run.leave(2);
+                    result?;
+                }
+                Stmt::With { assignments, body } => self.with(assignments, body, out)?,
+                Stmt::SetBlock { target, filter, body } => self.set_block(target, filter.as_ref(), body)?,
+                Stmt::Filter { filter, body } => self.filter_block(filter, body, out)?,
+                Stmt::Do(node) => {
+                    self.eval(node)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn nested(&mut self, body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
+        self.run.enter(2)?;
+        let result = self.exec(body, out);
+        self.run.leave(2);
+        result
+    }
+
+    /// A value in its place. An error counts only if the place is used: a comment is not.
+    fn emit(&mut self, node: &Node, out: &mut Vec<Piece>) -> Res<()> {
+        let val = match self.eval(node) {
+            // What a macro or a `set` block gives stands there as if it were written there.
+            Ok(Val::Fragment(pieces)) => {
+                self.run.fuel(pieces.len())?;
+                for piece in pieces.iter() {
+                    if let Piece::Raw(text, _) = piece {
+                        self.run.memory(text.len())?;
+                    }
+                }
+                self.run.items(pieces.len())?;
+                out.extend(pieces.iter().cloned());
+                return Ok(());
+            }
+            Ok(Val::Undefined) => Err(self.undefined(node)),
+            Err(fault) if fault.is_limit() => return Err(fault),
+            other => other,
+        };
+        self.run.items(1)?;
+        out.push(Piece::Slot(Slot { val, span: node.span }));
+        Ok(())
+    }
+
+    /// Opens a block: what is set in it ends with it.
+    fn open(&mut self) {
+        self.frames.push(self.locals.len());
+    }
+
+    fn close(&mut self) {
+        if let Some(start) = self.frames.pop() {
+            self.locals.truncate(start);
+        }
+    }
+
+    fn set(&mut self, name: &Name, value: Val) {
+        let start = self.frames.last().copied().unwrap_or(0);
+        match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1 = value,
+            None => self.locals.push((Arc::clone(name), value)),
+        }
+    }
+
+    fn assign(&mut self, target: &Target, value: Val) -> Res<()> {
+        match target {
+            Target::Name(name) => {
+                self.set(name, value);
+                Ok(())
+            }
+            Target::Field(namespace, field, span) => {
+                let result = match self.lookup(namespace) {
+                    Some(Val::Namespace(namespace)) => {
+                        // Through a list, which refuses what could make a value hold itself, and what
+                        // is nested too deep.
+                        Val::list(vec![value.clone()]).map(|_| {
+                            let mut fields = namespace.lock().unwrap_or_else(PoisonError::into_inner);
+                            fields.insert(Arc::clone(field), value);
+                        })
+                    }
+                    _ => Err(Fault::failed(format!("`{namespace}` is no namespace"))
+                        .help(format!("`{{% set {namespace} = namespace({field}=0) %}}`"))),
+                };
+                result.map_err(|fault| fault.at(&self.unit.source, *span))
+            }
+            Target::List(targets, span) => {
+                let at = |fault: Fault, cx: &Self| fault.at(&cx.unit.source, *span);
+                let items = unpack(self, &value).map_err(|fault| at(fault, self))?;
+                if items.len() != targets.len() {
+                    let message = format!("{} items for {} names", items.len(), targets.len());
+                    return Err(at(Fault::failed(message), self));
+                }
+                for (target, item) in targets.iter().zip(items) {
+                    self.assign(target, item)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn lookup(&self, name: &Name) -> Option<Val> {
+        let local = self.locals.iter().rev().find(|(known, _)| known == name);
+        local.map(|(_, value)| value.clone()).or_else(|| self.scope.get(name).cloned())
+    }
+
+    fn with(&mut self, assignments: &[(Target, Node)], body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
+        self.open();
+        let mut inner = || -> Res<()> {
+            for (target, value) in assignments {
+                let value = self.eval(value)?;
+                self.assign(target, value)?;
+            }
+            self.nested(body, out)
+        };
+        let result = inner();
+        self.close();
+        result
+    }
+
+    /// The pieces of a block.
+    fn capture(&mut self, body: &[Stmt]) -> Res<Val> {
+        let mut pieces = Vec::new();
+        self.open();
+        let result = self.nested(body, &mut pieces);
+        self.close();
+        result.map(|()| Val::Fragment(Arc::new(pieces)))
+    }
+
+    /// The pieces of a block as text through a filter.
+    fn filtered(&mut self, filter: &Node, captured: &Val) -> Res<Val> {
+        let text = captured.text(self.run).map_err(|fault| fault.at(&self.unit.source, filter.span))?;
+        self.open();
+        self.locals.push((CAPTURED.into(), Val::Str(text)));
+        let result = self.eval(filter);
+        self.close();
+        result
+    }
+
+    fn set_block(&mut self, target: &Target, filter: Option<&Node>, body: &[Stmt]) -> Res<()> {
+        let captured = self.capture(body)?;
+        let value = match filter {
+            Some(filter) => self.filtered(filter, &captured)?,
+            None => captured,
+        };
+        self.assign(target, value)
+    }
+
+    fn filter_block(&mut self, filter: &Node, body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
+        let captured = self.capture(body)?;
+        let val = match self.filtered(filter, &captured) {
+            Err(fault) if fault.is_limit() => return Err(fault),
+            other => other,
+        };
+        self.run.items(1)?;
+        out.push(Piece::Slot(Slot { val, span: filter.span }));
+        Ok(())
+    }
+
+    fn for_loop(&mut self, def: &For, out: &mut Vec<Piece>) -> Res<()> {
+        let value = match self.eval(&def.iter)? {
+            Val::Undefined => {
+                let fault = self.undefined(&def.iter);
+                return Err(fault);
+            }
+            value => value,
+        };
+        let items = value.iterate(self.run).map_err(|fault| fault.at(&self.unit.source, def.iter.span))?;
+        let items = match &def.filter {
+            Some(filter) => self.selected(def, filter, items)?,
+            None => items,
+        };
+        if items.is_empty() {
+            return self.exec(&def.otherwise, out);
+        }
+        self.loops += 1;
+        let mut result = Ok(());
+        for (index, item) in items.iter().enumerate() {
+            self.open();
+            if def.uses_loop {
+                self.run.items(1)?;
+                let state = LoopVal {
+                    index0: index,
+                    length: items.len(),
+                    depth0: self.loops - 1,
+                    previous: index.checked_sub(1).and_then(|i| items.get(i)).cloned().unwrap_or(Val::Undefined),
+                    next: items.get(index + 1).cloned().unwrap_or(Val::Undefined),
+                };
+                self.locals.push(("loop".into(), Val::Loop(Arc::new(state))));
+            }
+            result = self.assign(&def.target, item.clone()).and_then(|()| self.exec(&def.body, out));
+            self.close();
+            if result.is_err() {
+                break;
+            }
+        }
+        self.loops -= 1;
+        result
+    }
+
+    /// The items for which the condition of a `for ... if` holds.
+    fn selected(&mut self, def: &For, filter: &Node, items: Vec<Val>) -> Res<Vec<Val>> {
+        let mut kept = Vec::new();
+        for item in items {
+            self.open();
+            let keep = self.assign(&def.target, item.clone()).and_then(|()| self.truthy(filter));
+            self.close();
+            if keep? {
+                kept.push(item);
+            }
+        }
+        Ok(kept)
+    }
+}
+
+fn unpack(cx: &Cx<'_>, value: &Val) -> Res<Vec<Val>> {
+    match &*value.defined()?.resolved(cx.run)? {
+        Val::List(list) => {
+            cx.run.items(list.items.len())?;
+            Ok(list.items.clone())
+        }
+        // What `groupby` gives.
+        Val::Map(map) if map.entries.len() == 2 => match (map.entries.get("grouper"), map.entries.get("list")) {
+            (Some(key), Some(items)) => Ok(vec![key.clone(), items.clone()]),
+            _ => Err(Fault::failed("a map cannot be taken apart").help("loop over `map | items`")),
+        },
+        other => Err(Fault::failed(format!("{} cannot be taken apart", other.kind()))
+            .help("to loop over keys and values, loop over `map | items`")),
+    }
+}

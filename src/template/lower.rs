@@ -1,0 +1,616 @@
+//! From MiniJinja's syntax tree to ours: names of filters, tests, functions, macros and parameters are
+//! resolved, what is left out of the language is refused, and every mistake is reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use minijinja::machinery::ast;
+use minijinja::value::ValueKind;
+
+use super::builtins::{self, Sig};
+use super::code::{Binary, CAPTURED, Comparison, For, Kind, MacroDef, Node, Stmt, Target};
+use super::parse::Place;
+use super::value::{Name, Val};
+use crate::diag::{Diagnostic, Span, did_you_mean};
+
+/// What a template was lowered to.
+pub(super) struct Lowered {
+    pub(super) body: Vec<Stmt>,
+    pub(super) macros: Vec<MacroDef>,
+}
+
+pub(super) fn template(root: &ast::Stmt<'_>, place: &Place) -> Result<Lowered, Vec<Diagnostic>> {
+    let children = match root {
+        ast::Stmt::Template(template) => template.children.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    let mut lower = Lower::new(place);
+    for stmt in children {
+        if let ast::Stmt::Macro(def) = stmt {
+            lower.declare(def);
+        }
+    }
+    let mut body = Vec::new();
+    let mut macros = Vec::new();
+    for stmt in children {
+        if let ast::Stmt::Macro(def) = stmt {
+            macros.push(lower.macro_def(def));
+        } else {
+            lower.stmt(stmt, &mut body);
+        }
+    }
+    if lower.errors.is_empty() { Ok(Lowered { body, macros }) } else { Err(lower.errors) }
+}
+
+pub(super) fn expression(expr: &ast::Expr<'_>, place: &Place) -> Result<Node, Vec<Diagnostic>> {
+    let mut lower = Lower::new(place);
+    let node = lower.expr(expr);
+    if lower.errors.is_empty() { Ok(node) } else { Err(lower.errors) }
+}
+
+struct Lower<'p> {
+    place: &'p Place,
+    errors: Vec<Diagnostic>,
+    /// Each macro's index and parameters.
+    macros: BTreeMap<String, (usize, Vec<Name>)>,
+    /// For each `for` around, whether its body reads `loop`.
+    loops: Vec<bool>,
+}
+
+type MjSpan = minijinja::machinery::Span;
+
+impl<'p> Lower<'p> {
+    fn new(place: &'p Place) -> Self {
+        Self { place, errors: Vec::new(), macros: BTreeMap::new(), loops: Vec::new() }
+    }
+
+    fn span(&self, span: MjSpan) -> Span {
+        self.place.span(span.start_offset as usize, span.end_offset as usize)
+    }
+
+    fn error(&mut self, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        let diagnostic = Diagnostic::error("template::syntax", message).at(&self.place.source, span);
+        let help = help.into();
+        self.errors.push(if help.is_empty() { diagnostic } else { diagnostic.help(help) });
+    }
+
+    /// Stands for an expression that has an error.
+    fn nothing(span: Span) -> Node {
+        Node { kind: Kind::Const(Val::Undefined), span }
+    }
+
+    fn declare(&mut self, def: &ast::Spanned<ast::Macro<'_>>) {
+        let span = self.span(def.span());
+        let mut params: Vec<Name> = Vec::new();
+        for arg in &def.args {
+            if let ast::Expr::Var(var) = arg {
+                params.push(var.id.into());
+            }
+        }
+        if builtins::function(def.name).is_some() || def.name == "partial" {
+            self.error(span, format!("`{}` is the name of a function", def.name), "give the macro another name");
+        }
+        let index = self.macros.len();
+        if self.macros.insert(def.name.to_owned(), (index, params)).is_some() {
+            self.error(span, format!("there are two macros `{}`", def.name), "rename one of them");
+        }
+    }
+
+    fn macro_def(&mut self, def: &ast::Spanned<ast::Macro<'_>>) -> MacroDef {
+        let loops = std::mem::take(&mut self.loops);
+        let first_default = def.args.len().saturating_sub(def.defaults.len());
+        let mut params = Vec::new();
+        for (index, arg) in def.args.iter().enumerate() {
+            if let ast::Expr::Var(var) = arg {
+                let default = index.checked_sub(first_default).and_then(|index| def.defaults.get(index));
+                params.push((var.id.into(), default.map(|default| self.expr(default))));
+            }
+        }
+        let mut body = Vec::new();
+        self.stmts(&def.body, &mut body);
+        self.loops = loops;
+        MacroDef { name: def.name.into(), params, body }
+    }
+
+    fn stmts(&mut self, stmts: &[ast::Stmt<'_>], out: &mut Vec<Stmt>) {
+        for stmt in stmts {
+            self.stmt(stmt, out);
+        }
+    }
+
+    fn block(&mut self, stmts: &[ast::Stmt<'_>]) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        self.stmts(stmts, &mut out);
+        out
+    }
+
+    fn stmt(&mut self, stmt: &ast::Stmt<'_>, out: &mut Vec<Stmt>) {
+        match stmt {
+            ast::Stmt::Template(template) => self.stmts(&template.children, out),
+            ast::Stmt::EmitRaw(raw) => {
+                let offset = self.place.offset(raw.span().start_offset as usize);
+                out.push(Stmt::Raw(raw.raw.into(), offset));
+            }
+            ast::Stmt::EmitExpr(emit) => out.push(Stmt::Emit(self.expr(&emit.expr))),
+            ast::Stmt::ForLoop(def) => {
+                let span = self.span(def.span());
+                if def.recursive {
+                    self.error(span, "recursive loops are left out", "use a macro that calls itself");
+                }
+                let iter = self.expr(&def.iter);
+                let target = self.target(&def.target, false);
+                let filter = def.filter_expr.as_ref().map(|filter| self.expr(filter));
+                self.loops.push(false);
+                let body = self.block(&def.body);
+                let uses_loop = self.loops.pop().unwrap_or(false);
+                let otherwise = self.block(&def.else_body);
+                out.push(Stmt::For(Box::new(For { target, iter, filter, body, otherwise, uses_loop })));
+            }
+            ast::Stmt::IfCond(cond) => {
+                let test = self.expr(&cond.expr);
+                let (then, otherwise) = (self.block(&cond.true_body), self.block(&cond.false_body));
+                out.push(Stmt::If { test, then, otherwise });
+            }
+            ast::Stmt::WithBlock(with) => {
+                let mut assignments = Vec::new();
+                for (target, value) in &with.assignments {
+                    let value = self.expr(value);
+                    assignments.push((self.target(target, false), value));
+                }
+                out.push(Stmt::With { assignments, body: self.block(&with.body) });
+            }
+            ast::Stmt::Set(set) => {
+                let value = self.expr(&set.expr);
+                out.push(Stmt::Set { target: self.target(&set.target, true), value });
+            }
+            ast::Stmt::SetBlock(set) => {
+                let body = self.block(&set.body);
+                let filter = set.filter.as_ref().map(|filter| self.expr(filter));
+                out.push(Stmt::SetBlock { target: self.target(&set.target, true), filter, body });
+            }
+            ast::Stmt::FilterBlock(block) => {
+                let body = self.block(&block.body);
+                out.push(Stmt::Filter { filter: self.expr(&block.filter), body });
+            }
+            ast::Stmt::Do(call) => {
+                let node = self.call(&call.call, self.span(call.span()));
+                out.push(Stmt::Do(node));
+            }
+            ast::Stmt::Macro(def) => {
+                let span = self.span(def.span());
+                self.error(span, "a macro stands within a block", "put it at the top level of the file");
+            }
+            ast::Stmt::CallBlock(block) => {
+                let span = self.span(block.span());
+                self.error(span, "`{% call %}` is left out", "give the text to the macro as an argument");
+            }
+            ast::Stmt::Include(def) => self.by_value(def.span(), "include"),
+            ast::Stmt::Import(def) => self.by_value(def.span(), "import"),
+            ast::Stmt::FromImport(def) => self.by_value(def.span(), "from ... import"),
+            ast::Stmt::Extends(def) => self.by_value(def.span(), "extends"),
+            ast::Stmt::Block(def) => self.by_value(def.span(), "block"),
+            ast::Stmt::AutoEscape(block) => {
+                let span = self.span(block.span());
+                let help = "values never pass through text here, so there is nothing to escape";
+                self.error(span, "`{% autoescape %}` is left out", help);
+            }
+        }
+    }
+
+    fn by_value(&mut self, span: MjSpan, statement: &str) {
+        let span = self.span(span);
+        let help = "templates are reused by value: `{{ partial(\"x.yaml\") }}` inserts what another template of the package gives";
+        self.error(span, format!("`{{% {statement} %}}` is left out"), help);
+    }
+
+    fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Target {
+        let span = self.span(target.span());
+        match target {
+            ast::Expr::Var(var) => {
+                if matches!(var.id, "omit" | "null") {
+                    self.error(span, format!("`{}` cannot be set", var.id), "choose another name");
+                }
+                Target::Name(var.id.into())
+            }
+            ast::Expr::GetAttr(attr) if fields => match &attr.expr {
+                ast::Expr::Var(var) => Target::Field(var.id.into(), attr.name.into(), span),
+                _ => {
+                    self.error(span, "only fields of a namespace can be set", "`{% set ns = namespace(x=1) %}`");
+                    Target::Name("".into())
+                }
+            },
+            ast::Expr::List(list) => {
+                Target::List(list.items.iter().map(|item| self.target(item, fields)).collect(), span)
+            }
+            _ => {
+                self.error(span, "this cannot be assigned to", "");
+                Target::Name("".into())
+            }
+        }
+    }
+
+    fn boxed(&mut self, expr: &ast::Expr<'_>) -> Box<Node> {
+        Box::new(self.expr(expr))
+    }
+
+    fn expr(&mut self, expr: &ast::Expr<'_>) -> Node {
+        let own = self.span(expr.span());
+        // MiniJinja's spans of operators start anywhere; they are made of their operands here.
+        let from = |first: &Node| Span::new(first.span.start, own.end.max(first.span.end));
+        match expr {
+            ast::Expr::Var(var) => self.variable(var.id, own),
+            ast::Expr::Const(value) => match constant(&value.value) {
+                Some(val) => Node { kind: Kind::Const(val), span: own },
+                None => {
+                    self.error(own, "the number does not fit 64 bits", "");
+                    Self::nothing(own)
+                }
+            },
+            ast::Expr::GetAttr(attr) => {
+                let base = self.boxed(&attr.expr);
+                let span = from(&base);
+                Node { kind: Kind::Attr(base, attr.name.into()), span }
+            }
+            ast::Expr::GetItem(item) => {
+                let base = self.boxed(&item.expr);
+                let span = from(&base);
+                Node { kind: Kind::Item(base, self.boxed(&item.subscript_expr)), span }
+            }
+            ast::Expr::Slice(slice) => {
+                let base = self.expr(&slice.expr);
+                let span = from(&base);
+                let mut bound = |bound: &Option<ast::Expr<'_>>| bound.as_ref().map(|bound| self.expr(bound));
+                let bounds = (bound(&slice.start), bound(&slice.stop), bound(&slice.step));
+                Node { kind: Kind::Slice(Box::new((base, bounds.0, bounds.1, bounds.2))), span }
+            }
+            ast::Expr::UnaryOp(op) => self.unary(op, own),
+            ast::Expr::BinOp(op) => self.binary(op),
+            ast::Expr::Compare(compare) => {
+                let first = self.boxed(&compare.expr);
+                let mut ops = Vec::new();
+                for op in &compare.ops {
+                    let comparison = match op.op {
+                        ast::CompareOpKind::Eq => Comparison::Eq,
+                        ast::CompareOpKind::Ne => Comparison::Ne,
+                        ast::CompareOpKind::Lt => Comparison::Lt,
+                        ast::CompareOpKind::Lte => Comparison::Le,
+                        ast::CompareOpKind::Gt => Comparison::Gt,
+                        ast::CompareOpKind::Gte => Comparison::Ge,
+                        ast::CompareOpKind::In => Comparison::In,
+                        ast::CompareOpKind::NotIn => Comparison::NotIn,
+                    };
+                    ops.push((comparison, self.expr(&op.expr)));
+                }
+                let end = ops.last().map_or(first.span.end, |(_, node)| node.span.end);
+                let span = Span::new(first.span.start, end);
+                Node { kind: Kind::Compare(first, ops), span }
+            }
+            ast::Expr::IfExpr(cond) => {
+                let then = self.expr(&cond.true_expr);
+                let test = self.expr(&cond.test_expr);
+                let otherwise = cond.false_expr.as_ref().map(|otherwise| self.expr(otherwise));
+                let end = otherwise.as_ref().unwrap_or(&test).span.end;
+                let span = Span::new(then.span.start, end);
+                Node { kind: Kind::If(Box::new((test, then, otherwise))), span }
+            }
+            ast::Expr::Filter(filter) => self.filter(filter, own),
+            ast::Expr::Test(test) => {
+                let value = self.boxed(&test.expr);
+                let span = from(&value);
+                let Some(found) = builtins::test(test.name) else {
+                    let names = builtins::test_names().filter(|name| name.is_ascii() && !name.contains(['=', '<', '>']));
+                    self.unknown("test", test.name, names, own);
+                    return Self::nothing(span);
+                };
+                let args = self.bind(&found.sig, test.name, &test.args, span);
+                Node { kind: Kind::Test(found, value, args), span }
+            }
+            ast::Expr::Call(call) => self.call(call, own),
+            ast::Expr::List(list) => {
+                Node { kind: Kind::List(list.items.iter().map(|item| self.expr(item)).collect()), span: own }
+            }
+            ast::Expr::Tuple(tuple) => {
+                Node { kind: Kind::List(tuple.items.iter().map(|item| self.expr(item)).collect()), span: own }
+            }
+            ast::Expr::Map(map) => {
+                let entries = map.keys.iter().zip(&map.values);
+                let entries = entries.map(|(key, value)| (self.expr(key), self.expr(value))).collect();
+                Node { kind: Kind::Map(entries), span: own }
+            }
+        }
+    }
+
+    fn variable(&mut self, name: &str, span: Span) -> Node {
+        match name {
+            "omit" => return Node { kind: Kind::Const(Val::Omit), span },
+            "null" => return Node { kind: Kind::Const(Val::Null), span },
+            "loop" => match self.loops.last_mut() {
+                Some(used) => *used = true,
+                None => self.error(span, "`loop` stands outside of a loop", ""),
+            },
+            "if" | "else" | "in" | "not" | "is" | "and" | "or" => {
+                self.error(span, format!("`{name}` cannot stand here"), "put what is before it in parentheses");
+            }
+            _ if self.macros.contains_key(name) => {
+                self.error(span, format!("the macro `{name}` can only be called"), format!("`{name}(...)`"));
+            }
+            _ => {}
+        }
+        Node { kind: Kind::Var(name.into()), span }
+    }
+
+    fn unary(&mut self, op: &ast::Spanned<ast::UnaryOp<'_>>, own: Span) -> Node {
+        let operand = self.boxed(&op.expr);
+        match op.op {
+            ast::UnaryOpKind::Not => {
+                // `a not in b` starts at `a`; `not a` before it.
+                let span = Span::new(own.start.min(operand.span.start), operand.span.end.max(own.start));
+                Node { kind: Kind::Not(operand), span }
+            }
+            ast::UnaryOpKind::Neg => {
+                let span = Span::new(own.start.min(operand.span.start), operand.span.end);
+                if let Kind::Const(Val::Int(int)) = operand.kind
+                    && let Ok(negative) = Val::int(-int)
+                {
+                    return Node { kind: Kind::Const(negative), span };
+                }
+                Node { kind: Kind::Neg(operand), span }
+            }
+        }
+    }
+
+    fn binary(&mut self, op: &ast::Spanned<ast::BinOp<'_>>) -> Node {
+        use ast::BinOpKind as Op;
+        let (left, right) = (self.expr(&op.left), self.expr(&op.right));
+        let span = Span::new(left.span.start, right.span.end.max(left.span.end));
+        let compare = |op, left, right| Kind::Compare(Box::new(left), vec![(op, right)]);
+        let arithmetic = |op, left, right| Kind::Binary(op, Box::new((left, right)));
+        let kind = match op.op {
+            Op::ScAnd => Kind::And(Box::new((left, right))),
+            Op::ScOr => Kind::Or(Box::new((left, right))),
+            Op::Eq => compare(Comparison::Eq, left, right),
+            Op::Ne => compare(Comparison::Ne, left, right),
+            Op::Lt => compare(Comparison::Lt, left, right),
+            Op::Lte => compare(Comparison::Le, left, right),
+            Op::Gt => compare(Comparison::Gt, left, right),
+            Op::Gte => compare(Comparison::Ge, left, right),
+            Op::In => compare(Comparison::In, left, right),
+            Op::Add => arithmetic(Binary::Add, left, right),
+            Op::Sub => arithmetic(Binary::Sub, left, right),
+            Op::Mul => arithmetic(Binary::Mul, left, right),
+            Op::Div => arithmetic(Binary::Div, left, right),
+            Op::FloorDiv => arithmetic(Binary::FloorDiv, left, right),
+            Op::Rem => arithmetic(Binary::Rem, left, right),
+            Op::Pow => arithmetic(Binary::Pow, left, right),
+            Op::Concat => arithmetic(Binary::Concat, left, right),
+        };
+        Node { kind, span }
+    }
+
+    fn filter(&mut self, filter: &ast::Spanned<ast::Filter<'_>>, own: Span) -> Node {
+        let input = match &filter.expr {
+            Some(expr) => self.expr(expr),
+            None => Node { kind: Kind::Var(CAPTURED.into()), span: own },
+        };
+        let span = Span::new(input.span.start.min(own.start), own.end);
+        let Some(found) = builtins::filter(filter.name) else {
+            match filter.name {
+                "safe" | "escape" | "e" => {
+                    let message = format!("`{}` is left out", filter.name);
+                    self.error(own, message, "values never pass through text here, so there is nothing to escape");
+                }
+                "random" | "shuffle" => {
+                    let help = "two renders of the same input must give the same";
+                    self.error(own, format!("`{}` is left out", filter.name), help);
+                }
+                "toYaml" | "nindent" | "quote" => {
+                    let help = "`{{ value }}` inserts a value of any type, typed and quoted by itself";
+                    self.error(own, format!("there is no filter `{}`", filter.name), help);
+                }
+                name => self.unknown("filter", name, builtins::filter_names(), own),
+            }
+            return Self::nothing(span);
+        };
+        let mut args = self.bind(&found.sig, filter.name, &filter.args, own);
+        if matches!(found.name, "default" | "d") {
+            let boolean = args.pop().flatten();
+            let value = args.pop().flatten();
+            return Node { kind: Kind::Default(Box::new((input, value, boolean))), span };
+        }
+        Node { kind: Kind::Filter(found, Box::new(input), args), span }
+    }
+
+    fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>, own: Span) -> Node {
+        match call.identify_call() {
+            ast::CallType::Function("partial") => self.partial(&call.args, own),
+            ast::CallType::Function(name) => {
+                if let Some((index, params)) = self.macros.get(name).cloned() {
+                    let params: Vec<&str> = params.iter().map(|param| &**param).collect();
+                    let args = self.bind_names(&params, 0, false, name, &call.args, own);
+                    return Node { kind: Kind::Macro(index, args), span: own };
+                }
+                let Some(function) = builtins::function(name) else {
+                    self.unknown_function(name, own);
+                    return Self::nothing(own);
+                };
+                let (named, plain): (Vec<_>, Vec<_>) = call.args.iter().partition(|arg| {
+                    function.keywords
+                        && matches!(arg, ast::CallArg::Kwarg(name, _) if !function.sig.params.contains(name))
+                });
+                let args = self.bind(&function.sig, name, plain, own);
+                let mut keywords = Vec::new();
+                for arg in named {
+                    if let ast::CallArg::Kwarg(name, value) = arg {
+                        keywords.push((Name::from(*name), self.expr(value)));
+                    }
+                }
+                Node { kind: Kind::Function(function, args, keywords), span: own }
+            }
+            // MiniJinja takes `self.x()` for a block; here `self` is a variable.
+            ast::CallType::Block(name) => {
+                let base = Box::new(Node { kind: Kind::Var("self".into()), span: own });
+                self.method(base, name, call, own)
+            }
+            ast::CallType::Method(base, name) => {
+                let base = self.boxed(base);
+                self.method(base, name, call, own)
+            }
+            ast::CallType::Object(_) => {
+                self.error(own, "this cannot be called", "functions and macros are called by their name");
+                Self::nothing(own)
+            }
+        }
+    }
+
+    fn method(&mut self, base: Box<Node>, name: &str, call: &ast::Call<'_>, own: Span) -> Node {
+        let span = Span::new(base.span.start, own.end.max(base.span.end));
+        let mut args = Vec::new();
+        for arg in &call.args {
+            match arg {
+                ast::CallArg::Pos(value) => args.push(self.expr(value)),
+                _ => self.error(own, "a method takes positional arguments only", ""),
+            }
+        }
+        Node { kind: Kind::Method(base, name.into(), args), span }
+    }
+
+    fn partial(&mut self, args: &[ast::CallArg<'_>], own: Span) -> Node {
+        let mut name = None;
+        let mut vars = Vec::new();
+        for (index, arg) in args.iter().enumerate() {
+            match arg {
+                ast::CallArg::Pos(ast::Expr::Const(value)) if index == 0 => name = value.value.as_str().map(Name::from),
+                ast::CallArg::Kwarg(key, value) => vars.push((Name::from(*key), self.expr(value))),
+                ast::CallArg::KwargSplat(_) | ast::CallArg::PosSplat(_) => {
+                    self.error(own, "`partial` takes its variables by name", "`partial(\"x.yaml\", port=80)`");
+                }
+                ast::CallArg::Pos(_) => {}
+            }
+        }
+        let positional = args.iter().filter(|arg| matches!(arg, ast::CallArg::Pos(_))).count();
+        match name {
+            Some(name) if positional == 1 => Node { kind: Kind::Partial(name, vars), span: own },
+            _ => {
+                let help = "`partial(\"labels.yaml\")`: the name is written out, so that it is known what is read";
+                self.error(own, "`partial` takes the name of a template as a string", help);
+                Self::nothing(own)
+            }
+        }
+    }
+
+    fn unknown_function(&mut self, name: &str, span: Span) {
+        match name {
+            "caller" | "super" | "loop" | "block" => {
+                self.error(span, format!("`{name}()` is left out"), "use a macro or `partial(\"x.yaml\")`");
+            }
+            "now" | "random" | "uuid" | "lipsum" => {
+                let help = "two renders of the same input must give the same";
+                self.error(span, format!("there is no function `{name}`"), help);
+            }
+            "debug" => {
+                let help = "it would show secrets; look at the result of `operetta render`";
+                self.error(span, "`debug()` is left out", help);
+            }
+            "include" | "tpl" | "toYaml" => {
+                let help = "`partial(\"x.yaml\")` inserts what another template of the package gives";
+                self.error(span, format!("there is no function `{name}`"), help);
+            }
+            _ if builtins::filter(name).is_some() => {
+                let help = format!("it is a filter: `value | {name}`");
+                self.error(span, format!("there is no function `{name}`"), help);
+            }
+            _ => {
+                let macros: Vec<String> = self.macros.keys().cloned().collect();
+                let mut names: Vec<&str> = builtins::function_names().collect();
+                names.extend(macros.iter().map(String::as_str));
+                self.unknown("function", name, names.into_iter(), span);
+            }
+        }
+    }
+
+    fn unknown<'n>(&mut self, what: &str, name: &str, names: impl Iterator<Item = &'n str>, span: Span) {
+        let help = did_you_mean(name, names).map_or(String::new(), |near| format!("did you mean `{near}`?"));
+        self.error(span, format!("there is no {what} `{name}`"), help);
+    }
+
+    fn bind<'a, 's: 'a>(
+        &mut self,
+        sig: &Sig,
+        name: &str,
+        args: impl IntoIterator<Item = &'a ast::CallArg<'s>>,
+        span: Span,
+    ) -> Vec<Option<Node>> {
+        self.bind_names(sig.params, sig.required, sig.rest, name, args, span)
+    }
+
+    /// Puts the arguments in the order of the parameters, a positional rest after them.
+    fn bind_names<'a, 's: 'a>(
+        &mut self,
+        params: &[&str],
+        required: usize,
+        rest: bool,
+        name: &str,
+        args: impl IntoIterator<Item = &'a ast::CallArg<'s>>,
+        span: Span,
+    ) -> Vec<Option<Node>> {
+        let mut bound: Vec<Option<Node>> = params.iter().map(|_| None).collect();
+        let mut position = 0;
+        for arg in args {
+            let (slot, value) = match arg {
+                ast::CallArg::Pos(value) if rest => {
+                    let node = self.expr(value);
+                    bound.push(Some(node));
+                    continue;
+                }
+                ast::CallArg::Pos(value) => {
+                    position += 1;
+                    (position - 1, value)
+                }
+                ast::CallArg::Kwarg(key, value) => {
+                    let Some(slot) = params.iter().position(|param| param == key) else {
+                        let help = match did_you_mean(key, params.iter().copied()) {
+                            Some(near) => format!("did you mean `{near}`?"),
+                            None if params.is_empty() => "it takes no arguments by name".to_owned(),
+                            None => format!("it takes {}", params.join(", ")),
+                        };
+                        self.error(span, format!("`{name}` has no argument `{key}`"), help);
+                        continue;
+                    };
+                    (slot, value)
+                }
+                ast::CallArg::PosSplat(_) | ast::CallArg::KwargSplat(_) => {
+                    self.error(span, "`*` and `**` before arguments are left out", "write the arguments out");
+                    continue;
+                }
+            };
+            let node = self.expr(value);
+            match bound.get_mut(slot) {
+                Some(place) if place.is_none() => *place = Some(node),
+                Some(_) => self.error(span, format!("`{name}` gets an argument twice"), ""),
+                None => {
+                    let most = params.len();
+                    let help = if most == 0 { String::new() } else { format!("it takes {}", params.join(", ")) };
+                    self.error(span, format!("`{name}` takes at most {most} arguments"), help);
+                    break;
+                }
+            }
+        }
+        let missing = params.iter().zip(&bound).take(required).find(|(_, arg)| arg.is_none());
+        if let Some((param, _)) = missing
+            && !rest
+        {
+            self.error(span, format!("`{name}` needs the argument `{param}`"), "");
+        }
+        bound
+    }
+}
+
+fn constant(value: &minijinja::Value) -> Option<Val> {
+    Some(match value.kind() {
+        ValueKind::None => Val::Null,
+        ValueKind::Bool => Val::Bool(value.is_true()),
+        ValueKind::Number if value.is_integer() => Val::int(i128::try_from(value.clone()).ok()?).ok()?,
+        ValueKind::Number => Val::float(f64::try_from(value.clone()).ok()?).ok()?,
+        _ => Val::Str(Arc::from(value.as_str()?)),
+    })
+}

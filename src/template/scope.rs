@@ -1,0 +1,309 @@
+//! Variables: what an expression can name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::reads::Segment;
+use super::text::Text;
+use super::value::{LiveVal, Name, Unknown, Val};
+
+/// What a variable holds.
+#[derive(Debug, Clone)]
+pub enum Var {
+    /// A JSON value. It is converted here, once for all scopes made from this one.
+    Json(Value),
+    /// A large JSON value that is converted only where it is read.
+    Shared(Arc<Value>),
+    /// A live object.
+    Object(Live),
+    /// The live objects of a `forEach` child, in the order of its items. Keys keep their type.
+    Map(Vec<(Value, Live)>),
+    /// The same with any values, some of them unknown perhaps.
+    Keyed(Vec<(Value, Var)>),
+    /// A list.
+    List(Vec<Var>),
+    /// Named variables below this one, for instance all of `children`.
+    Vars(BTreeMap<String, Var>),
+    /// Something that could not be read, with the reason. What reads it has no value.
+    Unknown(String),
+    /// Nothing.
+    Undefined,
+    /// Something to call, for instance `cluster.has`.
+    Function(Function),
+    /// Named values that are computed when they are read.
+    Lets(Arc<Lets>),
+}
+
+/// A live object of the cluster.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// The object.
+    pub value: Arc<Value>,
+    /// Whether it is ready: `is ready`.
+    pub ready: bool,
+    /// Whether its intent is what the newest spec renders: `is current`.
+    pub current: bool,
+}
+
+/// A function that expressions can call. It gets its arguments, and an error says what is wrong.
+#[derive(Clone)]
+pub struct Function(pub(super) Arc<Callable>);
+
+type Callable = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
+
+impl Function {
+    /// One of Rust's. It must be pure: the same arguments give the same value.
+    pub fn new(call: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Function")
+    }
+}
+
+/// Named texts, computed when they are read, in the scope they are read from, once for that scope.
+#[derive(Debug)]
+pub struct Lets {
+    entries: BTreeMap<String, Let>,
+}
+
+#[derive(Debug)]
+struct Let {
+    text: Text,
+    /// The variables it reads, also by way of other lets.
+    roots: BTreeSet<String>,
+}
+
+impl Lets {
+    /// Those of that name and text; of equal names the last.
+    pub fn new(entries: impl IntoIterator<Item = (String, Text)>) -> Self {
+        let texts: BTreeMap<String, Text> = entries.into_iter().collect();
+        let direct: BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> =
+            texts.iter().map(|(name, text)| (name.clone(), direct_reads(text, &texts))).collect();
+        let entries = texts
+            .into_iter()
+            .map(|(name, text)| {
+                let mut roots = BTreeSet::new();
+                let mut seen = BTreeSet::from([name.clone()]);
+                let mut queue = vec![name.clone()];
+                while let Some(next) = queue.pop() {
+                    if let Some((variables, lets)) = direct.get(&next) {
+                        roots.extend(variables.iter().cloned());
+                        queue.extend(lets.iter().filter(|name| seen.insert((*name).clone())).cloned());
+                    }
+                }
+                (name, Let { text, roots })
+            })
+            .collect();
+        Self { entries }
+    }
+
+    /// The text of that name.
+    pub fn get(&self, name: &str) -> Option<&Text> {
+        self.entries.get(name).map(|entry| &entry.text)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Text)> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.text))
+    }
+
+    /// A circle of lets that read each other, if there is one: `[a, b, a]`. One that stands behind
+    /// conditions may never be walked; evaluation finds those that are.
+    pub fn cycle(&self) -> Option<Vec<String>> {
+        let mut done = BTreeSet::new();
+        self.entries.keys().find_map(|name| self.walk(name, &mut Vec::new(), &mut done))
+    }
+
+    fn walk(&self, name: &str, path: &mut Vec<String>, done: &mut BTreeSet<String>) -> Option<Vec<String>> {
+        if let Some(start) = path.iter().position(|step| step == name) {
+            let mut cycle = path[start..].to_vec();
+            cycle.push(name.to_owned());
+            return Some(cycle);
+        }
+        // The bound keeps a long chain of lets off the stack; evaluation refuses such a chain anyway.
+        if done.contains(name) || path.len() > 200 {
+            return None;
+        }
+        path.push(name.to_owned());
+        for read in &self.get(name)?.reads().paths {
+            if let ("let", [Segment::Key(next), ..]) = (read.root.as_str(), read.segments.as_slice())
+                && let Some(cycle) = self.walk(next, path, done)
+            {
+                return Some(cycle);
+            }
+        }
+        path.pop();
+        done.insert(name.to_owned());
+        None
+    }
+}
+
+/// The variables and the lets that a text reads.
+fn direct_reads(text: &Text, all: &BTreeMap<String, Text>) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut variables, mut lets) = (BTreeSet::from(["let".to_owned()]), BTreeSet::new());
+    for read in &text.reads().paths {
+        match (read.root.as_str(), read.segments.first()) {
+            ("let", Some(Segment::Key(name))) => {
+                lets.insert(name.clone());
+            }
+            // `let[x]` may be any of them.
+            ("let", _) => lets.extend(all.keys().cloned()),
+            (root, _) => {
+                variables.insert(root.to_owned());
+            }
+        }
+    }
+    (variables, lets)
+}
+
+/// The variables of an evaluation. Copies are cheap and share what they hold.
+#[derive(Clone)]
+pub struct Scope(Arc<Layer>);
+
+struct Layer {
+    vars: Vec<(Name, Val)>,
+    parent: Option<Scope>,
+    /// The lets that have been evaluated here.
+    memo: Mutex<BTreeMap<Name, Val>>,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Scope {
+    /// Names only: values may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+impl Scope {
+    /// No variables.
+    pub fn new() -> Self {
+        Self(Arc::new(Layer { vars: Vec::new(), parent: None, memo: Mutex::default() }))
+    }
+
+    /// A scope above this one with one variable more, or another value of it. Lets that do not read
+    /// that variable stay evaluated.
+    #[must_use]
+    pub fn with(&self, name: &str, value: Var) -> Self {
+        self.layer(vec![(name.into(), convert(name, value))])
+    }
+
+    pub(super) fn layer(&self, vars: Vec<(Name, Val)>) -> Self {
+        Self(Arc::new(Layer { vars, parent: Some(self.clone()), memo: Mutex::default() }))
+    }
+
+    /// Sets a variable here. Other copies of this scope keep what they have.
+    pub fn set(&mut self, name: &str, value: Var) {
+        let value = convert(name, value);
+        let Some(layer) = Arc::get_mut(&mut self.0) else {
+            *self = self.layer(vec![(name.into(), value)]);
+            return;
+        };
+        layer.memo.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        match layer.vars.iter_mut().find(|(known, _)| &**known == name) {
+            Some(entry) => entry.1 = value,
+            None => layer.vars.push((name.into(), value)),
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Val> {
+        let mut scope = self;
+        loop {
+            if let Some((_, value)) = scope.0.vars.iter().find(|(known, _)| &**known == name) {
+                return Some(value);
+            }
+            scope = scope.0.parent.as_ref()?;
+        }
+    }
+
+    /// The names of the variables, sorted.
+    pub fn names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        let mut scope = Some(self);
+        while let Some(at) = scope {
+            names.extend(at.0.vars.iter().map(|(name, _)| name.to_string()));
+            scope = at.0.parent.as_ref();
+        }
+        names
+    }
+
+    /// The outermost layer in which that let has the same value as here.
+    pub(super) fn layer_of(&self, lets: &Lets, name: &str) -> &Self {
+        let mut scope = self;
+        let Some(entry) = lets.entries.get(name) else { return scope };
+        while let Some(parent) = &scope.0.parent {
+            if scope.0.vars.iter().any(|(name, _)| entry.roots.contains(&**name)) {
+                break;
+            }
+            scope = parent;
+        }
+        scope
+    }
+
+    pub(super) fn remembered(&self, name: &str) -> Option<Val> {
+        self.0.memo.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(super) fn remember(&self, name: &Name, value: Val) {
+        self.0.memo.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(name), value);
+    }
+
+    /// Which layer it is.
+    pub(super) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+}
+
+fn convert(path: &str, var: Var) -> Val {
+    let live = |live: Live| Val::Live(Arc::new(LiveVal::new(live.value, Some((live.ready, live.current)))));
+    match var {
+        Var::Json(value) => Val::from_json(&value),
+        Var::Shared(value) => Val::Live(Arc::new(LiveVal::new(value, None))),
+        Var::Object(object) => live(object),
+        Var::Map(entries) => {
+            let entries = entries.into_iter().map(|(key, object)| (Val::from_json(&key), live(object)));
+            built(path, Val::keyed(entries.collect()))
+        }
+        Var::Keyed(entries) => {
+            let entries = entries.into_iter().map(|(key, value)| {
+                let value = convert(&format!("{path}[{key}]"), value);
+                (Val::from_json(&key), value)
+            });
+            built(path, Val::keyed(entries.collect()))
+        }
+        Var::List(items) => {
+            let items = items.into_iter().enumerate().map(|(i, item)| convert(&format!("{path}[{i}]"), item));
+            built(path, Val::list(items.collect()))
+        }
+        Var::Vars(vars) => {
+            let vars = vars.into_iter().map(|(name, value)| {
+                let value = convert(&format!("{path}.{name}"), value);
+                (Name::from(name), value)
+            });
+            built(path, Val::map(vars.collect()))
+        }
+        Var::Unknown(reason) => Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason })),
+        Var::Undefined => Val::Undefined,
+        Var::Function(function) => Val::Function(function),
+        Var::Lets(lets) => Val::Lets(lets),
+    }
+}
+
+/// A variable nested too deep is unknown.
+fn built(path: &str, value: super::errors::Res<Val>) -> Val {
+    value.unwrap_or_else(|_| {
+        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: "it is nested too deep".to_owned() }))
+    })
+}

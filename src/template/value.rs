@@ -1,0 +1,522 @@
+//! The values that expressions compute with. They come from JSON and go to JSON; between, they are
+//! shared by `Arc`, so that handing them on costs nothing.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Number, Value};
+
+use super::code::Piece;
+use super::errors::{Fault, Res};
+use super::limits::{Run, VALUE_DEPTH};
+use super::quantity::Quantity;
+use super::scope::{Function, Lets};
+
+/// A name or a key.
+pub(super) type Name = Arc<str>;
+
+#[derive(Clone)]
+pub(super) enum Val {
+    Undefined,
+    Null,
+    Bool(bool),
+    /// Within the range from `i64::MIN` to `u64::MAX`.
+    Int(i128),
+    /// Finite.
+    Float(f64),
+    Str(Arc<str>),
+    List(Arc<List>),
+    Map(Arc<Map>),
+    /// A map whose keys keep their type.
+    Keyed(Arc<Keyed>),
+    /// JSON that is converted where it is read; with flags, a live object.
+    Live(Arc<LiveVal>),
+    /// What could not be read.
+    Unknown(Arc<Unknown>),
+    /// Leaves out the key or item it stands for.
+    Omit,
+    /// Text of the template itself, with values in it: what a macro or a `set` block gives.
+    Fragment(Arc<Vec<Piece>>),
+    Version(Arc<semver::Version>),
+    Quantity(Quantity),
+    Lets(Arc<Lets>),
+    Function(Function),
+    Loop(Arc<LoopVal>),
+    Namespace(Arc<Mutex<BTreeMap<Name, Val>>>),
+}
+
+/// Its kind only: values may be secret.
+impl fmt::Debug for Val {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+pub(super) struct List {
+    pub(super) items: Vec<Val>,
+    depth: u16,
+}
+
+pub(super) struct Map {
+    pub(super) entries: BTreeMap<Name, Val>,
+    depth: u16,
+}
+
+pub(super) struct Keyed {
+    pub(super) entries: Vec<(Val, Val)>,
+    depth: u16,
+}
+
+pub(super) struct LiveVal {
+    pub(super) json: Arc<Value>,
+    /// `is ready` and `is current`, if it is a live object.
+    pub(super) flags: Option<(bool, bool)>,
+    whole: OnceLock<Val>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unknown {
+    pub(super) path: String,
+    pub(super) reason: String,
+}
+
+/// `loop` of a `for`.
+pub(super) struct LoopVal {
+    pub(super) index0: usize,
+    pub(super) length: usize,
+    pub(super) depth0: usize,
+    pub(super) previous: Val,
+    pub(super) next: Val,
+}
+
+impl LiveVal {
+    pub(super) fn new(json: Arc<Value>, flags: Option<(bool, bool)>) -> Self {
+        Self { json, flags, whole: OnceLock::new() }
+    }
+
+    /// All of it, converted once.
+    pub(super) fn whole(&self) -> &Val {
+        self.whole.get_or_init(|| Val::from_json(&self.json))
+    }
+}
+
+fn depth_of(val: &Val) -> u16 {
+    match val {
+        Val::List(list) => list.depth,
+        Val::Map(map) => map.depth,
+        Val::Keyed(keyed) => keyed.depth,
+        // The JSON of a live object comes from a parser that bounds it to 128 levels. It can stand at
+        // the top of a list of live objects, no deeper.
+        Val::Live(_) => 1,
+        _ => 0,
+    }
+}
+
+fn depth<'a>(items: impl Iterator<Item = &'a Val>) -> Res<u16> {
+    let mut deepest = 0;
+    for item in items {
+        if matches!(item, Val::Namespace(_)) {
+            // So that no value can hold itself.
+            return Err(Fault::failed("a namespace cannot be put into a list, a map or a namespace"));
+        }
+        deepest = deepest.max(depth_of(item));
+    }
+    if deepest >= VALUE_DEPTH {
+        return Err(Fault::limit(
+            format!("a value is nested more than {VALUE_DEPTH} levels deep"),
+            "nest less",
+        ));
+    }
+    Ok(deepest + 1)
+}
+
+impl Val {
+    pub(super) fn str(text: impl Into<Arc<str>>) -> Self {
+        Self::Str(text.into())
+    }
+
+    /// A list. The caller has charged its items.
+    pub(super) fn list(items: Vec<Val>) -> Res<Self> {
+        let depth = depth(items.iter())?;
+        Ok(Self::List(Arc::new(List { items, depth })))
+    }
+
+    /// A map. The caller has charged its items.
+    pub(super) fn map(entries: BTreeMap<Name, Val>) -> Res<Self> {
+        let depth = depth(entries.values())?;
+        Ok(Self::Map(Arc::new(Map { entries, depth })))
+    }
+
+    /// A map with keys of any scalar type. The caller has charged its items.
+    pub(super) fn keyed(entries: Vec<(Val, Val)>) -> Res<Self> {
+        let depth = depth(entries.iter().map(|(_, value)| value))?;
+        Ok(Self::Keyed(Arc::new(Keyed { entries, depth })))
+    }
+
+    pub(super) fn int(int: i128) -> Res<Self> {
+        if (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&int) {
+            Ok(Self::Int(int))
+        } else {
+            Err(Fault::failed("the result does not fit 64 bits"))
+        }
+    }
+
+    pub(super) fn float(float: f64) -> Res<Self> {
+        if float.is_finite() {
+            Ok(Self::Float(float))
+        } else {
+            Err(Fault::failed("the result is no finite number"))
+        }
+    }
+
+    pub(super) fn usize(count: usize) -> Self {
+        Self::Int(count as i128)
+    }
+
+    /// From JSON. What is nested too deep becomes unknown, so that reading it is an error.
+    pub(super) fn from_json(value: &Value) -> Self {
+        Self::from_json_within(value, VALUE_DEPTH)
+    }
+
+    fn from_json_within(value: &Value, levels: u16) -> Self {
+        let too_deep = || {
+            Self::Unknown(Arc::new(Unknown {
+                path: "a value".into(),
+                reason: format!("it is nested more than {VALUE_DEPTH} levels deep"),
+            }))
+        };
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(bool) => Self::Bool(*bool),
+            Value::Number(number) => Self::from_number(number),
+            Value::String(text) => Self::str(text.as_str()),
+            Value::Array(_) | Value::Object(_) if levels == 0 => too_deep(),
+            Value::Array(items) => {
+                Self::list(items.iter().map(|item| Self::from_json_within(item, levels - 1)).collect())
+                    .unwrap_or_else(|_| too_deep())
+            }
+            Value::Object(entries) => Self::map(
+                entries
+                    .iter()
+                    .map(|(key, item)| (key.as_str().into(), Self::from_json_within(item, levels - 1)))
+                    .collect(),
+            )
+            .unwrap_or_else(|_| too_deep()),
+        }
+    }
+
+    fn from_number(number: &Number) -> Self {
+        if let Some(int) = number.as_i64() {
+            Self::Int(int.into())
+        } else if let Some(int) = number.as_u64() {
+            Self::Int(int.into())
+        } else {
+            number.as_f64().map_or(Self::Null, Self::Float)
+        }
+    }
+
+    /// What it is, for messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Undefined => "undefined",
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) | Self::Float(_) => "a number",
+            Self::Str(_) | Self::Fragment(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Live(live) if live.flags.is_none() => live.whole().kind(),
+            Self::Live(_) => "an object",
+            Self::Map(_) | Self::Keyed(_) => "a map",
+            Self::Unknown(_) => "unknown",
+            Self::Omit => "`omit`",
+            Self::Version(_) => "a version",
+            Self::Quantity(_) => "a quantity",
+            Self::Lets(_) => "the set of all lets",
+            Self::Function(_) => "a function",
+            Self::Loop(_) => "the loop",
+            Self::Namespace(_) => "a namespace",
+        }
+    }
+
+    /// Fails if it is unknown.
+    pub(super) fn known(&self) -> Res<&Self> {
+        match self {
+            Self::Unknown(unknown) => Err(Fault::Unknown(Arc::clone(unknown))),
+            other => Ok(other),
+        }
+    }
+
+    /// Fails if it is unknown or undefined.
+    pub(super) fn defined(&self) -> Res<&Self> {
+        match self.known()? {
+            Self::Undefined => Err(Fault::undefined("a value is undefined")),
+            other => Ok(other),
+        }
+    }
+
+    pub(super) fn truthy(&self) -> Res<bool> {
+        Ok(match self {
+            Self::Undefined | Self::Null => false,
+            Self::Bool(bool) => *bool,
+            Self::Int(int) => *int != 0,
+            Self::Float(float) => *float != 0.0,
+            Self::Str(text) => !text.is_empty(),
+            Self::List(list) => !list.items.is_empty(),
+            Self::Map(map) => !map.entries.is_empty(),
+            Self::Keyed(keyed) => !keyed.entries.is_empty(),
+            Self::Live(live) => match &*live.json {
+                Value::Null => false,
+                Value::Bool(bool) => *bool,
+                Value::Number(number) => number.as_f64() != Some(0.0),
+                Value::String(text) => !text.is_empty(),
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(entries) => !entries.is_empty(),
+            },
+            Self::Fragment(pieces) => !pieces.is_empty(),
+            Self::Unknown(unknown) => return Err(Fault::Unknown(Arc::clone(unknown))),
+            Self::Omit => return Err(Fault::failed("`omit` is no value and cannot be tested")),
+            Self::Quantity(quantity) => !quantity.is_zero(),
+            Self::Version(_) | Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => true,
+        })
+    }
+
+    /// Converted, where it is JSON not yet converted; text of the template as a string.
+    pub(super) fn resolved(&self, run: &Run<'_>) -> Res<Cow<'_, Self>> {
+        match self {
+            Self::Live(live) => Ok(Cow::Borrowed(live.whole())),
+            Self::Fragment(_) => Ok(Cow::Owned(Self::Str(self.text(run)?))),
+            other => Ok(Cow::Borrowed(other)),
+        }
+    }
+
+    /// Its text form: what it is in a string beside other text.
+    pub(super) fn text(&self, run: &Run<'_>) -> Res<Arc<str>> {
+        let wrong = |what: &str, help: &str| {
+            Err(Fault::failed(format!("{what} cannot stand in text")).help(help.to_owned()))
+        };
+        Ok(match self {
+            Self::Str(text) => Arc::clone(text),
+            Self::Bool(bool) => Arc::from(if *bool { "true" } else { "false" }),
+            Self::Int(int) => int.to_string().into(),
+            Self::Float(float) => float.to_string().into(),
+            Self::Version(version) => version.to_string().into(),
+            Self::Quantity(quantity) => quantity.to_string().into(),
+            Self::Fragment(pieces) => {
+                let mut out = String::new();
+                for piece in pieces.iter() {
+                    let part = match piece {
+                        Piece::Raw(raw, _) => Arc::clone(raw),
+                        Piece::Slot(slot) => slot.val.clone()?.text(run)?,
+                    };
+                    run.fuel(1)?;
+                    run.memory(part.len())?;
+                    out.push_str(&part);
+                }
+                out.into()
+            }
+            Self::Live(live) if live.flags.is_none() => return live.whole().text(run),
+            Self::Undefined | Self::Unknown(_) => return self.defined().map(|_| Arc::from("")),
+            Self::Null => return wrong("null", "say what stands for it: `| default('')`"),
+            Self::Omit => return wrong("`omit`", "it can only stand alone as a value"),
+            Self::List(_) => return wrong("a list", "use `| join(',')` or `| to_json`"),
+            Self::Map(_) | Self::Keyed(_) | Self::Live(_) => {
+                return wrong(self.kind(), "name one of its fields, or use `| to_json`");
+            }
+            Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => {
+                return wrong(self.kind(), "name one of its fields");
+            }
+        })
+    }
+
+    /// The items of a list; of a map the keys.
+    pub(super) fn iterate(&self, run: &Run<'_>) -> Res<Vec<Val>> {
+        let resolved = self.defined()?.resolved(run)?;
+        let items: Vec<Val> = match &*resolved {
+            Self::List(list) => {
+                run.items(list.items.len())?;
+                list.items.clone()
+            }
+            Self::Map(map) => {
+                run.items(map.entries.len())?;
+                map.entries.keys().map(|key| Self::Str(Arc::clone(key))).collect()
+            }
+            Self::Keyed(keyed) => {
+                run.items(keyed.entries.len())?;
+                keyed.entries.iter().map(|(key, _)| key.clone()).collect()
+            }
+            Self::Null => {
+                return Err(Fault::failed("null is no list").help("use `| default([])`"));
+            }
+            other => return Err(Fault::failed(format!("{} is no list", other.kind()))),
+        };
+        Ok(items)
+    }
+
+    /// Keys and values of a map.
+    pub(super) fn entries(&self, run: &Run<'_>) -> Res<Vec<(Val, Val)>> {
+        let resolved = self.defined()?.resolved(run)?;
+        match &*resolved {
+            Self::Map(map) => {
+                run.items(map.entries.len() * 2)?;
+                Ok(map.entries.iter().map(|(k, v)| (Self::Str(Arc::clone(k)), v.clone())).collect())
+            }
+            Self::Keyed(keyed) => {
+                run.items(keyed.entries.len() * 2)?;
+                Ok(keyed.entries.clone())
+            }
+            other => Err(Fault::failed(format!("{} is no map", other.kind()))),
+        }
+    }
+
+    /// To JSON, for the outside. `meter` bounds the size.
+    pub(super) fn to_json(&self, run: &Run<'_>, meter: &mut Meter, path: &mut JsonPath) -> Res<Value> {
+        meter.take(8)?;
+        let at = |fault: Fault, path: &JsonPath| fault.path(|| path.to_string());
+        Ok(match self {
+            Self::Null => Value::Null,
+            Self::Bool(bool) => Value::Bool(*bool),
+            Self::Int(int) => match (i64::try_from(*int), u64::try_from(*int)) {
+                (Ok(int), _) => Value::from(int),
+                (_, Ok(int)) => Value::from(int),
+                _ => return Err(at(Fault::failed("a number does not fit 64 bits"), path)),
+            },
+            Self::Float(float) => Number::from_f64(*float).map_or(Value::Null, Value::Number),
+            Self::Str(text) => {
+                meter.take(text.len())?;
+                Value::String(text.to_string())
+            }
+            Self::Fragment(_) | Self::Version(_) | Self::Quantity(_) => {
+                let text = self.text(run).map_err(|fault| at(fault, path))?;
+                meter.take(text.len())?;
+                Value::String(text.to_string())
+            }
+            Self::List(list) => {
+                let mut items = Vec::with_capacity(list.items.len());
+                for (index, item) in list.items.iter().enumerate() {
+                    if !matches!(item, Self::Omit) {
+                        path.0.push(Step::Index(index));
+                        items.push(item.to_json(run, meter, path)?);
+                        path.0.pop();
+                    }
+                }
+                Value::Array(items)
+            }
+            Self::Map(map) => {
+                let mut entries = serde_json::Map::new();
+                for (key, item) in &map.entries {
+                    if !matches!(item, Self::Omit) {
+                        meter.take(key.len())?;
+                        path.0.push(Step::Key(Arc::clone(key)));
+                        entries.insert(key.to_string(), item.to_json(run, meter, path)?);
+                        path.0.pop();
+                    }
+                }
+                Value::Object(entries)
+            }
+            Self::Keyed(keyed) => {
+                let mut entries = serde_json::Map::new();
+                for (key, item) in &keyed.entries {
+                    if !matches!(item, Self::Omit) {
+                        let key = key.text(run).map_err(|fault| at(fault, path))?;
+                        meter.take(key.len())?;
+                        path.0.push(Step::Key(Arc::clone(&key)));
+                        entries.insert(key.to_string(), item.to_json(run, meter, path)?);
+                        path.0.pop();
+                    }
+                }
+                Value::Object(entries)
+            }
+            Self::Live(live) => {
+                meter.json(&live.json)?;
+                (*live.json).clone()
+            }
+            Self::Undefined => {
+                let fault = Fault::undefined(if path.0.is_empty() {
+                    "the value is undefined".to_owned()
+                } else {
+                    format!("a value within it is undefined, at {path}")
+                });
+                return Err(fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"));
+            }
+            Self::Unknown(unknown) => return Err(Fault::Unknown(Arc::clone(unknown))),
+            Self::Omit => {
+                return Err(at(Fault::failed("`omit` cannot be the whole value here"), path));
+            }
+            Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => {
+                return Err(at(Fault::failed(format!("{} is no value of its own", self.kind())), path)
+                    .help("name one of its fields"));
+            }
+        })
+    }
+}
+
+/// Bytes of output that are left.
+pub(super) struct Meter {
+    left: usize,
+    limit: usize,
+}
+
+impl Meter {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { left: limit, limit }
+    }
+
+    pub(super) fn take(&mut self, bytes: usize) -> Res<()> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Fault::limit(
+                format!("the result passes the limit of {} bytes", self.limit),
+                "an object of Kubernetes can hold no more than about 1 MiB: split it",
+            )),
+        }
+    }
+
+    fn json(&mut self, value: &Value) -> Res<()> {
+        self.take(8)?;
+        match value {
+            Value::String(text) => self.take(text.len()),
+            Value::Array(items) => items.iter().try_for_each(|item| self.json(item)),
+            Value::Object(entries) => entries.iter().try_for_each(|(key, item)| {
+                self.take(key.len())?;
+                self.json(item)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where in a value a conversion is.
+#[derive(Default)]
+pub(super) struct JsonPath(pub(super) Vec<Step>);
+
+#[derive(Clone)]
+pub(super) enum Step {
+    Key(Name),
+    Index(usize),
+}
+
+impl fmt::Display for JsonPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => {
+                    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '<';
+                    if key.is_empty() || !key.chars().all(plain) {
+                        write!(f, "[{key:?}]")?;
+                    } else if position == 0 {
+                        f.write_str(key)?;
+                    } else {
+                        write!(f, ".{key}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
