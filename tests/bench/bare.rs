@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::Result;
 
 /// A client with a bound on what it has in flight.
-pub struct Bare {
+pub(crate) struct Bare {
     client: kube::Client,
     concurrency: usize,
 }
@@ -29,29 +29,29 @@ struct Prepared {
 }
 
 /// Everything to be applied, rendered and serialized.
-pub struct Applies(Vec<Prepared>);
+pub(crate) struct Applies(Vec<Prepared>);
 
 impl Applies {
     /// How many objects.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
 impl Bare {
     /// Over a client of its own.
-    pub fn new(client: kube::Client, concurrency: usize) -> Self {
+    pub(crate) fn new(client: kube::Client, concurrency: usize) -> Self {
         Self { client, concurrency }
     }
 
     /// Makes a namespace.
-    pub async fn create_namespace(&self, name: &str) -> Result<()> {
+    pub(crate) async fn create_namespace(&self, name: &str) -> Result<()> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.post("/api/v1/namespaces", &body).await.map(drop)
     }
 
     /// Makes instances `light-0`, `light-1`, ... ; returns them as the server answers.
-    pub async fn create_instances(
+    pub(crate) async fn create_instances(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -78,12 +78,12 @@ impl Bare {
     }
 
     /// Renders what Operetta applies for new instances: labels, annotations, owners, precondition and all.
-    pub async fn render(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
+    pub(crate) async fn render(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
         self.rendered(package, instances, true).await
     }
 
     /// The same without the precondition that the object does not exist.
-    pub async fn render_again(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
+    pub(crate) async fn render_again(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
         self.rendered(package, instances, false).await
     }
 
@@ -125,7 +125,7 @@ impl Bare {
     }
 
     /// Applies everything, so many at a time.
-    pub async fn apply(&self, applies: &Applies) -> Result<()> {
+    pub(crate) async fn apply(&self, applies: &Applies) -> Result<()> {
         stream::iter(&applies.0)
             .map(|prepared| async {
                 let request = Request::patch(&prepared.path)
@@ -140,7 +140,7 @@ impl Bare {
     }
 
     /// The objects of every child kind that bear the uid of an instance, in a namespace.
-    pub async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
+    pub(crate) async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for kind in self.child_kinds(resource(package)?).await?.into_values() {
             let path = format!("{}?labelSelector={}", kind.path(Some(namespace), None), names::INSTANCE_UID);
@@ -156,7 +156,7 @@ impl Bare {
     }
 
     /// The instances of a namespace.
-    pub async fn instances(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>> {
+    pub(crate) async fn instances(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>> {
         let mut list: Value =
             serde_json::from_str(&self.get(&instance_kind(resource).path(Some(namespace), None)).await?)?;
         match list["items"].take() {
@@ -166,7 +166,7 @@ impl Bare {
     }
 
     /// Deletes a namespace.
-    pub async fn delete_namespace(&self, name: &str) -> Result<()> {
+    pub(crate) async fn delete_namespace(&self, name: &str) -> Result<()> {
         let path = format!("/api/v1/namespaces/{name}");
         let request = Request::delete(&path).body(Vec::new())?;
         self.client.request_text(request).await.map_err(|error| describe(&path, &error))?;
@@ -174,7 +174,7 @@ impl Bare {
     }
 
     /// Whether a namespace is there, on its way out or not.
-    pub async fn has_namespace(&self, name: &str) -> Result<bool> {
+    pub(crate) async fn has_namespace(&self, name: &str) -> Result<bool> {
         let request = Request::get(format!("/api/v1/namespaces/{name}")).body(Vec::new())?;
         match self.client.request_text(request).await {
             Ok(_) => Ok(true),
@@ -208,12 +208,12 @@ impl Bare {
 }
 
 /// The one resource of the package.
-pub fn resource(package: &Package) -> Result<&Resource> {
+pub(crate) fn resource(package: &Package) -> Result<&Resource> {
     Ok(package.resources.first().ok_or("the package has no resource")?)
 }
 
 /// The kind of the instances, as the client wants it.
-pub fn instance_kind(resource: &Resource) -> ApiKind {
+pub(crate) fn instance_kind(resource: &Resource) -> ApiKind {
     let kind = &resource.kind;
     ApiKind {
         group: kind.group.clone(),

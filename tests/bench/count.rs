@@ -20,17 +20,17 @@ const NAMESPACE: &str = "counted";
 
 /// Requests of the manager.
 #[derive(Debug, Clone, Serialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// Among how many instances.
-    pub instances: usize,
+    pub(crate) instances: usize,
     /// How many, by verb and resource, and by the answer where it was an error.
-    pub requests: BTreeMap<String, usize>,
+    pub(crate) requests: BTreeMap<String, usize>,
     /// How many once all was done: a restart of the manager, until it rests.
-    pub restart: BTreeMap<String, usize>,
+    pub(crate) restart: BTreeMap<String, usize>,
 }
 
 /// Counts.
-pub async fn count(
+pub(crate) async fn count(
     plane: &ControlPlane,
     package: &Arc<Package>,
     instances: usize,

@@ -13,24 +13,24 @@ const TICKS: f64 = 100.0;
 
 /// CPU seconds used so far, by whom.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Cpu {
+pub(crate) struct Cpu {
     /// `operetta run`; 0 where there is none.
-    pub manager: f64,
+    pub(crate) manager: f64,
     /// kube-apiserver.
-    pub apiserver: f64,
+    pub(crate) apiserver: f64,
     /// etcd.
-    pub etcd: f64,
+    pub(crate) etcd: f64,
     /// kube-controller-manager: it collects garbage, and makes endpoints for the Services.
-    pub controllers: f64,
+    pub(crate) controllers: f64,
     /// This process: the bare client, or the watch that sees instances become Ready.
-    pub client: f64,
+    pub(crate) client: f64,
     /// All else on the machine, what the hypervisor gave to others included. It disturbs.
-    pub others: f64,
+    pub(crate) others: f64,
 }
 
 impl Cpu {
     /// What has been used up to now. `others` is the whole machine until [`Self::since`].
-    pub fn now(plane: &ControlPlane, manager: Option<u32>) -> Result<Self> {
+    pub(crate) fn now(plane: &ControlPlane, manager: Option<u32>) -> Result<Self> {
         let of = |component| plane.pid(component).map_or(Ok(0.0), cpu_seconds);
         Ok(Self {
             manager: manager.map_or(Ok(0.0), cpu_seconds)?,
@@ -43,7 +43,7 @@ impl Cpu {
     }
 
     /// What has been used between two moments.
-    pub fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         let mut used = Self {
             manager: self.manager - before.manager,
             apiserver: self.apiserver - before.apiserver,
@@ -59,7 +59,7 @@ impl Cpu {
 }
 
 /// CPU seconds of a process, its threads included.
-pub fn cpu_seconds(pid: u32) -> Result<f64> {
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -85,16 +85,16 @@ fn machine_seconds() -> Result<f64> {
 
 /// Resident memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Now.
-    pub resident: u64,
+    pub(crate) resident: u64,
     /// At most so far.
-    pub peak: u64,
+    pub(crate) peak: u64,
 }
 
 impl Memory {
     /// Of a process.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub(crate) fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/status");
         let status = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         Ok(Self { resident: field(&status, "VmRSS:") * 1024, peak: field(&status, "VmHWM:") * 1024 })
@@ -109,20 +109,20 @@ fn field(text: &str, name: &str) -> u64 {
 
 /// Where it was measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// As the processor calls itself.
-    pub processor: String,
+    pub(crate) processor: String,
     /// Cores that this process may use.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// Bytes.
-    pub memory: u64,
+    pub(crate) memory: u64,
     /// The kernel's version.
-    pub kernel: String,
+    pub(crate) kernel: String,
 }
 
 impl Machine {
     /// This one.
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let processor = cpuinfo
@@ -140,7 +140,7 @@ impl Machine {
 
 /// Waits until the control plane has nothing to do: garbage of the last round is collected, endpoints are
 /// made. Gives up after a minute, for then it is not the benchmark's work that goes on.
-pub async fn until_quiet(plane: &ControlPlane) -> Result<()> {
+pub(crate) async fn until_quiet(plane: &ControlPlane) -> Result<()> {
     const WINDOW: Duration = Duration::from_secs(1);
     for _ in 0..60 {
         let before = Cpu::now(plane, None)?;

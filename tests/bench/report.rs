@@ -12,7 +12,7 @@ use crate::rounds::{ManagerRound, Round, per_second};
 
 /// Everything.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     date: String,
     operetta: &'static str,
     machine: Machine,
@@ -44,7 +44,12 @@ struct Rate {
 
 impl Report {
     /// Of what was measured.
-    pub fn new(instances: usize, concurrency: usize, rounds: Vec<Round>, counted: Option<Counted>) -> Self {
+    pub(crate) fn new(
+        instances: usize,
+        concurrency: usize,
+        rounds: Vec<Round>,
+        counted: Option<Counted>,
+    ) -> Self {
         let of = |f: &dyn Fn(&Round) -> f64| median(rounds.iter().map(f).collect());
         let with_instances = |r: &Round| r.bare.creating + r.bare.applying;
         let summary = Summary {
@@ -72,7 +77,7 @@ impl Report {
     }
 
     /// With every round.
-    pub fn to_json(&self) -> Result<String> {
+    pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
@@ -141,7 +146,10 @@ impl Report {
                 let (backlog, arriving) =
                     (self.median_of(|r| of(&r.backlog)), self.median_of(|r| of(&r.arriving)));
                 write!(f, "{name:<44} {backlog:>11.2} {arriving:>11.2}")?;
-                bare.map_or_else(|| writeln!(f), |bare| writeln!(f, " {bare:>11.2}"))
+                match bare {
+                    Some(bare) => writeln!(f, " {bare:>11.2}"),
+                    None => writeln!(f),
+                }
             };
         line(f, "until the first is Ready", |r| r.first, None)?;
         line(

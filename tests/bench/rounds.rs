@@ -22,45 +22,45 @@ const DELETION: Duration = Duration::from_secs(600);
 
 /// One round of each.
 #[derive(Debug, Clone, Serialize)]
-pub struct Round {
+pub(crate) struct Round {
     /// The bare client.
-    pub bare: BareRound,
+    pub(crate) bare: BareRound,
     /// The manager starts; the instances are there.
-    pub backlog: ManagerRound,
+    pub(crate) backlog: ManagerRound,
     /// The manager runs; the instances come.
-    pub arriving: ManagerRound,
+    pub(crate) arriving: ManagerRound,
 }
 
 /// What a bare client needs.
 #[derive(Debug, Clone, Serialize)]
-pub struct BareRound {
+pub(crate) struct BareRound {
     /// Seconds to make the instances.
-    pub creating: f64,
+    pub(crate) creating: f64,
     /// Seconds to apply all children of them.
-    pub applying: f64,
+    pub(crate) applying: f64,
     /// CPU seconds while applying.
-    pub cpu: Cpu,
+    pub(crate) cpu: Cpu,
 }
 
 /// What the manager needs.
 #[derive(Debug, Clone, Serialize)]
-pub struct ManagerRound {
+pub(crate) struct ManagerRound {
     /// Seconds until the first instance is Ready.
-    pub first: f64,
+    pub(crate) first: f64,
     /// Seconds until all are.
-    pub all: f64,
+    pub(crate) all: f64,
     /// CPU seconds until then.
-    pub cpu: Cpu,
+    pub(crate) cpu: Cpu,
     /// Memory of the manager then.
-    pub memory: Memory,
+    pub(crate) memory: Memory,
     /// Seconds after that in which the manager still had something to do: Events come last.
-    pub trailing: f64,
+    pub(crate) trailing: f64,
     /// CPU seconds in them.
-    pub trailing_cpu: Cpu,
+    pub(crate) trailing_cpu: Cpu,
 }
 
 /// All rounds.
-pub async fn run(
+pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
     instances: usize,
@@ -88,7 +88,7 @@ pub async fn run(
 }
 
 /// A rate.
-pub fn per_second(count: usize, seconds: f64) -> f64 {
+pub(crate) fn per_second(count: usize, seconds: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
     let count = count as f64;
     count / seconds
@@ -209,12 +209,12 @@ impl Bench<'_> {
 }
 
 /// `operetta run`, as it ships.
-pub fn arguments() -> [&'static str; 2] {
+pub(crate) fn arguments() -> [&'static str; 2] {
     ["run", package_folder().to_str().unwrap_or_default()]
 }
 
 /// An error with the manager's words if it has ended.
-pub fn running(manager: &Operetta) -> Result<()> {
+pub(crate) fn running(manager: &Operetta) -> Result<()> {
     if crate::support::alive(manager.pid()) {
         return Ok(());
     }
@@ -222,7 +222,7 @@ pub fn running(manager: &Operetta) -> Result<()> {
 }
 
 /// Waits until a process has used no CPU time worth mentioning for a second; returns since when.
-pub async fn until_idle(pid: u32) -> Result<Instant> {
+pub(crate) async fn until_idle(pid: u32) -> Result<Instant> {
     let mut since = Instant::now();
     let mut used = cpu_seconds(pid)?;
     while since.elapsed() < Duration::from_secs(1) {

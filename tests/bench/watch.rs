@@ -18,23 +18,23 @@ use crate::bare::instance_kind;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A watch of a namespace's instances.
-pub struct Readiness {
+pub(crate) struct Readiness {
     receiver: mpsc::UnboundedReceiver<(String, Instant)>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// When instances became Ready.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub(crate) struct Times {
     /// The first.
-    pub first: Instant,
+    pub(crate) first: Instant,
     /// The last.
-    pub last: Instant,
+    pub(crate) last: Instant,
 }
 
 impl Readiness {
     /// Begins to watch.
-    pub fn watch(client: kube::Client, resource: &Resource, namespace: &str) -> Self {
+    pub(crate) fn watch(client: kube::Client, resource: &Resource, namespace: &str) -> Self {
         let kind: ApiResource = instance_kind(resource).resource();
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -53,7 +53,7 @@ impl Readiness {
     }
 
     /// Waits until so many are Ready. `alive` is asked now and then whether that can still come.
-    pub async fn all(mut self, count: usize, mut alive: impl FnMut() -> Result<()>) -> Result<Times> {
+    pub(crate) async fn all(mut self, count: usize, mut alive: impl FnMut() -> Result<()>) -> Result<Times> {
         let started = Instant::now();
         let mut ready = HashSet::with_capacity(count);
         let mut first = None;
