@@ -5,13 +5,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::code::{CAPTURED, For, Kind, Node, Stmt, Target, Unit};
+use super::errors::near;
 use super::reads::{ReadPath, Reads, Segment};
 use super::value::{Name, Val};
 use super::{Engine, partial_path};
-use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+use crate::diag::{Diagnostic, Location, Source, Span};
 
 /// How many partials, counted each time they are inserted, one analysis goes into.
 const MAX_PARTIALS: usize = 500;
+
+/// How many paths a name may stand for before they are recorded as they are.
+const MAX_REFS: usize = 64;
+
+/// How many steps of a path are told apart; what is deeper counts as all of it.
+const MAX_SEGMENTS: usize = 32;
 
 /// What a unit reads, and its partials that do not exist.
 pub(super) fn of_unit(unit: &Unit, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
@@ -53,6 +60,8 @@ enum Shape {
     Elements,
     /// It is a list of pairs of a key and what stands at the paths.
     Pairs,
+    /// It may come from too many paths: they have been recorded, and it is followed no further.
+    Recorded,
 }
 
 struct Analysis<'e> {
@@ -60,8 +69,8 @@ struct Analysis<'e> {
     source: Arc<Source>,
     locals: Vec<(Name, Origin)>,
     frames: Vec<usize>,
-    /// How many `if`s are open.
-    branches: usize,
+    /// For each open branch, how many frames were open then, and the names set in it.
+    branches: Vec<(usize, BTreeSet<Name>)>,
     found: Vec<ReadPath>,
     seen: BTreeSet<(String, Vec<Segment>, bool, bool, String, usize)>,
     errors: Vec<Diagnostic>,
@@ -79,7 +88,7 @@ impl<'e> Analysis<'e> {
             source: Arc::clone(source),
             locals: Vec::new(),
             frames: Vec::new(),
-            branches: 0,
+            branches: Vec::new(),
             found: Vec::new(),
             seen: BTreeSet::new(),
             errors: Vec::new(),
@@ -135,10 +144,7 @@ impl<'e> Analysis<'e> {
                 Stmt::Filter { filter, body } => self.captured(Some(filter), body),
                 Stmt::If { test, then, otherwise } => {
                     self.record(test, true);
-                    self.branches += 1;
-                    self.stmts(then);
-                    self.stmts(otherwise);
-                    self.branches -= 1;
+                    self.either_branch(then, otherwise);
                 }
                 Stmt::With { assignments, body } => {
                     self.open();
@@ -188,38 +194,65 @@ impl<'e> Analysis<'e> {
         if let Some(filter) = &def.filter {
             self.record(filter, true);
         }
-        self.branches += 1;
         self.stmts(&def.body);
-        self.branches -= 1;
         self.close();
-        self.branches += 1;
-        self.stmts(&def.otherwise);
-        self.branches -= 1;
+        self.either_branch(&def.otherwise, &[]);
     }
 
-    fn assign(&mut self, target: &Target, mut origin: Origin) {
+    /// Walks two branches of which one is taken. A name that only one of them sets may after it still
+    /// be what it was before.
+    fn either_branch(&mut self, then: &[Stmt], otherwise: &[Stmt]) {
+        let start = self.frames.last().copied().unwrap_or(0);
+        let before = self.locals.len();
+        let mut set = Vec::new();
+        for branch in [then, otherwise] {
+            self.branches.push((self.frames.len(), BTreeSet::new()));
+            self.stmts(branch);
+            set.extend(self.branches.pop().map(|(_, names)| names));
+        }
+        let (Some(second), Some(first)) = (set.pop(), set.pop()) else { return };
+        for name in first.symmetric_difference(&second) {
+            if self.locals[start..before].iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            let location = self.location(Span::default());
+            let outer = self.locals[..before].iter().rev().find(|(known, _)| known == name);
+            let fallback = match outer {
+                Some((_, origin)) => origin.clone(),
+                None => root(name, &location, true),
+            };
+            if let Some(index) = self.locals[before..].iter().position(|(known, _)| known == name) {
+                let known = std::mem::take(&mut self.locals[before + index].1);
+                self.locals[before + index].1 = self.either(known, fallback);
+            }
+        }
+        if let Some((frames, names)) = self.branches.last_mut()
+            && *frames == self.frames.len()
+        {
+            names.extend(first);
+            names.extend(second);
+        }
+    }
+
+    fn assign(&mut self, target: &Target, origin: Origin) {
         match target {
             Target::Name(name) => {
+                let depth = self.frames.len();
+                let in_branch = self.branches.last_mut().is_some_and(|(frames, names)| {
+                    let here = *frames == depth;
+                    if here {
+                        names.insert(Arc::clone(name));
+                    }
+                    here
+                });
                 let start = self.frames.last().copied().unwrap_or(0);
-                match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
-                    // In a branch, or set again: it may be either.
-                    Some((_, known)) => {
-                        if known.shape != origin.shape {
-                            let both = [known.clone(), origin];
-                            *known = Origin::default();
-                            both.iter().for_each(|origin| self.add(origin, false));
-                        } else {
-                            known.refs.append(&mut origin.refs);
-                        }
+                match self.locals[start..].iter().position(|(known, _)| known == name) {
+                    Some(index) if in_branch => {
+                        let known = std::mem::take(&mut self.locals[start + index].1);
+                        self.locals[start + index].1 = self.either(known, origin);
                     }
-                    None => {
-                        if self.branches > 0 && self.frames.is_empty() && origin.shape == Shape::Value {
-                            // Where the branch is not taken, the variable of that name shows.
-                            let location = self.location(Span::default());
-                            origin.refs.extend(self.variable(name, &location, true).refs);
-                        }
-                        self.locals.push((Arc::clone(name), origin));
-                    }
+                    Some(index) => self.locals[start + index].1 = origin,
+                    None => self.locals.push((Arc::clone(name), origin)),
                 }
             }
             Target::Field(..) => self.add(&origin, false),
@@ -246,15 +279,7 @@ impl<'e> Analysis<'e> {
                 }
                 origin
             }
-            None => Origin {
-                refs: vec![Ref {
-                    root: Arc::clone(name),
-                    segments: Vec::new(),
-                    location: location.clone(),
-                    guarded,
-                }],
-                shape: Shape::Value,
-            },
+            None => root(name, location, guarded),
         }
     }
 
@@ -401,20 +426,29 @@ impl<'e> Analysis<'e> {
         }
     }
 
-    fn either(&mut self, left: Origin, mut right: Origin) -> Origin {
-        if left.refs.is_empty() {
+    /// It may come from here or from there.
+    fn either(&mut self, left: Origin, right: Origin) -> Origin {
+        let recorded = left.shape == Shape::Recorded || right.shape == Shape::Recorded;
+        if left.refs.is_empty() && !recorded {
             return right;
         }
-        if right.refs.is_empty() {
+        if right.refs.is_empty() && !recorded {
             return left;
         }
-        if left.shape != right.shape {
+        let mut refs = left.refs.clone();
+        for found in &right.refs {
+            let same = |known: &Ref| {
+                known.root == found.root && known.segments == found.segments && known.guarded == found.guarded
+            };
+            if !refs.iter().any(same) {
+                refs.push(found.clone());
+            }
+        }
+        if recorded || left.shape != right.shape || refs.len() > MAX_REFS {
             self.add(&left, false);
             self.add(&right, false);
-            return Origin::default();
+            return Origin { refs: Vec::new(), shape: Shape::Recorded };
         }
-        let mut refs = left.refs;
-        refs.append(&mut right.refs);
         Origin { refs, shape: left.shape }
     }
 
@@ -564,9 +598,9 @@ impl<'e> Analysis<'e> {
         let path = partial_path(name);
         let Some(template) = self.engine.template(&path) else {
             if self.open.is_empty() {
-                let near = did_you_mean(&path, self.engine.paths());
+                let meant = near(&path, self.engine.paths());
                 let known: Vec<&str> = self.engine.paths().collect();
-                let help = match near {
+                let help = match meant {
                     Some(near) => format!("did you mean `{}`?", near.trim_start_matches("templates/")),
                     None if known.is_empty() => "the package has no templates".to_owned(),
                     None => format!("there are {}", known.join(", ")),
@@ -607,17 +641,25 @@ impl<'e> Analysis<'e> {
 
 fn deeper(mut refs: Vec<Ref>, segment: &Segment, location: &Location) -> Vec<Ref> {
     for found in &mut refs {
-        found.segments.push(segment.clone());
+        if found.segments.len() < MAX_SEGMENTS {
+            found.segments.push(segment.clone());
+        }
         found.location = location.clone();
     }
     refs
+}
+
+/// A variable of the scope.
+fn root(name: &Name, location: &Location, guarded: bool) -> Origin {
+    let found = Ref { root: Arc::clone(name), segments: Vec::new(), location: location.clone(), guarded };
+    Origin { refs: vec![found], shape: Shape::Value }
 }
 
 /// A list as a list of what its items come from.
 fn elements(origin: Origin, location: &Location) -> Origin {
     match origin.shape {
         Shape::Value => Origin { refs: deeper(origin.refs, &Segment::Any, location), shape: Shape::Elements },
-        Shape::Elements | Shape::Pairs => origin,
+        Shape::Elements | Shape::Pairs | Shape::Recorded => origin,
     }
 }
 

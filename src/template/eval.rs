@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::builtins::Args;
 use super::code::{Kind, Node, Piece, Unit};
+use super::errors::near;
 use super::errors::{Fault, Res};
 use super::limits::Run;
 use super::ops;
 use super::scope::{Function, Lets, Scope};
 use super::value::{JsonPath, Meter, Name, Val};
-use crate::diag::did_you_mean;
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
 /// more stack than an operator.
@@ -101,7 +101,10 @@ impl<'r> Cx<'r> {
                         names.pop();
                     }
                     names.clear();
-                    json.map_or(Val::Undefined, Val::from_json)
+                    match json {
+                        Some(found) => Val::converted(self.run, found)?,
+                        None => Val::Undefined,
+                    }
                 }
                 Val::Lets(lets) => {
                     let lets = Arc::clone(lets);
@@ -142,6 +145,8 @@ impl<'r> Cx<'r> {
         let value = match value {
             // So that `let.x is known` works for a let that reads what is unknown.
             Err(Fault::Unknown(unknown)) => Val::Unknown(unknown),
+            // It would be shared by all that read the let, and change under them.
+            Ok(Val::Namespace(_)) => return Err(Fault::failed("a namespace cannot be the value of a let")),
             other => other?,
         };
         layer.remember(name, value.clone());
@@ -229,9 +234,10 @@ impl<'r> Cx<'r> {
                 self.let_value(&lets, &name)
             }
             Val::Live(live) => match (&*live.json, &key) {
-                (Value::Object(map), Val::Str(name)) => {
-                    Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json))
-                }
+                (Value::Object(map), Val::Str(name)) => match map.get(&**name) {
+                    Some(found) => Val::converted(self.run, found),
+                    None => Ok(Val::Undefined),
+                },
                 _ => ops::item(self.run, live.whole(), &key),
             },
             base => ops::item(self.run, base, &key),
@@ -245,12 +251,18 @@ impl<'r> Cx<'r> {
         for (op, node) in rest {
             let right = self.eval(node)?;
             // Say which side is undefined.
-            let compared =
-                ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
-                    (Val::Undefined, _) => self.name_undefined(fault, left_node),
-                    (_, Val::Undefined) => self.name_undefined(fault, node),
-                    _ => fault,
-                })?;
+            let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| {
+                let culprit = match (&left, &right) {
+                    (Val::Undefined, _) => left_node,
+                    (_, Val::Undefined) => node,
+                    _ => return fault,
+                };
+                let fault = match self.shown(culprit) {
+                    Some(text) => fault.message(format!("`{text}` is undefined and has no order")),
+                    None => fault,
+                };
+                self.name_undefined(fault, culprit)
+            })?;
             if !compared {
                 return Ok(Val::Bool(false));
             }
@@ -372,9 +384,7 @@ impl<'r> Cx<'r> {
         self.run.enter(2 * CALL_LEVELS)?;
         let value = template.render(self.run, scope);
         self.run.leave(2 * CALL_LEVELS);
-        let value = value?;
-        self.run.memory(template.unit.source.text.len())?;
-        Ok(Val::from_json(&value))
+        Val::converted(self.run, &value?)
     }
 
     #[inline(never)]
@@ -419,7 +429,7 @@ impl<'r> Cx<'r> {
             plain.push(arg.to_json(self.run, &mut meter, &mut JsonPath::default())?);
         }
         match (function.0)(&plain) {
-            Ok(value) => Ok(Val::from_json(&value)),
+            Ok(value) => Val::converted(self.run, &value),
             Err(message) => Err(Fault::failed(format!("`{name}`: {message}"))),
         }
     }
@@ -438,7 +448,7 @@ impl<'r> Cx<'r> {
         let near = self.near(node).ok().flatten();
         let fault = fault.at(&self.unit.source, node.span);
         match near {
-            Some(near) => fault.help(near),
+            Some(near) => fault.suggest(near),
             None => fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"),
         }
     }
@@ -460,7 +470,7 @@ impl<'r> Cx<'r> {
                 let mut names = self.scope.names();
                 names.extend(self.locals.iter().map(|(name, _)| name.to_string()));
                 names.retain(|name| !name.starts_with('\0'));
-                let near = did_you_mean(name, names.iter().map(String::as_str));
+                let near = near(name, names.iter().map(String::as_str));
                 Ok(Some(match near {
                     Some(near) => format!("there is no variable `{name}`; did you mean `{near}`?"),
                     None => format!(
@@ -482,7 +492,7 @@ impl<'r> Cx<'r> {
                     Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
                     _ => Vec::new(),
                 };
-                let near = did_you_mean(name, keys.iter().map(String::as_str));
+                let near = near(name, keys.iter().map(String::as_str));
                 Ok(near.map(|near| format!("did you mean `{near}`?")))
             }
             Kind::Item(base, _) => match self.eval(base)? {
@@ -515,7 +525,7 @@ fn no_method(base: &Val, name: &str) -> Fault {
     if super::builtins::filter(name).is_some() {
         return fault.help(format!("it is a filter: `| {name}`"));
     }
-    match did_you_mean(name, known) {
+    match near(name, known) {
         Some(near) => fault.help(format!("did you mean `{near}()`?")),
         None => fault.help(
             "maps have keys(), values(), items() and get(key, default); for the rest there are filters",

@@ -9,9 +9,10 @@ use minijinja::value::ValueKind;
 
 use super::builtins::{self, Sig};
 use super::code::{Binary, CAPTURED, Comparison, For, Kind, MacroDef, Node, Stmt, Target};
+use super::errors::near;
 use super::parse::Place;
 use super::value::{Name, Val};
-use crate::diag::{Diagnostic, Span, did_you_mean};
+use crate::diag::{Diagnostic, Span};
 
 /// What a template was lowered to.
 pub(super) struct Lowered {
@@ -306,9 +307,7 @@ impl<'p> Lower<'p> {
                 let value = self.boxed(&test.expr);
                 let span = from(&value);
                 let Some(found) = builtins::test(test.name) else {
-                    let names = builtins::test_names()
-                        .filter(|name| name.is_ascii() && !name.contains(['=', '<', '>']));
-                    self.unknown("test", test.name, names, own);
+                    self.unknown("test", test.name, builtins::test_names(), own);
                     return Self::nothing(span);
                 };
                 let args = self.bind(&found.sig, test.name, &test.args, span);
@@ -429,12 +428,31 @@ impl<'p> Lower<'p> {
             return Self::nothing(span);
         };
         let mut args = self.bind(&found.sig, filter.name, &filter.args, own);
+        self.check_by_name(found.name, &args, own);
         if matches!(found.name, "default" | "d") {
             let boolean = args.pop().flatten();
             let value = args.pop().flatten();
             return Node { kind: Kind::Default(Box::new((input, value, boolean))), span };
         }
         Node { kind: Kind::Filter(found, Box::new(input), args), span }
+    }
+
+    /// The filter or test that a filter applies to each item, if its name is written out.
+    fn check_by_name(&mut self, filter: &str, args: &[Option<Node>], span: Span) {
+        let index = match filter {
+            "map" => 2,
+            "select" | "reject" => 0,
+            "selectattr" | "rejectattr" => 1,
+            _ => return,
+        };
+        let Some(Some(Node { kind: Kind::Const(Val::Str(name)), .. })) = args.get(index) else { return };
+        if filter == "map" {
+            if builtins::filter(name).is_none() {
+                self.unknown("filter", name, builtins::filter_names(), span);
+            }
+        } else if builtins::test(name).is_none() {
+            self.unknown("test", name, builtins::test_names(), span);
+        }
     }
 
     fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>, own: Span) -> Node {
@@ -552,7 +570,7 @@ impl<'p> Lower<'p> {
     }
 
     fn unknown<'n>(&mut self, what: &str, name: &str, names: impl Iterator<Item = &'n str>, span: Span) {
-        let help = did_you_mean(name, names).map_or(String::new(), |near| format!("did you mean `{near}`?"));
+        let help = near(name, names).map_or(String::new(), |near| format!("did you mean `{near}`?"));
         self.error(span, format!("there is no {what} `{name}`"), help);
     }
 
@@ -591,7 +609,7 @@ impl<'p> Lower<'p> {
                 }
                 ast::CallArg::Kwarg(key, value) => {
                     let Some(slot) = params.iter().position(|param| param == key) else {
-                        let help = match did_you_mean(key, params.iter().copied()) {
+                        let help = match near(key, params.iter().copied()) {
                             Some(near) => format!("did you mean `{near}`?"),
                             None if params.is_empty() => "it takes no arguments by name".to_owned(),
                             None => format!("it takes {}", params.join(", ")),

@@ -262,7 +262,9 @@ impl Template {
     fn render(&self, run: &Run<'_>, scope: &Scope) -> Res<Value> {
         let mut pieces = Vec::new();
         Cx::new(run, scope, &self.unit).exec(&self.unit.body, &mut pieces)?;
-        let tree = self.tree(substitute::assemble(run, &pieces)?, &pieces)?;
+        let text = substitute::assemble(run, &pieces)?;
+        run.fuel(text.len() / 8)?;
+        let tree = self.tree(text, &pieces)?;
         Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 
 use super::code::Piece;
 use super::errors::{Fault, Res};
-use super::limits::{Run, VALUE_DEPTH};
+use super::limits::{Run, VALUE_BYTES, VALUE_DEPTH};
 use super::quantity::Quantity;
 use super::scope::{Function, Lets};
 
@@ -205,6 +205,12 @@ impl Val {
             )
             .unwrap_or_else(|_| too_deep()),
         }
+    }
+
+    /// From JSON, paid for: part of a live object, or what a filter has read.
+    pub(super) fn converted(run: &Run<'_>, value: &Value) -> Res<Self> {
+        run.memory(json_bytes(value))?;
+        Ok(Self::from_json(value))
     }
 
     fn from_number(number: &Number) -> Self {
@@ -450,6 +456,17 @@ impl Val {
             }
         })
     }
+}
+
+/// About the bytes that a value takes here.
+pub(super) fn json_bytes(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(json_bytes).sum(),
+            Value::Object(entries) => entries.iter().map(|(key, item)| key.len() + json_bytes(item)).sum(),
+            _ => 0,
+        }
 }
 
 /// Bytes of output that are left.

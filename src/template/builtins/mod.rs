@@ -352,36 +352,25 @@ pub(super) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.iter().map(|filter| filter.name)
 }
 
+/// Without those that are written as operators.
 pub(super) fn test_names() -> impl Iterator<Item = &'static str> {
-    TESTS.iter().map(|test| test.name)
+    TESTS.iter().map(|test| test.name).filter(|name| !name.contains(['=', '<', '>']))
 }
 
 pub(super) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|function| function.name).chain(["partial"])
 }
 
-/// The filter of that name, for `map('name')`.
+/// The filter of that name, for `map('name')`. A computed name is not shown: it may be secret.
 fn filter_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Filter> {
     let name = name.defined()?.text(run)?;
-    filter(&name).ok_or_else(|| {
-        let fault = Fault::failed(format!("there is no filter `{name}`"));
-        match crate::diag::did_you_mean(&name, filter_names()) {
-            Some(near) => fault.help(format!("did you mean `{near}`?")),
-            None => fault,
-        }
-    })
+    filter(&name).ok_or_else(|| Fault::failed("there is no filter of that name"))
 }
 
 /// The test of that name, for `select('name')`.
 fn test_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Test> {
     let name = name.defined()?.text(run)?;
-    test(&name).ok_or_else(|| {
-        let fault = Fault::failed(format!("there is no test `{name}`"));
-        match crate::diag::did_you_mean(&name, test_names()) {
-            Some(near) => fault.help(format!("did you mean `{near}`?")),
-            None => fault,
-        }
-    })
+    test(&name).ok_or_else(|| Fault::failed("there is no test of that name"))
 }
 
 /// Binds positional arguments to the parameters of a filter or a test that is called by name.

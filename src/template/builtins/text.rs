@@ -95,18 +95,16 @@ pub(super) fn split(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
             return Err(Fault::failed("text cannot be split by nothing"));
         }
         (Some(separator), most) => {
-            run.items(most.map_or(text.len(), |most| most.min(text.len())) / separator.len() + 1)?;
-            match most {
-                Some(most) => text.splitn(most.saturating_add(1), &*separator).collect(),
-                None => text.split(&*separator).collect(),
-            }
+            let count = text.matches(&*separator).count().min(most.unwrap_or(usize::MAX));
+            run.items(count + 1)?;
+            text.splitn(count + 1, &*separator).collect()
         }
         (None, None) => {
-            run.items(text.len() / 2 + 1)?;
+            run.items(text.split_whitespace().count())?;
             text.split_whitespace().collect()
         }
         (None, Some(most)) => {
-            run.items(most.min(text.len() / 2) + 1)?;
+            run.items(most.min(text.len()) + 1)?;
             text.trim_start().splitn(most.saturating_add(1), char::is_whitespace).collect()
         }
     };
