@@ -230,7 +230,16 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             Vec::new()
         }
         Event::InitApply(fed) | Event::Apply(fed) => {
-            fed.observed.and_then(|o| shared.index().put_child(o, Origin::Watch)).into_iter().collect()
+            let mut index = shared.index();
+            let before = index.instance_of(&fed.object).cloned();
+            let news = match fed.observed {
+                Some(observed) => index.put_child(observed, Origin::Watch),
+                // Somebody took a label of ours: it is no child that we would know.
+                None => index.remove_child(&fed.object, &fed.uid, None),
+            };
+            // With another label it concerns two, or only the one that it no longer says to belong to.
+            let moved = before.filter(|before| index.instance_of(&fed.object) != Some(before));
+            moved.into_iter().chain(news).collect()
         }
         Event::Delete(fed) => {
             let version = fed.resource_version.as_deref();

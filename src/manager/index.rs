@@ -194,6 +194,11 @@ impl Index {
         self.by_uid.get(uid)
     }
 
+    /// Which instance a child belongs to by its label.
+    pub(super) fn instance_of(&self, object: &ObjectRef) -> Option<&InstanceKey> {
+        self.by_uid.get(&self.children.get(object)?.instance_uid)
+    }
+
     /// Takes in a child; returns the instance that it concerns if it is news.
     pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Option<InstanceKey> {
         let kind = (Arc::clone(&observed.object.api_version), Arc::clone(&observed.object.kind));
