@@ -228,6 +228,45 @@ impl miette::SourceCode for Source {
     }
 }
 
+/// A diagnostic whose headline is its message alone: place, path and help stand below it.
+#[derive(Debug)]
+struct Headed<'a>(&'a Diagnostic);
+
+impl fmt::Display for Headed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        // Without an excerpt nothing else would show them.
+        match (&self.0.location, &self.0.path) {
+            (None, Some(path)) => write!(f, " ({path})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Headed<'_> {}
+
+impl miette::Diagnostic for Headed<'_> {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.0.code()
+    }
+
+    fn severity(&self) -> Option<miette::Severity> {
+        miette::Diagnostic::severity(self.0)
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        miette::Diagnostic::help(self.0)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        self.0.source_code()
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
+        self.0.labels()
+    }
+}
+
 /// All of them as a person reads them in a terminal, with excerpts.
 pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let theme =
@@ -235,7 +274,7 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let handler = miette::GraphicalReportHandler::new_themed(theme).with_links(false);
     let mut out = String::new();
     for diagnostic in diagnostics {
-        if handler.render_report(&mut out, diagnostic).is_err() {
+        if handler.render_report(&mut out, &Headed(diagnostic)).is_err() {
             out.push_str(&diagnostic.to_string());
         }
         out.push('\n');
@@ -245,8 +284,13 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
 
 /// `, did you mean `x`?` for the candidate nearest to `word`, if one is near enough.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // The distance costs the product of the lengths; nobody mistypes more than this.
+    if word.len() > 100 {
+        return None;
+    }
     candidates
         .into_iter()
+        .filter(|candidate| candidate.len() <= 200)
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .filter(|(distance, candidate)| {
             *distance <= 1.max(candidate.chars().count().min(word.chars().count()) / 3)

@@ -1,7 +1,10 @@
 //! Operetta: a universal Kubernetes operator. An operator is a folder of YAML; this crate loads it,
-//! registers its CustomResourceDefinitions and keeps the children of every instance true.
+//! registers its CRDs and keeps the children of every instance true.
 //!
 //! `docs/architecture.md` is the map of the code and of the invariants that hold in it.
+
+// Tests may; the product says what went wrong instead.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod children;
 pub mod cli;

@@ -1,3 +1,13 @@
 //! The command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+use operetta::local::guard;
+
+fn main() -> ExitCode {
+    // Before all else, for the guard must not have threads or a runtime of somebody else's.
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == guard::COMMAND) {
+        return guard::main(std::env::args_os().skip(2));
+    }
+    operetta::cli::main()
+}

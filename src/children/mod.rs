@@ -1,1 +1,140 @@
-//! The target of an instance, and what to do to reach it.
+//! The target of an instance, and what to do to reach it. Pure: no clock, no I/O, no randomness.
+//!
+//! [`decide`] is the heart: from a package, an instance and what was observed it computes the next
+//! actions. It is level-triggered: called again after any event, crash or doubt, it gives what is still
+//! missing, and nothing once the cluster equals the target.
+
+mod decide;
+mod deletion;
+pub mod fields;
+mod intent;
+pub mod names;
+mod observed;
+mod status;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide, is_covered};
+pub use deletion::decide_from as decide_deletion;
+pub use intent::Intent;
+pub use observed::{ObjectRef, Observed, Paths, Seen};
+pub use status::{Status, patch as status_patch};
+pub use target::{Item, Target, target};
+
+use crate::package::{Package, Resource};
+use crate::template::EvalError;
+
+/// How many children an instance may have.
+pub const MAX_CHILDREN: usize = 1_000;
+
+/// All that a decision about one instance looks at.
+pub struct Context<'a> {
+    /// The package in force.
+    pub package: &'a Package,
+    /// The instance's kind in it.
+    pub resource: &'a Resource,
+    /// The instance, CRD defaults filled in.
+    pub instance: &'a Value,
+    /// The manager's own namespace.
+    pub operator_namespace: &'a str,
+    /// The live objects that carry the instance's uid.
+    pub observed: &'a [Arc<Observed>],
+    /// Whether the objects of an `apiVersion` and `kind` lie in namespaces; `None` if it is not served.
+    pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
+    /// Why the objects of a kind cannot be known now; `None` if they are known.
+    pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
+}
+
+impl Context<'_> {
+    /// The namespace of the instance; `None` if it is cluster-scoped.
+    pub fn namespace(&self) -> Option<&str> {
+        self.instance["metadata"]["namespace"].as_str()
+    }
+
+    /// The name of the instance.
+    pub fn name(&self) -> &str {
+        self.instance["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// The uid of the instance.
+    pub fn uid(&self) -> &str {
+        self.instance["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+}
+
+/// Why a child has no intent now. Its last intent is kept, and it is not pruned.
+#[derive(Debug, Clone)]
+pub enum ChildError {
+    /// An expression or template of it has no value.
+    Eval(EvalError),
+    /// What it renders cannot be a child.
+    Invalid {
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// The server does not serve its kind, now or any more.
+    KindMissing {
+        /// The `apiVersion` asked for.
+        api_version: String,
+        /// The kind asked for.
+        kind: String,
+    },
+    /// Objects of its kind cannot be read.
+    KindUnknown {
+        /// Why.
+        reason: String,
+    },
+    /// More children than an instance may have.
+    TooMany,
+}
+
+impl ChildError {
+    /// The reason in a condition, in camel case.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Eval(EvalError::Unknown { .. }) | Self::KindUnknown { .. } => "Unknown",
+            Self::Eval(EvalError::NotYet(_)) => "NotYet",
+            Self::Eval(EvalError::Limit(_)) => "LimitExceeded",
+            Self::Eval(_) => "RenderFailed",
+            Self::Invalid { .. } => "InvalidChild",
+            Self::KindMissing { .. } => "KindMissing",
+            Self::TooMany => "TooManyChildren",
+        }
+    }
+
+    /// Whether nobody has made a mistake: what it reads is not there yet.
+    pub fn is_waiting(&self) -> bool {
+        matches!(
+            self,
+            Self::Eval(EvalError::Unknown { .. } | EvalError::NotYet(_)) | Self::KindUnknown { .. }
+        )
+    }
+}
+
+impl fmt::Display for ChildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eval(error) => error.fmt(f),
+            Self::Invalid { message } => f.write_str(message),
+            Self::KindMissing { api_version, kind } => {
+                write!(f, "the API server does not serve {kind} of {api_version}; is its CRD installed?")
+            }
+            Self::KindUnknown { reason } => f.write_str(reason),
+            Self::TooMany => {
+                write!(f, "more than {MAX_CHILDREN} children; an instance may have {MAX_CHILDREN}")
+            }
+        }
+    }
+}
+
+impl From<EvalError> for ChildError {
+    fn from(error: EvalError) -> Self {
+        Self::Eval(error)
+    }
+}

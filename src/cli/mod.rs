@@ -1,1 +1,181 @@
 //! The command line: one file a command.
+
+mod completion;
+mod dev;
+mod instances;
+mod lint;
+mod render;
+mod run;
+mod schema;
+mod view;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Operators described in YAML, interpreted
+///
+/// A package is a folder: operator.yaml, CRDs, templates. Operetta registers the CRDs and keeps the children
+/// of every instance as the templates say. No code is written or compiled for it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "operetta",
+    version,
+    arg_required_else_help = true,
+    after_help = "Try it, with nothing installed but Go:
+  operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
+
+Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// How log lines are written
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "OPERETTA_LOG_FORMAT", hide_env = true)]
+    log_format: LogFormat,
+
+    /// What is logged: error, warn, info, debug, or a filter such as operetta=debug [default: info; dev: warn]
+    #[arg(long, global = true, env = "OPERETTA_LOG", hide_env = true, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Dev(dev::Args),
+    Lint(lint::Args),
+    Render(render::Args),
+    Schema(schema::Args),
+    Completion(completion::Args),
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match &cli.command {
+        Command::Run(args) => {
+            log(&cli, "info", std::io::stderr);
+            block_on(run::run(args))
+        }
+        Command::Dev(args) => {
+            let view = view::View::new(args.wants_live_view() && std::io::stdout().is_terminal());
+            log(&cli, "warn", view.writer());
+            block_on(dev::run(args, &view))
+        }
+        Command::Lint(args) => lint::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Schema(args) => schema::run(args),
+        Command::Completion(args) => completion::run(args),
+    }
+}
+
+fn block_on(task: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(task);
+            // A blocked thread of a library must not hold the end up.
+            runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+            code
+        }
+        Err(error) => {
+            eprintln!("operetta: no threads can be started: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log<W>(cli: &Cli, default: &str, writer: W)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
+    use tracing_subscriber::EnvFilter;
+    let filter = cli.log.as_deref().unwrap_or(default);
+    // A bare level is about Operetta; libraries speak up when something is wrong. What the client reports of
+    // failed calls, we report ourselves, with what it means.
+    let filter = if filter.contains(['=', ',']) {
+        filter.to_owned()
+    } else {
+        format!("warn,kube_client=off,kube_runtime=error,operetta={filter}")
+    };
+    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|error| {
+        eprintln!("operetta: --log {filter}: {error}; logging at info");
+        EnvFilter::new("warn,kube_client=off,operetta=info")
+    });
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    match cli.log_format {
+        LogFormat::Text => builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+/// Loads packages and prints what is wrong with those that cannot be, and the warnings of the others.
+fn load(paths: &[std::path::PathBuf]) -> (Vec<std::sync::Arc<crate::package::Package>>, usize) {
+    let color = std::io::stderr().is_terminal();
+    let mut packages: Vec<std::sync::Arc<crate::package::Package>> = Vec::new();
+    let mut broken = 0;
+    for path in paths {
+        match crate::package::load(path) {
+            Ok((package, warnings)) => {
+                eprint!("{}", crate::diag::render(&warnings, color));
+                if packages.iter().any(|other| other.name == package.name) {
+                    eprintln!(
+                        "error: two packages are named {}; the one in {} is left out",
+                        package.name,
+                        path.display()
+                    );
+                    broken += 1;
+                } else {
+                    packages.push(std::sync::Arc::new(package));
+                }
+            }
+            Err(errors) => {
+                eprint!("{}", crate::diag::render(&errors, color));
+                eprintln!("error: the package {} cannot be loaded", path.display());
+                broken += 1;
+            }
+        }
+    }
+    (packages, broken)
+}
+
+/// Prints diagnostics for people.
+fn report(diagnostics: &[crate::diag::Diagnostic]) {
+    eprint!("{}", crate::diag::render(diagnostics, std::io::stderr().is_terminal()));
+}
+
+/// Ends with the first SIGINT or SIGTERM.
+async fn shutdown() {
+    let interrupt = tokio::signal::ctrl_c();
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = interrupt => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => {
+            let _ = interrupt.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -71,9 +71,9 @@ impl fmt::Display for CallError {
 
 /// The server's text up to where it begins to print values, one line, at most 400 characters.
 fn safe(text: &str) -> String {
-    let cut = ["Invalid value:", "Unsupported value:", "Duplicate value:", "failed rule:", "last-applied"]
+    let cut = ["Invalid value", "Unsupported value", "Duplicate value", ", got &value"]
         .iter()
-        .filter_map(|mark| text.find(mark).map(|at| at + mark.len() - 1))
+        .filter_map(|mark| text.find(mark).map(|at| at + if mark.starts_with(',') { 0 } else { mark.len() }))
         .min()
         .unwrap_or(text.len());
     let line = text[..cut].split_whitespace().collect::<Vec<_>>().join(" ");
@@ -102,7 +102,10 @@ impl CallError {
         let details = status.details.as_ref();
         let namespace_gone =
             details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
+        // An apply with the uid of an object that is gone: 409 if there is none now, 422 if there is another.
+        let other_uid = details.is_some_and(|d| d.causes.iter().any(|c| c.field == "metadata.uid"));
         let class = match status.code {
+            422 if other_uid => Class::Conflict,
             404 | 410 => Class::NotFound,
             409 => Class::Conflict,
             500 if is_permanent_500(&status.message) => Class::Permanent,
@@ -116,7 +119,7 @@ impl CallError {
                     .map(|c| Cause {
                         field: c.field.clone(),
                         reason: c.reason.clone(),
-                        message: cause_message(&c.message),
+                        message: safe(&c.message),
                     })
                     .collect()
             })
@@ -157,13 +160,6 @@ impl CallError {
     pub fn is_namespace_terminating(&self) -> bool {
         self.reason == "NamespaceTerminating"
     }
-}
-
-/// The words of one cause. `Invalid value: "x": must be y` becomes `must be y` where the value is a plain
-/// quoted string or number, else `Invalid value`.
-fn cause_message(text: &str) -> String {
-    let cut = safe(text);
-    cut.strip_suffix(':').unwrap_or(&cut).to_owned()
 }
 
 /// 500s that no retry mends; measured on 1.36.
@@ -225,6 +221,9 @@ mod tests {
 
     #[test]
     fn values_are_never_shown() {
+        let error = status(json!({"code": 500, "message":
+            "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .data.a: expected string, got &value.valueUnstructured{Value:42}"}));
+        assert!(error.to_string().ends_with(".data.a: expected string"), "{error}");
         let error = status(json!({
             "code": 422, "reason": "Invalid",
             "message": "Pod \"x\" is invalid: spec.y: Invalid value: \"hunter2\": must be z",

@@ -68,7 +68,7 @@ impl fmt::Display for ApiKind {
 }
 
 /// Splits an `apiVersion` into group and version.
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
+pub(super) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 

@@ -6,6 +6,7 @@
 mod error;
 mod kinds;
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -17,11 +18,13 @@ pub use kinds::{ApiKind, Kinds};
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// A connection to one API server, with one identity.
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
-    user_agent: String,
 }
 
 /// Why no connection could be configured.
@@ -47,17 +50,32 @@ pub enum Propagation {
 impl Cluster {
     /// The cluster that KUBECONFIG, `~/.kube/config` or the pod's service account names.
     pub async fn connect() -> Result<Self, ConnectError> {
-        let mut config = kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?;
+        Self::configured(kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?)
+    }
+
+    /// The cluster of a kubeconfig's current context.
+    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
+        let unreadable = |e: kube::config::KubeconfigError| ConnectError::Client(e.to_string());
+        let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(unreadable)?;
+        let options = kube::config::KubeConfigOptions::default();
+        Self::configured(
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unreadable)?,
+        )
+    }
+
+    fn configured(mut config: kube::Config) -> Result<Self, ConnectError> {
         // Retries are ours: the library's would repeat a call 15 times, whatever its class.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
+        let agent = http::HeaderValue::from_static(concat!("operetta/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((http::header::USER_AGENT, agent));
         let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()))?;
         Ok(Self::new(client))
     }
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, user_agent: format!("operetta/{}", env!("CARGO_PKG_VERSION")) }
+        Self { client }
     }
 
     /// The client of the library, for watches and Events.
@@ -129,7 +147,19 @@ impl Cluster {
             encode(manager),
             if dry_run { "&dryRun=All" } else { "" },
         );
-        self.call(Method::PATCH, &path, Some("application/apply-patch+yaml"), Some(body)).await
+        self.call(Method::PATCH, &path, Some(APPLY), Some(body)).await
+    }
+
+    /// Creates an object; a conflict if there is one of that name.
+    pub async fn create(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Value, CallError> {
+        let path = format!("{}?fieldManager={}", kind.path(namespace, None), encode(manager));
+        self.call(Method::POST, &path, Some("application/json"), Some(body)).await
     }
 
     /// A JSON merge patch of an object or a subresource of it.
@@ -186,12 +216,10 @@ impl Cluster {
         content: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
-        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::USER_AGENT, &self.user_agent);
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
+        let mut request =
+            Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
         if let Some(content) = content {
             request = request.header(http::header::CONTENT_TYPE, content);
         }
@@ -203,6 +231,27 @@ impl Cluster {
     }
 }
 
+/// A JSON text that a YAML reader takes for the same: the line breaks that YAML 1.1 knows beyond ASCII would
+/// silently become spaces, and characters that it does not print be refused.
+fn yaml_safe(json: String) -> String {
+    use std::fmt::Write as _;
+    let differs = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    if !json.contains(differs) {
+        return json;
+    }
+    // None of them stands outside a string.
+    json.chars().fold(String::with_capacity(json.len() + 64), |mut out, c| {
+        if differs(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
 /// Percent-encodes what stands in a query.
 fn encode(text: &str) -> String {
     text.bytes()
@@ -211,4 +260,21 @@ fn encode(text: &str) -> String {
             _ => format!("%{b:02X}"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_yaml_reads_differently_is_escaped() {
+        let body =
+            json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}\u{ffff}", "c": "\u{e9}\u{e000}\u{1F680}\n\"\\u2028"});
+        let text = yaml_safe(body.to_string());
+        assert_eq!(
+            text,
+            r#"{"a\u2028":"b\u0085\u007f\ufeff\uffff","c":"é🚀\n\"\\u2028"}"#.replace('é', "\u{e9}\u{e000}")
+        );
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), body);
+    }
 }

@@ -1,1 +1,241 @@
-//! The process that interprets packages.
+//! The process that interprets packages: registers their kinds, watches instances and children, and gives
+//! each instance its turn. The decisions are made in [`crate::children`]; here is the I/O round them.
+
+mod act;
+mod events;
+mod hub;
+mod index;
+mod queue;
+mod raw;
+mod reconcile;
+mod register;
+mod registry;
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinSet;
+use tracing::{error, info};
+
+pub use index::InstanceKey;
+
+use crate::children::Decision;
+use crate::cluster::{CallError, Cluster, Kinds};
+use crate::diag::Diagnostic;
+use crate::package::Package;
+use events::Events;
+use hub::Hub;
+use index::Index;
+use queue::Queue;
+use reconcile::{Mind, Outcome};
+use registry::{Registered, Registry};
+
+/// How long a stop waits for turns that are under way.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Sees every decision, and `None` when an instance is gone; for the live view of `operetta dev`. Must be
+/// quick.
+pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
+
+/// How to run.
+#[derive(Clone)]
+pub struct Config {
+    /// The namespace that `operator.namespace` names.
+    pub namespace: String,
+    /// How many calls may be under way at once.
+    pub calls: usize,
+    /// How many instances may have their turn at once.
+    pub workers: usize,
+    /// Who looks on.
+    pub observer: Option<Observer>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { namespace: "operetta-system".into(), calls: 32, workers: 32, observer: None }
+    }
+}
+
+/// A running manager.
+pub struct Manager {
+    shared: Arc<Shared>,
+    workers: JoinSet<()>,
+    /// What kept packages from being registered.
+    pub problems: Vec<Diagnostic>,
+}
+
+/// What all tasks of a manager share.
+struct Shared {
+    cluster: Cluster,
+    kinds: Kinds,
+    index: Mutex<Index>,
+    queue: Queue<InstanceKey>,
+    registry: RwLock<Arc<Registry>>,
+    hub: Hub,
+    events: Events,
+    minds: Mutex<HashMap<InstanceKey, Mind>>,
+    calls: Semaphore,
+    /// How many instances have their turn now.
+    turns: Arc<AtomicUsize>,
+    started: Instant,
+    namespace: String,
+    observer: Option<Observer>,
+}
+
+impl Manager {
+    /// Registers the packages and begins to reconcile. A package that cannot be registered is in
+    /// [`Manager::problems`] and stops no other.
+    ///
+    /// # Errors
+    /// The API server cannot be reached.
+    pub async fn start(
+        cluster: Cluster,
+        packages: Vec<Arc<Package>>,
+        config: Config,
+    ) -> Result<Self, CallError> {
+        let kinds = Kinds::default();
+        let mut problems = Vec::new();
+        let mut registered = Vec::new();
+        for package in &packages {
+            match register::register(&cluster, &kinds, package).await {
+                Ok(more) => registered.extend(more),
+                Err(more) => problems.extend(more),
+            }
+        }
+        let loaded: BTreeSet<String> = registered.iter().map(|r: &Registered| r.crd.to_string()).collect();
+        registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
+
+        let turns = Arc::new(AtomicUsize::new(0));
+        let shared = Arc::new(Shared {
+            events: Events::start(cluster.clone(), Arc::clone(&turns)),
+            turns,
+            cluster,
+            kinds,
+            index: Mutex::default(),
+            queue: Queue::new(),
+            registry: RwLock::new(Arc::new(Registry::new(registered))),
+            hub: Hub::default(),
+            minds: Mutex::default(),
+            calls: Semaphore::new(config.calls),
+            started: Instant::now(),
+            namespace: config.namespace,
+            observer: config.observer,
+        });
+        for entry in shared.registry().iter() {
+            for (api_version, kind) in &entry.child_kinds {
+                shared.hub.watch_children(&shared, api_version, kind);
+            }
+            shared.hub.watch_instances(&shared, entry);
+        }
+        let mut workers = JoinSet::new();
+        for _ in 0..config.workers {
+            let shared = Arc::clone(&shared);
+            workers.spawn(async move { work(&shared).await });
+        }
+        Ok(Self { shared, workers, problems })
+    }
+
+    /// How many kinds have instances to care for: those of loaded packages, and those of packages that
+    /// cannot be loaded now.
+    pub fn kinds(&self) -> (usize, usize) {
+        let registry = self.shared.registry();
+        let loaded = registry.iter().filter(|r| r.package.is_some()).count();
+        (loaded, registry.iter().count() - loaded)
+    }
+
+    /// How many instances and children are known.
+    pub fn counts(&self) -> (usize, usize) {
+        self.shared.index().counts()
+    }
+
+    /// Ends: no new turn begins, those under way are given time to finish.
+    pub async fn stop(mut self) {
+        self.shared.queue.close();
+        let all = async { while self.workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, all).await.is_err() {
+            // Every write has a precondition, so a turn that is cut off is done again, or was done.
+            info!("some turns did not end in time and are abandoned");
+        }
+        self.shared.hub.stop();
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.shared.hub.stop();
+    }
+}
+
+async fn work(shared: &Arc<Shared>) {
+    while let Some(key) = shared.queue.next().await {
+        shared.turns.fetch_add(1, Ordering::Relaxed);
+        let turn = AssertUnwindSafe(shared.reconcile(&key)).catch_unwind().await;
+        shared.turns.fetch_sub(1, Ordering::Relaxed);
+        let failed = match turn {
+            Ok(outcome) => outcome == Outcome::Failed,
+            Err(panic) => {
+                let text = panic
+                    .downcast_ref::<&str>()
+                    .map(|s| (*s).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned());
+                error!(instance = %key, panic = text.as_deref().unwrap_or("?"), "a turn panicked; this is a bug of Operetta, the others go on");
+                true
+            }
+        };
+        shared.queue.done(key, failed);
+    }
+}
+
+impl Shared {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Leave to make one call. The semaphore is never closed.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.calls.acquire().await.ok()
+    }
+
+    fn queue_all(&self) {
+        let registry = self.registry();
+        let index = self.index();
+        let all: Vec<_> =
+            registry.iter().flat_map(|r| index.instances_of(&r.crd).cloned().collect::<Vec<_>>()).collect();
+        drop(index);
+        for key in all {
+            self.queue.add(key);
+        }
+    }
+
+    /// Nothing is remembered of an instance that is gone.
+    fn forget(&self, key: &InstanceKey) {
+        self.minds().remove(key);
+        if let Some(observer) = &self.observer {
+            observer(key, None);
+        }
+    }
+
+    fn take_mind(&self, key: &InstanceKey) -> Mind {
+        self.minds().remove(key).unwrap_or_default()
+    }
+
+    fn put_mind(&self, key: &InstanceKey, mind: Mind) {
+        if !mind.is_empty() && self.index().has_instance(key) {
+            self.minds().insert(key.clone(), mind);
+        }
+    }
+
+    fn minds(&self) -> MutexGuard<'_, HashMap<InstanceKey, Mind>> {
+        self.minds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

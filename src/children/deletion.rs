@@ -1,0 +1,77 @@
+//! How children go: in reverse order, a wave at a time, from what is observed. Nothing is rendered, so a
+//! package that no longer compiles cannot hold a deletion.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::decide::{Action, Decision, Verdict};
+use super::observed::Observed;
+use super::{Context, names};
+
+/// Whether our finalizer is on the object.
+pub(super) fn has_finalizer(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == names::FINALIZER))
+}
+
+/// Decides about an instance that is being deleted.
+pub(super) fn decide(ctx: &Context<'_>) -> Decision {
+    decide_from(ctx.instance, ctx.observed)
+}
+
+/// The same with neither package nor schema: an instance whose package cannot be loaded any more goes like
+/// any other.
+pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
+    let mut decision = Decision {
+        actions: Vec::new(),
+        verdict: Verdict::Deleting {
+            message: "waits for the garbage collector or the finalizers of others".into(),
+        },
+        status: None,
+        again: None,
+        children: observed
+            .iter()
+            .map(|o| {
+                (
+                    names::item_name(&o.child, o.key.as_deref()),
+                    Some(o.object.clone()),
+                    Err("is being deleted".into()),
+                )
+            })
+            .collect(),
+    };
+    if !has_finalizer(instance) {
+        // All children carry ownerReferences.
+        return decision;
+    }
+    let remaining = observed.iter().filter(|o| o.retained != Some(true));
+    let (actions, waits) = wave(remaining);
+    decision.actions = actions;
+    if let Some(message) = waits {
+        decision.verdict = Verdict::Deleting { message };
+    } else if decision.actions.is_empty() {
+        decision.actions.push(Action::RemoveFinalizer);
+    }
+    decision
+}
+
+/// The objects that may go now: of the highest order those not yet terminating. What is still on its way
+/// holds the lower orders back, and is named.
+pub(super) fn wave<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> (Vec<Action>, Option<String>) {
+    let objects: Vec<_> = objects.collect();
+    let mut actions: Vec<Action> =
+        objects.iter().filter(|o| o.retained == Some(false)).map(|o| Action::Retain(Arc::clone(o))).collect();
+    let going: Vec<_> = objects.iter().filter(|o| o.retained.is_none()).collect();
+    let Some(highest) = going.iter().map(|o| o.order).max() else { return (actions, None) };
+    let now: Vec<_> = going.iter().filter(|o| o.order == highest).collect();
+    actions.extend(now.iter().filter(|o| !o.terminating).map(|o| Action::Delete(Arc::clone(o))));
+    let waits = now.iter().find(|o| o.terminating).map(|o| {
+        let held = if o.held_by.is_empty() {
+            String::new()
+        } else {
+            format!(", held by finalizer {}", o.held_by.join(", "))
+        };
+        format!("{} is being deleted{held}", o.object)
+    });
+    (actions, waits.or_else(|| now.first().map(|o| format!("{} is being deleted", o.object))))
+}

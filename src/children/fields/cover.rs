@@ -1,0 +1,164 @@
+//! Whether a field set covers an intent.
+
+use serde_json::{Map, Value};
+
+use super::path::{FieldPath, Fit, Key, same};
+use super::set::{FieldSet, Node};
+
+/// Fields of metadata that the API server does not track.
+const UNTRACKED: [&str; 9] = [
+    "name",
+    "namespace",
+    "generateName",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "selfLink",
+    "managedFields",
+];
+
+/// The first leaf of the intent that our set does not cover, as a readable path; `None`: all are.
+///
+/// An empty list that is not in the set counts as covered: an empty keyed list never is in one. To
+/// see that somebody filled an atomic one, use [`uncovered_beside`].
+pub fn uncovered(intent: &Value, owned: &FieldSet) -> Option<String> {
+    first_lost(intent, owned, None)
+}
+
+/// Like [`uncovered`], and looks also at what the others own ([`FieldSet::of_others`]): an empty list
+/// that they own now, and fields of theirs below what looks atomic in our set, are not covered.
+pub fn uncovered_beside(intent: &Value, owned: &FieldSet, others: &FieldSet) -> Option<String> {
+    first_lost(intent, owned, Some(&others.root))
+}
+
+/// The way to a lost leaf, built while returning, so that what is covered costs no path.
+type Lost = Vec<Key>;
+
+fn at(key: Key, lost: Option<Lost>) -> Option<Lost> {
+    lost.map(|mut way| {
+        way.push(key);
+        way
+    })
+}
+
+fn lost_unless(covered: bool) -> Option<Lost> {
+    (!covered).then(Lost::new)
+}
+
+fn first_lost(intent: &Value, owned: &FieldSet, others: Option<&Node>) -> Option<String> {
+    let lost = intent.as_object()?.iter().find_map(|(name, value)| {
+        let (node, theirs) = (owned.root.field(name), others.and_then(|o| o.field(name)));
+        let lost = match (name.as_str(), value) {
+            ("apiVersion" | "kind", _) => None,
+            // A kind with a status subresource ignores it here.
+            ("status", _) if node.is_none() => None,
+            ("metadata", Value::Object(fields)) => lost_field(fields, node, theirs, &UNTRACKED),
+            _ => lost_leaf(value, node, theirs),
+        };
+        at(Key::Field(name.as_str().into()), lost)
+    });
+    lost.map(|mut way| {
+        way.reverse();
+        FieldPath(way).to_string()
+    })
+}
+
+fn lost_leaf(value: &Value, node: Option<&Node>, others: Option<&Node>) -> Option<Lost> {
+    match (value, node) {
+        (Value::Null, _) => None,
+        (Value::Object(fields), _) if fields.is_empty() => lost_unless(node.is_some()),
+        (Value::Object(fields), Some(node)) if node.is_leaf() => taken_below(fields, others),
+        (Value::Object(fields), _) => lost_field(fields, node, others, &[]),
+        (Value::Array(items), None) if items.is_empty() => lost_unless(!others.is_some_and(Node::is_leaf)),
+        (Value::Array(items), Some(node)) if items.is_empty() || node.is_leaf() => None,
+        (Value::Array(items), _) => lost_item(items, node, others),
+        _ => lost_unless(node.is_some_and(|node| node.member)),
+    }
+}
+
+fn lost_field(
+    fields: &Map<String, Value>,
+    node: Option<&Node>,
+    others: Option<&Node>,
+    skip: &[&str],
+) -> Option<Lost> {
+    fields.iter().filter(|(name, _)| !skip.contains(&name.as_str())).find_map(|(name, value)| {
+        let (below, theirs) = (node.and_then(|n| n.field(name)), others.and_then(|o| o.field(name)));
+        at(Key::Field(name.as_str().into()), lost_leaf(value, below, theirs))
+    })
+}
+
+/// A map that is a leaf of our set is atomic, and all ours; unless others own fields of it.
+fn taken_below(fields: &Map<String, Value>, others: Option<&Node>) -> Option<Lost> {
+    let others = others.filter(|node| !node.children.is_empty())?;
+    fields.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
+        let theirs = others.field(name)?;
+        let lost = match value {
+            Value::Object(fields) if !theirs.children.is_empty() => taken_below(fields, Some(theirs)),
+            _ => Some(Lost::new()),
+        };
+        at(Key::Field(name.as_str().into()), lost)
+    })
+}
+
+fn lost_item(items: &[Value], node: Option<&Node>, others: Option<&Node>) -> Option<Lost> {
+    let empty = Node::default();
+    let matched = match_items(items, node.unwrap_or(&empty));
+    items.iter().zip(matched).enumerate().find_map(|(index, (item, found))| match found {
+        Some((_, below)) if below.is_leaf() => None,
+        Some((key, below)) => {
+            let theirs = others.and_then(|o| o.child(key));
+            at(key.clone(), lost_leaf(item, Some(below), theirs))
+        }
+        None => {
+            let lost = lost_leaf(item, None, None).unwrap_or_default();
+            at(unmatched(index, item), Some(lost))
+        }
+    })
+}
+
+/// How to call an item that is not in the set: by its name, else by its place.
+fn unmatched(index: usize, item: &Value) -> Key {
+    match item.get("name") {
+        Some(name @ Value::String(_)) => Key::Item([("name".into(), name.clone())].into()),
+        _ => Key::Index(index as u64),
+    }
+}
+
+/// For each item of an intent's list its place in the set. Two items never share one (a port without
+/// `protocol` is not the UDP port of the same number), unless the server itself keeps only one for
+/// duplicates, as a leaf.
+fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s Node)>> {
+    let mut used = vec![false; node.children.len()];
+    let mut matched: Vec<Option<(&Key, &Node)>> = vec![None; items.len()];
+    for wanted in [Fit::Exact, Fit::Partial] {
+        for (index, item) in items.iter().enumerate() {
+            if matched[index].is_some() {
+                continue;
+            }
+            let mut candidates = node.children.iter().enumerate().filter(|(place, (key, below))| {
+                let fits = match key {
+                    Key::Item(_) => key.fits(item) == Some(wanted),
+                    Key::Value(value) => same(value, item),
+                    Key::Index(at) => usize::try_from(*at) == Ok(index),
+                    Key::Field(_) => false,
+                };
+                fits && (!used[*place] || below.is_leaf())
+            });
+            // Among several that fit in part, one that covers the item is the one meant.
+            let first = candidates.next();
+            let covers =
+                |(_, (_, below)): &(usize, &(Key, Node))| lost_leaf(item, Some(below), None).is_none();
+            let best = match first {
+                Some(found) if wanted == Fit::Exact || covers(&found) => Some(found),
+                _ => candidates.find(covers).or(first),
+            };
+            if let Some((place, (key, below))) = best {
+                used[place] = true;
+                matched[index] = Some((key, below));
+            }
+        }
+    }
+    matched
+}

@@ -1,0 +1,28 @@
+//! Server-side apply field sets: which leaves of an intent we still own, and how to win back a keyed
+//! list that somebody else has edited.
+//!
+//! The API server records in `metadata.managedFields` which manager owns which field. An object
+//! whose entry of ours no longer covers the whole intent has drifted; to see that takes its metadata
+//! only, no schema and no content. What the server (1.36) does, and what this module relies on:
+//!
+//! - A leaf of what we applied is in our entry: scalars, empty maps, nulls, whole atomic maps and
+//!   lists. Whoever changes one takes it from our entry; removing it takes it from everybody's.
+//! - An empty *keyed* list or set (`env: []`) is in no entry, an empty atomic list
+//!   (`ingress: []`) is. Ours alone does not tell them apart: see [`uncovered_beside`].
+//! - In a map with open keys an entry that lost all below `f:x` reads `"f:x": {}`, just like an
+//!   atomic one. Again only the other entries tell.
+//! - An item of a keyed list that was renamed leaves scraps in our entry (fields whose value was
+//!   empty), but the item itself (`"."`) is gone from it.
+
+mod cover;
+mod intern;
+mod path;
+mod repair;
+mod set;
+#[cfg(test)]
+mod tests;
+
+pub use cover::{uncovered, uncovered_beside};
+pub use path::{FieldPath, Key};
+pub use repair::{strays, take_over};
+pub use set::{FieldSet, FieldsError};

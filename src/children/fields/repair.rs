@@ -1,0 +1,211 @@
+//! Winning back a keyed list that somebody else has edited (DESIGN 4.5).
+//!
+//! A Service port changed by hand from 80 to 81 is another item of the list: ours is gone, theirs has
+//! the same name, and our apply, which adds ours again, is refused for ever. An item goes by an apply
+//! only if we own it and nobody else does; so theirs is moved into our entry first.
+
+use serde_json::{Map, Value, json};
+
+use super::path::{FieldPath, Fit, Key, same};
+use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
+
+/// Items that stand in the way of our next apply: those of keyed lists in the live object (with its
+/// managedFields) which the intent does not have, where our entry lost an item that the intent has,
+/// or the name of one that they now have.
+///
+/// Only items that a plain write made are strays. What another manager applied is its declaration,
+/// and what nobody owns (filled in at admission) is no edit. Items that somebody merely added, while
+/// all of ours are intact, are left alone.
+pub fn strays(live: &Value, intent: &Value, manager: &str) -> Vec<FieldPath> {
+    let ours = FieldSet::of_manager(live, manager).unwrap_or_default();
+    let updates = FieldSet::union_of(live, manager, Entries::Updates);
+    let applies = FieldSet::union_of(live, manager, Entries::OtherApplies);
+    let mut search = Search { path: Vec::new(), found: Vec::new() };
+    let here = Owners { ours: Some(&ours.root), updates: Some(&updates.root), applies: Some(&applies.root) };
+    search.value(live, intent, here);
+    search.found
+}
+
+/// The managedFields in which our Apply entry owns these items, and the plain writes that did no
+/// longer do. To be written by one JSON patch together with a test of the resourceVersion; the next
+/// apply then removes the items. `None`: there is nothing to move, or no entry of ours to move it to.
+pub fn take_over(managed_fields: &Value, manager: &str, strays: &[FieldPath]) -> Option<Value> {
+    let mut entries = managed_fields.as_array()?.clone();
+    let mut moved: Vec<(&FieldPath, Vec<String>, Map<String, Value>)> = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| is_update(entry)) {
+        let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
+        for stray in strays {
+            let mut way = Vec::new();
+            if let Some(Value::Object(item)) = take_out(fields, &stray.0, &mut way) {
+                moved.push((stray, way, item));
+            }
+        }
+    }
+    if moved.is_empty() {
+        return None;
+    }
+    entries.retain(|entry| !(is_update(entry) && entry["fieldsV1"].as_object().is_some_and(Map::is_empty)));
+    let ours = entries.iter_mut().find(|entry| is_our_apply(entry, manager))?;
+    let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
+    for (_, way, mut item) in moved {
+        // The item itself, not only its fields: else the apply leaves it there, empty.
+        item.insert(".".to_owned(), json!({}));
+        put_in(ours, &way, item);
+    }
+    Some(Value::Array(entries))
+}
+
+/// Removes what is at the path and every place above that holds nothing then. Leaves the raw keys of
+/// the path in `way`.
+fn take_out(fields: &mut Map<String, Value>, path: &[Key], way: &mut Vec<String>) -> Option<Value> {
+    let (first, rest) = path.split_first()?;
+    let raw = fields.keys().find(|raw| matches!(Key::parse(raw), Ok(Some(key)) if key == *first))?.clone();
+    way.push(raw.clone());
+    if rest.is_empty() {
+        return fields.remove(&raw);
+    }
+    let below = fields.get_mut(&raw)?.as_object_mut()?;
+    let item = take_out(below, rest, way);
+    // An empty map would read as a field owned whole.
+    if item.is_some() && below.is_empty() {
+        fields.remove(&raw);
+    }
+    item
+}
+
+fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<String, Value>) {
+    let Some((first, rest)) = way.split_first() else {
+        unite(fields, &item);
+        return;
+    };
+    let is_new = !fields.contains_key(first);
+    if let Value::Object(below) = fields.entry(first.clone()).or_insert_with(|| json!({})) {
+        // Ours already and without children: it stays ours when it gets some.
+        if !is_new && below.is_empty() {
+            below.insert(".".to_owned(), json!({}));
+        }
+        put_in(below, rest, item);
+    }
+}
+
+/// One place in the field sets of us, of plain writes and of other appliers.
+#[derive(Clone, Copy)]
+struct Owners<'a> {
+    ours: Option<&'a Node>,
+    updates: Option<&'a Node>,
+    applies: Option<&'a Node>,
+}
+
+impl<'a> Owners<'a> {
+    fn each(self, step: impl Fn(&'a Node) -> Option<&'a Node>) -> Self {
+        Self {
+            ours: self.ours.and_then(&step),
+            updates: self.updates.and_then(&step),
+            applies: self.applies.and_then(&step),
+        }
+    }
+
+    fn field(self, name: &str) -> Self {
+        self.each(|node| node.field(name))
+    }
+
+    fn child(self, key: &Key) -> Self {
+        self.each(|node| node.child(key))
+    }
+
+    /// The keys of all items that anybody owns, of a keyed list.
+    fn items(self) -> impl Iterator<Item = &'a Key> {
+        [self.ours, self.updates, self.applies]
+            .into_iter()
+            .flatten()
+            .flat_map(Node::items)
+            .map(|(key, _)| key)
+    }
+}
+
+struct Search {
+    path: Vec<Key>,
+    found: Vec<FieldPath>,
+}
+
+impl Search {
+    fn value(&mut self, live: &Value, intent: &Value, owners: Owners<'_>) {
+        match (live, intent) {
+            (Value::Object(live), Value::Object(intent)) => {
+                for (name, wanted) in intent {
+                    if let Some(value) = live.get(name) {
+                        self.path.push(Key::Field(name.as_str().into()));
+                        self.value(value, wanted, owners.field(name));
+                        self.path.pop();
+                    }
+                }
+            }
+            (Value::Array(live), Value::Array(intent)) => self.list(live, intent, owners),
+            _ => {}
+        }
+    }
+
+    fn list(&mut self, live: &[Value], intent: &[Value], owners: Owners<'_>) {
+        // A live item says all key fields (the server filled them in), so its key is found exactly.
+        let keys: Vec<Option<&Key>> =
+            live.iter().map(|item| owners.items().find(|key| key.fits(item) == Some(Fit::Exact))).collect();
+        let Some(sample) = owners.items().next() else { return };
+        let pairs = pair(live, intent, sample);
+        let owned = |index: usize| {
+            let key = keys[index];
+            key.and_then(|key| owners.ours?.child(key)).is_some_and(|node| node.member)
+        };
+        let lost_item = pairs.iter().any(|pair| pair.is_none_or(|index| !owned(index)));
+        let lost_name = |name: &Value| {
+            intent.iter().zip(&pairs).any(|(item, pair)| {
+                let ours = pair.and_then(|index| keys[index]).and_then(|key| owners.ours?.child(key));
+                item.get("name") == Some(name) && ours.is_some_and(|node| node.field("name").is_none())
+            })
+        };
+        for (index, item) in live.iter().enumerate() {
+            let Some(key) = keys[index] else { continue };
+            let place = owners.child(key);
+            if let Some(at) = pairs.iter().position(|pair| *pair == Some(index)) {
+                self.path.push(key.clone());
+                self.value(item, &intent[at], place);
+                self.path.pop();
+                continue;
+            }
+            let edited = place.updates.is_some() && place.applies.is_none();
+            if edited && (lost_item || item.get("name").is_some_and(lost_name)) {
+                let mut path = self.path.clone();
+                path.push(key.clone());
+                self.found.push(FieldPath(path));
+            }
+        }
+    }
+}
+
+/// For each item of the intent, the live item of the same key; `sample` is any key of the list.
+fn pair(live: &[Value], intent: &[Value], sample: &Key) -> Vec<Option<usize>> {
+    let Key::Item(fields) = sample else { return vec![None; intent.len()] };
+    let mut used = vec![false; live.len()];
+    let mut pairs = vec![None; intent.len()];
+    // First the items that say all of their key, then those that leave a part to the server's default.
+    for partial in [false, true] {
+        for (wanted, pair) in intent.iter().zip(&mut pairs) {
+            let says_all = fields.iter().all(|(name, _)| wanted.get(&**name).is_some_and(|v| !v.is_null()));
+            if pair.is_some() || says_all == partial {
+                continue;
+            }
+            let found = live.iter().enumerate().position(|(index, item)| {
+                !used[index]
+                    && fields.iter().all(|(name, _)| match (wanted.get(&**name), item.get(&**name)) {
+                        (None | Some(Value::Null), _) => true,
+                        (Some(own), Some(live)) => same(own, live),
+                        (Some(_), None) => false,
+                    })
+            });
+            if let Some(index) = found {
+                used[index] = true;
+                *pair = Some(index);
+            }
+        }
+    }
+    pairs
+}

@@ -1,0 +1,269 @@
+//! From a rendered template to what is applied: checks, marks, owner, hash.
+
+use serde_json::{Map, Value, json};
+
+use super::names;
+use super::observed::ObjectRef;
+use super::{ChildError, Context, Observed};
+use crate::package::{Child, DeletionPolicy};
+
+/// One object of the target, ready to be applied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intent {
+    /// Which object.
+    pub object: ObjectRef,
+    /// What is applied, with labels, annotations and owner; without preconditions.
+    pub body: Value,
+    /// Hash of the body, which its annotation carries.
+    pub hash: String,
+}
+
+/// Builds the intent of one rendered child.
+///
+/// # Errors
+/// Says what is wrong with the rendered object; never shows a value of it.
+pub(super) fn build(
+    ctx: &Context<'_>,
+    child: &Child,
+    key: Option<&str>,
+    order: u32,
+    mut body: Value,
+    observed: Option<&Observed>,
+    yields: &[String],
+) -> Result<Intent, ChildError> {
+    let invalid = |message: String| ChildError::Invalid { message };
+    let Value::Object(root) = &mut body else {
+        return Err(invalid(format!("{} renders to {}, not to an object", child.template, describe(&body))));
+    };
+    let text =
+        |root: &Map<String, Value>, key: &str| root.get(key).and_then(Value::as_str).map(str::to_owned);
+    let (Some(api_version), Some(kind)) = (text(root, "apiVersion"), text(root, "kind")) else {
+        return Err(invalid(format!("{} renders without apiVersion or kind", child.template)));
+    };
+    if !child.kinds.iter().any(|(a, k)| *a == api_version && *k == kind) {
+        return Err(invalid(format!(
+            "{} renders a kind that does not stand in it literally",
+            child.template
+        )));
+    }
+    let Some(namespaced) = (ctx.namespaced)(&api_version, &kind) else {
+        return Err(ChildError::KindMissing { api_version, kind });
+    };
+    if root.contains_key("status") {
+        return Err(invalid(format!(
+            "{} renders a status, which belongs to the controller of {kind}",
+            child.template
+        )));
+    }
+    fold_string_data(&api_version, &kind, root).map_err(invalid)?;
+
+    let Value::Object(meta) = root.entry("metadata").or_insert_with(|| json!({})) else {
+        return Err(invalid(format!("metadata in {} is not a map", child.template)));
+    };
+    for field in
+        ["generateName", "uid", "resourceVersion", "ownerReferences", "managedFields", "deletionTimestamp"]
+    {
+        if meta.contains_key(field) {
+            return Err(invalid(format!(
+                "{} renders metadata.{field}, which Operetta sets itself",
+                child.template
+            )));
+        }
+    }
+    let Some(name) = text(meta, "name").filter(|name| !name.is_empty()) else {
+        return Err(invalid(format!("{} renders no metadata.name", child.template)));
+    };
+    if name.contains('/') || name == "." || name == ".." {
+        return Err(invalid(format!("metadata.name in {} is no name", child.template)));
+    }
+    let namespace = place(ctx, child, meta, namespaced, &kind)?;
+    mark(ctx, child, key, order, meta)?;
+    let same_namespace = namespace.as_deref() == ctx.namespace();
+    if owned_by_reference(child) && same_namespace && namespace.is_some() {
+        meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
+    }
+    if let Some(observed) = observed {
+        leave_yielded(&mut body, observed, yields);
+    }
+    let hash = names::short_hash(&body.to_string(), 16);
+    body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
+    let object = ObjectRef {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
+    };
+    Ok(Intent { object, body, hash })
+}
+
+/// Whether the garbage collector may delete this child by itself: it knows no order and no policy.
+pub(super) fn owned_by_reference(child: &Child) -> bool {
+    !child.ordered && child.deletion_policy == DeletionPolicy::Delete
+}
+
+fn owner_reference(ctx: &Context<'_>) -> Value {
+    let meta = &ctx.instance["metadata"];
+    json!({
+        "apiVersion": ctx.resource.kind.api_version(),
+        "kind": ctx.resource.kind.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Sets the namespace, or refuses one that the instance must not reach.
+fn place(
+    ctx: &Context<'_>,
+    child: &Child,
+    meta: &mut Map<String, Value>,
+    namespaced: bool,
+    kind: &str,
+) -> Result<Option<String>, ChildError> {
+    let rendered = meta.get("namespace").and_then(Value::as_str).map(str::to_owned);
+    let invalid = |message: String| Err(ChildError::Invalid { message });
+    if !namespaced {
+        if rendered.is_some() {
+            return invalid(format!(
+                "{} renders metadata.namespace, but {kind} is cluster-scoped",
+                child.template
+            ));
+        }
+        return Ok(None);
+    }
+    let Some(instance_namespace) = ctx.namespace() else {
+        return match rendered {
+            Some(namespace) => Ok(Some(namespace)),
+            None => invalid(format!(
+                "{} renders no metadata.namespace, which the children of a cluster-scoped instance need",
+                child.template
+            )),
+        };
+    };
+    if !child.namespaces.allows(rendered.as_deref(), instance_namespace, ctx.operator_namespace) {
+        return invalid(format!(
+            "{} renders a namespace that is not the instance's, a literal or operator.namespace",
+            child.template
+        ));
+    }
+    let namespace = rendered.unwrap_or_else(|| instance_namespace.to_owned());
+    meta.insert("namespace".into(), Value::String(namespace.clone()));
+    Ok(Some(namespace))
+}
+
+/// Adds our labels and annotations.
+fn mark(
+    ctx: &Context<'_>,
+    child: &Child,
+    key: Option<&str>,
+    order: u32,
+    meta: &mut Map<String, Value>,
+) -> Result<(), ChildError> {
+    let instance = &ctx.instance["metadata"];
+    let name = instance["name"].as_str().unwrap_or_default();
+    let kind = format!("{}.{}", ctx.resource.kind.kind, ctx.resource.kind.group);
+    let mut labels = vec![
+        (names::MANAGED_BY, "operetta".to_owned()),
+        (names::OPERATOR, ctx.package.name.clone()),
+        (names::KIND, names::label_value(&kind)),
+        (names::INSTANCE, names::label_value(name)),
+        (names::INSTANCE_UID, instance["uid"].as_str().unwrap_or_default().to_owned()),
+        (names::CHILD, child.id.clone()),
+    ];
+    let mut annotations = vec![(names::ORDER, order.to_string())];
+    if let Some(key) = key {
+        let label = names::label_value(key);
+        if label != key {
+            annotations.push((names::KEY, key.to_owned()));
+        }
+        labels.push((names::KEY, label));
+    }
+    if child.deletion_policy == DeletionPolicy::Retain {
+        annotations.push((names::RETAINED, "false".to_owned()));
+    }
+    for (field, ours) in [("labels", labels), ("annotations", annotations)] {
+        if meta.get(field).is_some_and(Value::is_null) {
+            meta.remove(field);
+        }
+        let Value::Object(map) = meta.entry(field).or_insert_with(|| json!({})) else {
+            return Err(ChildError::Invalid {
+                message: format!("metadata.{field} in {} is not a map", child.template),
+            });
+        };
+        if let Some(reserved) = map.keys().find(|k| k.starts_with(names::DOMAIN)) {
+            return Err(ChildError::Invalid {
+                message: format!(
+                    "{} sets metadata.{field}[{reserved}]; {}* is Operetta's own",
+                    child.template,
+                    names::DOMAIN
+                ),
+            });
+        }
+        map.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))));
+    }
+    Ok(())
+}
+
+/// A Secret's `stringData` is write-only: folded into `data`, what we apply is what can be read back.
+fn fold_string_data(api_version: &str, kind: &str, root: &mut Map<String, Value>) -> Result<(), String> {
+    use base64::Engine as _;
+    if (api_version, kind) != ("v1", "Secret") {
+        return Ok(());
+    }
+    let Some(texts) = root.remove("stringData") else { return Ok(()) };
+    let Value::Object(texts) = texts else {
+        return if texts.is_null() { Ok(()) } else { Err("stringData of a Secret is not a map".into()) };
+    };
+    if root.get("data").is_some_and(Value::is_null) {
+        root.remove("data");
+    }
+    let Value::Object(data) = root.entry("data").or_insert_with(|| json!({})) else {
+        return Err("data of a Secret is not a map".into());
+    };
+    for (key, value) in texts {
+        let Value::String(text) = value else {
+            return Err(format!("stringData.{key} of a Secret is not a string; quote it"));
+        };
+        data.insert(key, Value::String(base64::engine::general_purpose::STANDARD.encode(text)));
+    }
+    Ok(())
+}
+
+/// Leaves out fields that another manager has taken over and that we do not own any more.
+fn leave_yielded(body: &mut Value, observed: &Observed, yields: &[String]) {
+    for path in yields {
+        let path: Vec<&str> = path.split('.').collect();
+        if observed.foreign.contains(&path)
+            && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path))
+        {
+            remove_path(body, &path);
+        }
+    }
+}
+
+fn remove_path(value: &mut Value, path: &[&str]) {
+    let Value::Object(map) = value else { return };
+    match path {
+        [] => {}
+        [last] => {
+            map.remove(*last);
+        }
+        [first, rest @ ..] => {
+            if let Some(inner) = map.get_mut(*first) {
+                remove_path(inner, rest);
+            }
+        }
+    }
+}
+
+fn describe(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

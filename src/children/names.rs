@@ -1,0 +1,109 @@
+//! How Operetta marks its objects: labels, annotations, field managers, and the text forms they need.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Prefix of every label and annotation of ours.
+pub const DOMAIN: &str = "operetta.dev/";
+/// Label: the package that a child, or a CRD, belongs to.
+pub const OPERATOR: &str = "operetta.dev/operator";
+/// Label: the kind of the instance, `EtcdCluster.etcd.database.coreos.com`.
+pub const KIND: &str = "operetta.dev/kind";
+/// Label: the name of the instance.
+pub const INSTANCE: &str = "operetta.dev/instance";
+/// Label: the uid of the instance. Membership is decided by this one alone.
+pub const INSTANCE_UID: &str = "operetta.dev/instance-uid";
+/// Label: the child's id in the package.
+pub const CHILD: &str = "operetta.dev/child";
+/// Label: the key of a `forEach` child, made fit for a label. The annotation of that name has it raw.
+pub const KEY: &str = "operetta.dev/key";
+/// Label of every object we write.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Annotation: hash of the intent that was applied.
+pub const INTENT: &str = "operetta.dev/intent";
+/// Annotation: how deep in the graph the child stands; deletion goes from the highest to 0.
+pub const ORDER: &str = "operetta.dev/order";
+/// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone.
+pub const RETAINED: &str = "operetta.dev/retained";
+/// Annotation of an instance: `"true"` stops all writes to its children.
+pub const PAUSED: &str = "operetta.dev/paused";
+/// Annotation of a foreign object, set by a person: Operetta may take it over.
+pub const ADOPT: &str = "operetta.dev/adopt";
+/// Annotation of a CRD: the kinds that children of its instances have, or had.
+pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
+/// Finalizer of an instance with children that the garbage collector must not delete by itself.
+pub const FINALIZER: &str = "operetta.dev/cleanup";
+
+/// The field manager of a package's children.
+pub fn field_manager(operator: &str) -> String {
+    format!("operetta/{operator}")
+}
+
+/// Hex of the first `bytes` bytes of a text's SHA-256.
+pub fn short_hash(text: &str, bytes: usize) -> String {
+    hex(&Sha256::digest(text.as_bytes())[..bytes])
+}
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// `text` if it is a label value, else a prefix of its allowed characters with a hash, so that different
+/// texts give different labels.
+pub fn label_value(text: &str) -> String {
+    let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    let fits = bytes.len() <= 63
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && ends_well(bytes.first())
+        && ends_well(bytes.last());
+    if fits {
+        return text.to_owned();
+    }
+    let prefix: String = text
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .take(52)
+        .collect();
+    let prefix = prefix.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    let hash = short_hash(text, 5);
+    if prefix.is_empty() { hash } else { format!("{prefix}-{hash}") }
+}
+
+/// The text form of a `forEach` key: strings as they are, all else as JSON.
+pub fn key_text(key: &Value) -> String {
+    match key {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `id` or `id[key]`, as messages name a child.
+pub fn item_name(id: &str, key: Option<&str>) -> String {
+    key.map_or_else(|| id.to_owned(), |key| format!("{id}[{key}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_fit_and_differ() {
+        for text in ["", "a", "0", "prod-1", "x.y_z"] {
+            assert_eq!(label_value(text), text);
+        }
+        let long = "a".repeat(64);
+        for text in [long.as_str(), "-a", "a-", "ünïcode", "a b", "é", &"é".repeat(100)] {
+            let label = label_value(text);
+            assert!(label.len() <= 63 && label != text, "{label}");
+            assert!(label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')));
+            assert!(label.as_bytes()[0].is_ascii_alphanumeric());
+        }
+        assert_ne!(label_value("a b"), label_value("a-b "));
+    }
+}

@@ -1,0 +1,231 @@
+//! What is known of a live child: a few hundred bytes, whatever the object's size.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::fields::FieldSet;
+use super::names;
+use crate::readiness::Readiness;
+
+/// Kind, namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// `group/version`, shared by all objects of the kind.
+    pub api_version: Arc<str>,
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<Arc<str>>,
+    /// The name.
+    pub name: Box<str>,
+}
+
+impl std::fmt::Display for ObjectRef {
+    /// `Kind namespace/name` or `Kind name`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// A live child, as far as decisions need it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// Which object.
+    pub object: ObjectRef,
+    /// Its uid.
+    pub uid: Box<str>,
+    /// The uid of the instance that it belongs to, from its label.
+    pub instance_uid: Box<str>,
+    /// Its resourceVersion, opaque but for equality and order.
+    pub resource_version: Box<str>,
+    /// The child id on its label.
+    pub child: Box<str>,
+    /// The raw `forEach` key, if it has one.
+    pub key: Option<Box<str>>,
+    /// Depth in the graph when it was applied.
+    pub order: u32,
+    /// Hash of the intent that was last applied.
+    pub intent: Option<Box<str>>,
+    /// What our apply owns of it.
+    pub owned: Option<Arc<FieldSet>>,
+    /// What all others own, the status aside. Shared between siblings.
+    pub foreign: Arc<FieldSet>,
+    /// What changes when somebody changes more than the status: generation, or else resourceVersion.
+    pub mark: Box<str>,
+    /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
+    pub settled: Box<str>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Finalizers that hold it, while it is being deleted.
+    pub held_by: Vec<Box<str>>,
+    /// Whether it carries an ownerReference to the instance.
+    pub owner_reference: bool,
+    /// Of a `Retain` child: whether it has left the target and is kept. `None` of all others.
+    pub retained: Option<bool>,
+    /// Readiness by the rules of its kind.
+    pub readiness: Readiness,
+    /// The object as far as expressions read it.
+    pub live: Option<Arc<Value>>,
+}
+
+/// Paths of a live object.
+pub type Paths = Arc<[Vec<String>]>;
+
+/// An object as a watch or a reply brought it.
+pub struct Seen<'a> {
+    /// Kind of the object.
+    pub api_version: &'a Arc<str>,
+    /// Kind of the object.
+    pub kind: &'a Arc<str>,
+    /// Its metadata, managedFields included.
+    pub metadata: &'a ObjectMeta,
+    /// The whole object without managedFields; `None` where the watch brings metadata only.
+    pub body: Option<&'a Value>,
+}
+
+impl Seen<'_> {
+    /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
+    /// of a child, by operator and child id; no path means nothing.
+    pub fn observe(&self, reads: impl Fn(&str, &str) -> Paths) -> Option<Observed> {
+        let meta = self.metadata;
+        let labels = meta.labels.as_ref()?;
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        let instance_uid = label(names::INSTANCE_UID)?;
+        let (operator, child) = (label(names::OPERATOR)?, label(names::CHILD)?);
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+        let paths = reads(operator, child);
+        let resource_version = meta.resource_version.as_deref().unwrap_or_default();
+        let mark: Box<str> =
+            meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
+        let (owned, foreign) = self.field_sets(&names::field_manager(operator));
+        let terminating = meta.deletion_timestamp.is_some();
+        Some(Observed {
+            object: ObjectRef {
+                api_version: Arc::clone(self.api_version),
+                kind: Arc::clone(self.kind),
+                namespace: meta.namespace.as_deref().map(Into::into),
+                name: meta.name.as_deref().unwrap_or_default().into(),
+            },
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            instance_uid: instance_uid.into(),
+            resource_version: resource_version.into(),
+            child: child.into(),
+            key: annotation(names::KEY).or_else(|| label(names::KEY)).map(Into::into),
+            order: annotation(names::ORDER).and_then(|o| o.parse().ok()).unwrap_or(0),
+            intent: annotation(names::INTENT).map(Into::into),
+            owned,
+            foreign,
+            settled: mark.clone(),
+            mark,
+            terminating,
+            held_by: if terminating {
+                meta.finalizers.iter().flatten().map(|f| f.as_str().into()).collect()
+            } else {
+                Vec::new()
+            },
+            owner_reference: meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid),
+            retained: annotation(names::RETAINED).map(|text| text == "true"),
+            readiness: self.readiness(),
+            live: (!paths.is_empty()).then(|| Arc::new(self.keep(&paths))),
+        })
+    }
+
+    /// What we own of it, and what all others own, the status aside.
+    fn field_sets(&self, manager: &str) -> (Option<Arc<FieldSet>>, Arc<FieldSet>) {
+        let mut owned = None;
+        let mut foreign = Vec::new();
+        for entry in self.metadata.managed_fields.iter().flatten() {
+            let Some(fields) = &entry.fields_v1 else { continue };
+            let subresource = entry.subresource.as_deref().unwrap_or_default();
+            let apply = entry.operation.as_deref() == Some("Apply");
+            if apply && subresource.is_empty() && entry.manager.as_deref() == Some(manager) {
+                owned = FieldSet::parse(&fields.0).ok().map(FieldSet::interned);
+            } else if subresource != "status" {
+                foreign.push(&fields.0);
+            }
+        }
+        (owned, FieldSet::united(foreign).interned())
+    }
+
+    fn readiness(&self) -> Readiness {
+        match self.body {
+            Some(body) => crate::readiness::of(body),
+            None if self.metadata.deletion_timestamp.is_some() => Readiness::Terminating,
+            None => Readiness::Ready,
+        }
+    }
+
+    /// The parts of the object that `paths` name, with what identifies it.
+    fn keep(&self, paths: &[Vec<String>]) -> Value {
+        let meta = self.metadata;
+        let mut kept = serde_json::json!({
+            "apiVersion": &**self.api_version, "kind": &**self.kind,
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        });
+        if let Value::Object(metadata) = &mut kept["metadata"] {
+            metadata.retain(|_, value| !value.is_null());
+        }
+        let Some(body) = self.body else { return kept };
+        for path in paths {
+            copy_path(body, &mut kept, path);
+        }
+        kept
+    }
+}
+
+/// Copies what lies at `path` of `from` to the same place of `to`.
+fn copy_path(from: &Value, to: &mut Value, path: &[String]) {
+    let Some((first, rest)) = path.split_first() else {
+        to.clone_from(from);
+        return;
+    };
+    let Some(inner) = from.get(first) else { return };
+    if let Value::Object(map) = to {
+        copy_path(
+            inner,
+            map.entry(first.clone()).or_insert_with(|| Value::Object(serde_json::Map::new())),
+            rest,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
+        let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+        let (api_version, kind) = (Arc::from("v1"), Arc::from("Pod"));
+        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| reads.into())
+    }
+
+    fn meta() -> Value {
+        json!({"name": "a-0", "namespace": "n", "uid": "u", "resourceVersion": "7",
+            "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": "i", "operetta.dev/key": "k-1"},
+            "annotations": {"operetta.dev/key": "k/1", "operetta.dev/intent": "h", "operetta.dev/order": "2"}})
+    }
+
+    #[test]
+    fn a_child_is_recognised_by_its_labels() {
+        let observed = seen(meta(), None, &[]).unwrap();
+        assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
+        assert_eq!(&*observed.mark, "7");
+        assert!(seen(json!({"name": "x"}), None, &[]).is_none());
+    }
+
+    #[test]
+    fn only_what_is_read_is_kept() {
+        let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
+        let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
+        let live = seen(meta(), Some(&body), &reads).unwrap().live.unwrap();
+        assert_eq!(live["spec"], json!({"b": 2}));
+        assert_eq!(live["status"], json!({"phase": "Running"}));
+        assert_eq!(live["metadata"]["name"], "a-0");
+    }
+}

@@ -1,0 +1,255 @@
+//! The status of an instance: a summary for people and for `kubectl wait`. Whoever wipes it loses nothing.
+
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use super::decide::Verdict;
+use super::target::Target;
+use crate::template::EvalError;
+
+/// Longest message of a condition, in characters; the API allows 32,768.
+const MESSAGE: usize = 1_024;
+
+/// A status as it should be. Times are left to [`patch`], which knows what was there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    generation: i64,
+    /// `None` where the CRD's author has another use for the field.
+    revision: Option<String>,
+    conditions: Vec<Condition>,
+    /// Projected fields by dotted name; `None` keeps what is there.
+    fields: Vec<(String, Option<Value>)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Condition {
+    kind: String,
+    status: Option<bool>,
+    reason: String,
+    message: String,
+}
+
+impl Status {
+    /// What the package and the verdict say.
+    pub fn project(ctx: &Context<'_>, target: &Target, verdict: &Verdict) -> Self {
+        let engine = &ctx.package.engine;
+        let mut broken = Vec::new();
+        let mut fields = Vec::new();
+        for field in &ctx.resource.status {
+            match engine.eval(&field.expr, &target.scope) {
+                Ok(value) => fields.push((field.name.clone(), Some(value))),
+                // Unknown is not empty: the field keeps its value.
+                Err(EvalError::Unknown { .. }) => fields.push((field.name.clone(), None)),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    fields.push((field.name.clone(), Some(Value::Null)));
+                }
+                Err(error) => broken.push(format!("status.{}: {error}", field.name)),
+            }
+        }
+        let mut conditions = standard(verdict, &broken);
+        for condition in &ctx.resource.conditions {
+            let status = match engine.truthy(&condition.when, &target.scope) {
+                Ok(holds) => Some(holds),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => Some(false),
+                Err(_) => None,
+            };
+            let message = if status == Some(true) {
+                match engine.eval_text(&condition.message, &target.scope) {
+                    Ok(Some(Value::String(text))) => text,
+                    Ok(other) => other.map(|v| v.to_string()).unwrap_or_default(),
+                    Err(error) => format!("the message has no value: {error}"),
+                }
+            } else {
+                String::new()
+            };
+            conditions.push(Condition {
+                kind: condition.type_.clone(),
+                status,
+                reason: condition.reason.clone(),
+                message,
+            });
+        }
+        let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
+        let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
+        let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
+        Self { generation, revision, conditions, fields }
+    }
+}
+
+/// Ready, Reconciling and Stalled in kstatus terms.
+fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
+    let condition = |kind: &str, status: bool, reason: &str, message: &str| Condition {
+        kind: kind.into(),
+        status: Some(status),
+        reason: reason.into(),
+        message: message.into(),
+    };
+    let (ready, reconciling, stalled, reason, message) = match verdict {
+        Verdict::Ready { children: 1 } => {
+            (true, false, false, "Ready", "its child is applied and ready".to_owned())
+        }
+        Verdict::Ready { children } => {
+            (true, false, false, "Ready", format!("all {children} children are applied and ready"))
+        }
+        Verdict::Reconciling { reason, message } => (false, true, false, reason.as_str(), message.clone()),
+        Verdict::Stalled { reason, message } => (false, false, true, reason.as_str(), message.clone()),
+        Verdict::Paused => {
+            (false, false, false, "Paused", "paused: nothing is written until it is resumed".to_owned())
+        }
+        Verdict::Deleting { message } => (false, true, false, "Deleting", message.clone()),
+    };
+    let about = |holds: bool| if holds { message.as_str() } else { "" };
+    let mut all = vec![
+        condition("Ready", ready, reason, &message),
+        condition("Reconciling", reconciling, reason, about(reconciling)),
+        condition("Stalled", stalled, reason, about(stalled)),
+    ];
+    if !broken.is_empty() {
+        all[2] = condition("Stalled", true, "StatusFailed", &broken.join("; "));
+    }
+    all
+}
+
+/// The JSON merge patch of `.status` from what is there to what should be; `None` if nothing changed.
+/// `now` is RFC 3339. Conditions of other writers are kept.
+pub fn patch(current: &Value, status: &Status, now: &str) -> Option<Value> {
+    let mut wanted = Map::new();
+    wanted.insert("observedGeneration".into(), status.generation.into());
+    if let Some(revision) = &status.revision {
+        wanted.insert("revision".into(), revision.as_str().into());
+    }
+    wanted.insert("conditions".into(), conditions(current, status, now));
+    let mut patch = Map::new();
+    for (key, value) in wanted {
+        if current.get(&key) != Some(&value) {
+            patch.insert(key, value);
+        }
+    }
+    for (name, value) in &status.fields {
+        if let Some(value) = value {
+            let path: Vec<&str> = name.split('.').collect();
+            let there = path.iter().try_fold(current, |at, part| at.get(part)).unwrap_or(&Value::Null);
+            if there != value {
+                set(&mut patch, &path, replacement(there, value));
+            }
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// A merge patch merges maps: keys that are gone must be nulled.
+fn replacement(there: &Value, value: &Value) -> Value {
+    match (there, value) {
+        (Value::Object(old), Value::Object(new)) => {
+            let mut merged: Map<String, Value> = old.keys().map(|k| (k.clone(), Value::Null)).collect();
+            for (key, value) in new {
+                merged.insert(key.clone(), replacement(old.get(key).unwrap_or(&Value::Null), value));
+            }
+            Value::Object(merged)
+        }
+        _ => value.clone(),
+    }
+}
+
+fn set(map: &mut Map<String, Value>, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [last] => {
+            map.insert((*last).to_owned(), value);
+        }
+        [first, rest @ ..] => {
+            if let Value::Object(inner) = map.entry(*first).or_insert_with(|| json!({})) {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+fn conditions(current: &Value, status: &Status, now: &str) -> Value {
+    let there = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut all: Vec<Value> = status
+        .conditions
+        .iter()
+        .map(|condition| {
+            let old = there.iter().find(|c| c["type"] == condition.kind.as_str());
+            let text = match condition.status {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
+            let since = old
+                .filter(|old| old["status"] == text)
+                .map_or(Value::from(now), |old| old["lastTransitionTime"].clone());
+            json!({
+                "type": condition.kind, "status": text, "reason": condition.reason,
+                "message": shorten(&condition.message), "lastTransitionTime": since,
+                "observedGeneration": status.generation,
+            })
+        })
+        .collect();
+    let foreign =
+        there.iter().filter(|c| !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str()));
+    all.extend(foreign.cloned());
+    Value::Array(all)
+}
+
+fn shorten(message: &str) -> String {
+    if message.chars().count() <= MESSAGE {
+        return message.to_owned();
+    }
+    format!("{}… (shortened)", message.chars().take(MESSAGE).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(verdict: &Verdict) -> Status {
+        Status {
+            generation: 2,
+            revision: Some("p-1".into()),
+            conditions: standard(verdict, &[]),
+            fields: vec![
+                ("members.ready".into(), Some(json!({"a": 1}))),
+                ("kept".into(), None),
+                ("gone".into(), Some(Value::Null)),
+            ],
+        }
+    }
+
+    /// What a JSON merge patch does (RFC 7386).
+    fn merged(mut target: Value, patch: &Value) -> Value {
+        let Value::Object(patch) = patch else { return patch.clone() };
+        if !target.is_object() {
+            target = json!({});
+        }
+        for (key, value) in patch {
+            let inner = target[key.as_str()].take();
+            target[key.as_str()] = merged(inner, value);
+            if value.is_null() {
+                target.as_object_mut().unwrap().remove(key);
+            }
+        }
+        target
+    }
+
+    #[test]
+    fn a_second_patch_is_empty_and_times_move_on_transitions_only() {
+        let ready = Verdict::Ready { children: 2 };
+        let before = json!({"kept": 7, "gone": 8, "members": {"ready": {"b": 2}}, "conditions": [{"type": "Foreign", "status": "True"}]});
+        let first = merged(before.clone(), &patch(&before, &status(&ready), "t1").unwrap());
+        assert_eq!((&first["kept"], first.get("gone")), (&json!(7), None));
+        assert_eq!(first["members"], json!({"ready": {"a": 1}}));
+        assert_eq!(first["conditions"][3]["type"], "Foreign");
+        assert_eq!(patch(&first, &status(&ready), "t2"), None);
+        let waiting = Verdict::Reconciling { reason: "R".into(), message: "m".into() };
+        let second = merged(first.clone(), &patch(&first, &status(&waiting), "t2").unwrap());
+        let times: Vec<_> = second["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["lastTransitionTime"].clone())
+            .collect();
+        assert_eq!(times[..3], [json!("t2"), json!("t2"), json!("t1")]);
+    }
+}

@@ -1,0 +1,393 @@
+//! `render(package revision, spec, children)`: which objects an instance should have now.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::intent::{self, Intent};
+use super::observed::{ObjectRef, Observed};
+use super::{ChildError, Context, MAX_CHILDREN, names};
+use crate::package::{Child, Yields};
+use crate::readiness::Readiness;
+use crate::template::{EvalError, Live, Scope, Var};
+
+/// One object of the target, or why it cannot be told.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Index of the child in the resource.
+    pub child: usize,
+    /// `id` or `id[key]`.
+    pub name: String,
+    /// The `forEach` key, with its type.
+    pub key: Option<Value>,
+    /// What it should be.
+    pub intent: Result<Intent, ChildError>,
+    /// The live object, if there is one.
+    pub observed: Option<Arc<Observed>>,
+    /// Why it is not ready; `Ok` if it is.
+    pub ready: Result<(), String>,
+}
+
+impl Item {
+    /// Whether the live object was last applied with this very intent.
+    pub fn is_current(&self) -> bool {
+        match (&self.intent, &self.observed) {
+            (Ok(intent), Some(observed)) => {
+                observed.intent.as_deref() == Some(&intent.hash) && !observed.terminating
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What an instance should consist of.
+#[derive(Debug)]
+pub struct Target {
+    /// Its objects, dependencies first.
+    pub items: Vec<Item>,
+    /// Children of which not even the number can be told, by index.
+    pub open: BTreeMap<usize, ChildError>,
+    /// The scope with all live children, for `status`, `readyWhen` and conditions.
+    pub scope: Scope,
+}
+
+/// Computes the target.
+pub fn target(ctx: &Context<'_>) -> Target {
+    let mut building = Building::new(ctx);
+    for (index, child) in ctx.resource.children.iter().enumerate() {
+        building.child(index, child);
+    }
+    for (index, child) in ctx.resource.children.iter().enumerate() {
+        if !building.open.contains_key(&index) {
+            let from = building.items.partition_point(|item| item.child < index);
+            let to = building.items.partition_point(|item| item.child <= index);
+            let var = building.computed_var(child, &building.items[from..to]);
+            building.vars.insert(child.id.clone(), var);
+        }
+    }
+    let scope = building.scope();
+    Target { items: building.items, open: building.open, scope }
+}
+
+struct Building<'a> {
+    ctx: &'a Context<'a>,
+    base: Scope,
+    /// `children.<id>` so far: what is observed, and for children already computed whether it is current.
+    vars: BTreeMap<String, Var>,
+    /// The scope of children that read no other child; made once.
+    plain: Scope,
+    by_child: HashMap<&'a str, Vec<&'a Arc<Observed>>>,
+    by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
+    depth: Vec<u32>,
+    items: Vec<Item>,
+    open: BTreeMap<usize, ChildError>,
+}
+
+impl<'a> Building<'a> {
+    fn new(ctx: &'a Context<'a>) -> Self {
+        let mut by_child: HashMap<&str, Vec<&Arc<Observed>>> = HashMap::new();
+        for observed in ctx.observed {
+            by_child.entry(&observed.child).or_default().push(observed);
+        }
+        let base = base_scope(ctx);
+        let mut building = Self {
+            ctx,
+            plain: base.clone(),
+            base,
+            vars: BTreeMap::new(),
+            by_child,
+            by_object: ctx.observed.iter().map(|o| (&o.object, o)).collect(),
+            depth: Vec::new(),
+            items: Vec::new(),
+            open: BTreeMap::new(),
+        };
+        for child in &ctx.resource.children {
+            let var = building.observed_var(child);
+            building.vars.insert(child.id.clone(), var);
+        }
+        building.plain = building.scope();
+        building
+    }
+
+    fn scope(&self) -> Scope {
+        self.base.with("children", Var::Vars(self.vars.clone()))
+    }
+
+    fn child(&mut self, index: usize, child: &'a Child) {
+        let depth = child.depends_on.iter().map(|dep| self.depth[*dep] + 1).max().unwrap_or(0);
+        self.depth.push(depth);
+        let scope = if child.depends_on.is_empty() { self.plain.clone() } else { self.scope() };
+        let from = self.items.len();
+        let result = match &child.for_each {
+            None => self.single(index, child, &scope),
+            Some(_) => self.members(index, child, &scope),
+        };
+        if let Err(error) = result {
+            self.items.truncate(from);
+            self.open.insert(index, error);
+            return;
+        }
+        if child.ordered {
+            let var = self.computed_var(child, &self.items[from..]);
+            self.vars.insert(child.id.clone(), var);
+        }
+    }
+
+    fn single(&mut self, index: usize, child: &'a Child, scope: &Scope) -> Result<(), ChildError> {
+        if self.wanted(child, scope)? {
+            let item = self.item(index, child, None, scope);
+            self.push(item)?;
+        }
+        Ok(())
+    }
+
+    fn members(&mut self, index: usize, child: &'a Child, scope: &Scope) -> Result<(), ChildError> {
+        let Some(each) = &child.for_each else { return Ok(()) };
+        let engine = &self.ctx.package.engine;
+        let mut seen = BTreeSet::new();
+        for value in engine.items(&each.in_, scope)? {
+            let scope = scope.with(&each.as_, Var::Json(value.clone()));
+            if !self.wanted(child, &scope)? {
+                continue;
+            }
+            let key = match &each.key {
+                Some(key) => engine.eval(key, &scope)?,
+                None => value,
+            };
+            if !(key.is_string() || key.is_i64() || key.is_u64()) || key.as_str().is_some_and(str::is_empty) {
+                return Err(ChildError::Invalid {
+                    message: format!(
+                        "a key of forEach of {} is neither a string nor an integer; set `key`",
+                        child.id
+                    ),
+                });
+            }
+            if !seen.insert(names::key_text(&key)) {
+                return Err(ChildError::Invalid {
+                    message: format!("two items of forEach of {} have the same key", child.id),
+                });
+            }
+            let item = self.item(index, child, Some(key), &scope);
+            self.push(item)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, item: Item) -> Result<(), ChildError> {
+        if self.items.len() >= MAX_CHILDREN {
+            return Err(ChildError::TooMany);
+        }
+        self.items.push(item);
+        Ok(())
+    }
+
+    fn wanted(&self, child: &Child, scope: &Scope) -> Result<bool, EvalError> {
+        child.when.as_ref().map_or(Ok(true), |when| self.ctx.package.engine.truthy(when, scope))
+    }
+
+    fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
+        let key_text = key.as_ref().map(names::key_text);
+        let before = self.find(child, key_text.as_deref());
+        let scope =
+            scope.with("self", before.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))));
+        let intent = self.intent(index, child, key_text.as_deref(), before, &scope);
+        // The live object is the one of the target's very name; another of the same key is to be pruned.
+        let observed = match &intent {
+            Ok(intent) => self.by_object.get(&intent.object).copied(),
+            Err(_) => before,
+        };
+        let observed = observed.filter(|o| *o.instance_uid == *self.ctx.uid()).cloned();
+        let ready = self.ready(child, observed.as_ref(), &scope);
+        Item {
+            child: index,
+            name: names::item_name(&child.id, key_text.as_deref()),
+            key,
+            intent,
+            observed,
+            ready,
+        }
+    }
+
+    fn intent(
+        &self,
+        index: usize,
+        child: &Child,
+        key: Option<&str>,
+        observed: Option<&Arc<Observed>>,
+        scope: &Scope,
+    ) -> Result<Intent, ChildError> {
+        let engine = &self.ctx.package.engine;
+        let Some(template) = engine.template(&child.template) else {
+            return Err(ChildError::Invalid { message: format!("there is no template {}", child.template) });
+        };
+        let body = engine.render(template, scope)?;
+        let yields = self.yields(child, scope)?;
+        let intent =
+            intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &**o), &yields)?;
+        match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
+            Some(reason) => Err(ChildError::KindUnknown { reason }),
+            None => Ok(intent),
+        }
+    }
+
+    fn yields(&self, child: &Child, scope: &Scope) -> Result<Vec<String>, ChildError> {
+        let engine = &self.ctx.package.engine;
+        let values = match &child.yields {
+            None => return Ok(Vec::new()),
+            Some(Yields::One(text)) => match engine.eval_text(text, scope)? {
+                Some(Value::Array(values)) => values,
+                Some(Value::Null) | None => Vec::new(),
+                Some(other) => vec![other],
+            },
+            Some(Yields::List(texts)) => {
+                let mut values = Vec::new();
+                for text in texts {
+                    values.extend(engine.eval_text(text, scope)?);
+                }
+                values
+            }
+        };
+        values
+            .into_iter()
+            .map(|value| match value {
+                Value::String(path) => Ok(path),
+                _ => Err(ChildError::Invalid {
+                    message: format!("yields of {} is not a list of field paths", child.id),
+                }),
+            })
+            .collect()
+    }
+
+    /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
+    fn find(&self, child: &Child, key: Option<&str>) -> Option<&'a Arc<Observed>> {
+        let all = self.by_child.get(child.id.as_str())?;
+        all.iter()
+            .filter(|o| o.key.as_deref() == key)
+            .min_by_key(|o| (o.terminating, o.retained == Some(true)))
+            .copied()
+    }
+
+    fn ready(&self, child: &Child, observed: Option<&Arc<Observed>>, scope: &Scope) -> Result<(), String> {
+        let Some(observed) = observed else { return Err("does not exist yet".into()) };
+        if observed.terminating {
+            return Err(terminating(observed));
+        }
+        if let Some(ready_when) = &child.ready_when {
+            let scope = scope.with("self", Var::Object(live(observed, is_ready(observed), false)));
+            return match self.ctx.package.engine.truthy(ready_when, &scope) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("readyWhen is not met yet".into()),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    Err("readyWhen has no value yet".into())
+                }
+                Err(error) => Err(format!("readyWhen: {error}")),
+            };
+        }
+        match &observed.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Err(message.clone()),
+            Readiness::Terminating => Err(terminating(observed)),
+        }
+    }
+
+    /// `children.<id>` before the child's target is known.
+    fn observed_var(&self, child: &Child) -> Var {
+        if let Some(reason) = self.kind_unknown(child) {
+            return Var::Unknown(reason);
+        }
+        let all = self.by_child.get(child.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let flags = |o: &Observed| live(o, is_ready(o), false);
+        if child.for_each.is_some() {
+            Var::Map(
+                all.iter().map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect(),
+            )
+        } else {
+            self.find(child, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
+        }
+    }
+
+    /// `children.<id>` once its target is known: ready and current are told of each.
+    fn computed_var(&self, child: &Child, items: &[Item]) -> Var {
+        if let Some(reason) = self.kind_unknown(child) {
+            return Var::Unknown(reason);
+        }
+        let one = |item: &Item| {
+            let observed = item.observed.as_ref()?;
+            Some(live(observed, item.ready.is_ok(), item.is_current()))
+        };
+        if child.for_each.is_none() {
+            return items.first().and_then(one).map_or_else(|| self.observed_var(child), Var::Object);
+        }
+        let mut map: Vec<(Value, Live)> =
+            items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
+        // Members that left the target are live until they are pruned.
+        for observed in self.by_child.get(child.id.as_str()).into_iter().flatten() {
+            let key = observed.key.as_deref().unwrap_or_default();
+            if !items.iter().any(|item| item.key.as_ref().is_some_and(|k| names::key_text(k) == key)) {
+                map.push((typed_key(key), live(observed, false, false)));
+            }
+        }
+        Var::Map(map)
+    }
+
+    fn kind_unknown(&self, child: &Child) -> Option<String> {
+        child.kinds.iter().find_map(|(api_version, kind)| (self.ctx.unknown)(api_version, kind))
+    }
+}
+
+/// What holds an object that is being deleted.
+fn terminating(observed: &Observed) -> String {
+    if observed.held_by.is_empty() {
+        "is being deleted".into()
+    } else {
+        format!("is being deleted, held by finalizer {}", observed.held_by.join(", "))
+    }
+}
+
+/// Ready by the rules of its kind.
+fn is_ready(observed: &Observed) -> bool {
+    !observed.terminating && observed.readiness == Readiness::Ready
+}
+
+fn live(observed: &Observed, ready: bool, current: bool) -> Live {
+    let value = observed.live.clone().unwrap_or_else(|| {
+        Arc::new(json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
+    });
+    Live { value, ready, current }
+}
+
+/// The key of a member known by its label alone: what reads as an integer is taken for one.
+fn typed_key(text: &str) -> Value {
+    match text.parse::<i64>() {
+        Ok(number) if number.to_string() == text => Value::from(number),
+        _ => Value::from(text),
+    }
+}
+
+/// The variables that all expressions of an instance see.
+fn base_scope(ctx: &Context<'_>) -> Scope {
+    let package = ctx.package;
+    let mut scope = Scope::new();
+    let meta = &ctx.instance["metadata"];
+    let spec = ctx.instance.get("spec").cloned().unwrap_or_else(|| json!({}));
+    scope.set("instance", Var::Shared(Arc::new(ctx.instance.clone())));
+    scope.set("spec", Var::Json(spec));
+    scope.set("name", Var::Json(meta["name"].clone()));
+    scope.set("namespace", ctx.namespace().map_or(Var::Undefined, |ns| Var::Json(ns.into())));
+    scope.set("labels", Var::Json(meta.get("labels").cloned().unwrap_or_else(|| json!({}))));
+    scope.set("defaults", Var::Json(package.defaults.clone()));
+    scope.set(
+        "operator",
+        Var::Json(json!({
+            "name": package.name,
+            "version": package.version.to_string(),
+            "appVersion": package.app_version,
+            "revision": package.revision(),
+            "namespace": ctx.operator_namespace,
+        })),
+    );
+    scope.set("self", Var::Undefined);
+    scope.set("let", Var::Lets(Arc::clone(&ctx.resource.lets)));
+    scope
+}

@@ -1,0 +1,473 @@
+//! `decide` against a little world: actions are carried out on a map of objects as an API server would, one
+//! or some or none of them at a time, and the world must come to rest at the target.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::children::fields::FieldSet;
+use crate::package::{Files, compile};
+use crate::readiness::Readiness;
+
+const CRD: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {kind: Thing, listKind: ThingList, plural: things, singular: thing}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                size: {type: integer}
+                text: {type: string}
+                host: {type: string}
+                stop: {type: boolean}
+";
+
+fn config(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{name}\"}}\ndata: {{text: \"{{{{ spec.text | default('') }}}}\"}}\n"
+    )
+}
+
+fn package(resource: &str, templates: &[(&str, String)]) -> Package {
+    let indented = resource.lines().fold(String::new(), |text, line| text + "      " + line + "\n");
+    let operator = format!(
+        "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {{name: p}}\nspec:\n  version: 0.1.0\n  resources:\n    - crd: crds/thing.yaml\n{indented}"
+    );
+    let mut files =
+        vec![("operator.yaml".to_owned(), operator), ("crds/thing.yaml".to_owned(), CRD.to_owned())];
+    files.extend(templates.iter().map(|(name, text)| (format!("templates/{name}.yaml"), text.clone())));
+    match compile(&Files::from_texts("p", files)) {
+        Ok((package, _)) => package,
+        Err(errors) => panic!("{}", crate::diag::render(&errors, false)),
+    }
+}
+
+/// Objects by `kind/name`, and the instance.
+struct World {
+    package: Package,
+    instance: Value,
+    objects: BTreeMap<String, Observed>,
+    memory: Memory,
+    now: Duration,
+    serial: u64,
+    /// Kinds that cannot be listed now.
+    lost: BTreeSet<String>,
+    /// New objects are ready at once.
+    quick: bool,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(package: Package, spec: &Value) -> Self {
+        let instance = json!({"apiVersion": "example.org/v1", "kind": "Thing", "spec": spec,
+            "metadata": {"name": "a", "namespace": "n", "uid": "uid-1", "generation": 1, "resourceVersion": "1"}});
+        Self {
+            package,
+            instance,
+            objects: BTreeMap::new(),
+            memory: Memory::default(),
+            now: Duration::ZERO,
+            serial: 100,
+            lost: BTreeSet::new(),
+            quick: true,
+            log: Vec::new(),
+        }
+    }
+
+    fn decide(&self) -> Decision {
+        let observed: Vec<_> = self.objects.values().cloned().map(Arc::new).collect();
+        let unknown = |_: &str, kind: &str| self.lost.contains(kind).then(|| format!("{kind} is lost"));
+        let ctx = Context {
+            package: &self.package,
+            resource: &self.package.resources[0],
+            instance: &self.instance,
+            operator_namespace: "operetta-system",
+            observed: &observed,
+            namespaced: &|_, kind| Some(kind != "ClusterRole"),
+            unknown: &unknown,
+        };
+        decide(&ctx, &self.memory, self.now)
+    }
+
+    fn act(&mut self, action: Action) {
+        self.serial += 1;
+        match action {
+            Action::AddFinalizer => self.instance["metadata"]["finalizers"] = json!([names::FINALIZER]),
+            Action::RemoveFinalizer => self.instance["metadata"]["finalizers"] = json!([]),
+            Action::Apply(apply) => {
+                let before = self.objects.get(&id(&apply.intent.object));
+                assert_eq!(before.is_none(), apply.expect == Expect::Absent, "{}", apply.item);
+                self.log.push(format!("{:?} {}", apply.why, apply.item));
+                let readiness = if self.quick
+                    || before.is_some_and(|b| {
+                        b.readiness == Readiness::Ready && matches!(apply.why, Why::Repair | Why::Recheck)
+                    }) {
+                    Readiness::Ready
+                } else {
+                    Readiness::NotReady { reason: "Starting".into(), message: "starts".into() }
+                };
+                let uid = before.map_or_else(|| format!("u{}", self.serial).into(), |b| b.uid.clone());
+                let observed = observe(&apply.intent, uid, self.serial, readiness);
+                self.objects.insert(id(&observed.object), observed);
+            }
+            Action::Delete(observed) => {
+                self.log.push(format!("Delete {}", observed.object.name));
+                self.objects.remove(&id(&observed.object));
+            }
+            Action::Retain(observed) => {
+                self.log.push(format!("Retain {}", observed.object.name));
+                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
+                    object.retained = Some(true);
+                }
+            }
+        }
+    }
+
+    /// Decides and acts until nothing is left to do; the last verdict.
+    fn settle(&mut self) -> Verdict {
+        for _ in 0..200 {
+            let decision = self.decide();
+            if decision.actions.is_empty() {
+                return decision.verdict;
+            }
+            for action in decision.actions {
+                self.act(action);
+            }
+        }
+        panic!("never comes to rest: {:?}", self.log);
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.objects.values().map(|o| &*o.object.name).collect()
+    }
+
+    fn ready(&mut self, name: &str) {
+        for object in self.objects.values_mut().filter(|o| &*o.object.name == name) {
+            object.readiness = Readiness::Ready;
+        }
+    }
+
+    fn edit(&mut self, spec: Value) {
+        self.instance["spec"] = spec;
+        self.instance["metadata"]["generation"] =
+            (self.instance["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        self.log.clear();
+    }
+}
+
+fn id(object: &ObjectRef) -> String {
+    format!("{}/{}", object.kind, object.name)
+}
+
+/// The object as it would be observed after the apply of an intent.
+fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -> Observed {
+    let meta = &intent.body["metadata"];
+    let text = |v: &Value| v.as_str().map(Box::from);
+    let mark: Box<str> = version.to_string().into();
+    Observed {
+        object: intent.object.clone(),
+        uid,
+        instance_uid: text(&meta["labels"][names::INSTANCE_UID]).unwrap(),
+        resource_version: mark.clone(),
+        child: text(&meta["labels"][names::CHILD]).unwrap(),
+        key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),
+        order: meta["annotations"][names::ORDER].as_str().unwrap().parse().unwrap(),
+        intent: Some(intent.hash.as_str().into()),
+        owned: Some(FieldSet::parse(&owned(&intent.body)).unwrap().interned()),
+        foreign: FieldSet::default().interned(),
+        settled: mark.clone(),
+        mark,
+        terminating: false,
+        held_by: Vec::new(),
+        owner_reference: meta.get("ownerReferences").is_some(),
+        retained: meta["annotations"][names::RETAINED].as_str().map(|t| t == "true"),
+        readiness,
+        live: Some(Arc::new(intent.body.clone())),
+    }
+}
+
+/// The fieldsV1 of maps and scalars, as server-side apply would write it; lists as atoms.
+fn owned(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), owned(v))).collect::<serde_json::Map<_, _>>().into()
+        }
+        _ => json!({}),
+    }
+}
+
+fn two_ordered() -> Package {
+    package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, dependsOn: [a]}\n",
+        &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
+    )
+}
+
+fn members(extra: &str) -> Package {
+    package(
+        &format!(
+            "children:\n  - id: m\n    template: templates/m.yaml\n    forEach: {{in: range(spec.size), as: i, key: i}}\n{extra}"
+        ),
+        &[("m", config("{{ name }}-{{ i }}"))],
+    )
+}
+
+#[test]
+fn independent_children_are_created_at_once_with_an_owner() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, when: spec.host}\n",
+        &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
+    );
+    let mut world = World::new(package, &json!({"host": "x"}));
+    assert_eq!(world.decide().actions.len(), 2);
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(world.objects.values().all(|o| o.owner_reference));
+    assert!(world.instance["metadata"].get("finalizers").is_none());
+    world.edit(json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(world.names(), ["a-a"]);
+}
+
+#[test]
+fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
+    let mut world = World::new(two_ordered(), &json!({}));
+    world.quick = false;
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Reconciling { message, .. } if message.contains("b waits for a")),
+        "{verdict:?}"
+    );
+    assert_eq!(world.names(), ["a-a"]);
+    assert!(deletion::has_finalizer(&world.instance));
+    world.ready("a-a");
+    world.settle();
+    world.ready("a-b");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(world.objects.values().all(|o| !o.owner_reference));
+
+    world.log.clear();
+    world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.settle();
+    assert_eq!(world.log, ["Delete a-b", "Delete a-a"]);
+    assert!(!deletion::has_finalizer(&world.instance));
+}
+
+#[test]
+fn max_unavailable_counts_until_ready_and_takes_the_unready_first() {
+    let mut world = World::new(members("    maxUnavailable: 1\n"), &json!({"size": 3}));
+    world.quick = false;
+    world.settle();
+    for name in ["a-0", "a-1", "a-2"] {
+        world.ready(name);
+    }
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    world.edit(json!({"size": 3, "text": "new"}));
+    world.objects.get_mut("ConfigMap/a-2").unwrap().readiness =
+        Readiness::NotReady { reason: "R".into(), message: "broken".into() };
+    world.settle();
+    assert_eq!(world.log, ["Update m[2]"]);
+    world.ready("a-2");
+    world.settle();
+    assert_eq!(world.log, ["Update m[2]", "Update m[0]"]);
+    // A bad update stops at the first member.
+    world.settle();
+    assert_eq!(world.log.len(), 2);
+}
+
+#[test]
+fn members_come_and_go_and_the_others_stay() {
+    let mut world = World::new(members(""), &json!({"size": 3}));
+    world.settle();
+    let uids: Vec<_> = world.objects.values().map(|o| o.uid.clone()).collect();
+    world.edit(json!({"size": 5}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 5 });
+    world.edit(json!({"size": 3}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    assert_eq!(world.objects.values().map(|o| o.uid.clone()).collect::<Vec<_>>(), uids);
+}
+
+#[test]
+fn drift_is_repaired_even_where_order_would_wait() {
+    let mut world = World::new(two_ordered(), &json!({}));
+    world.settle();
+    world.log.clear();
+    // `a` is not ready, and somebody took the text of `b`.
+    world.objects.get_mut("ConfigMap/a-a").unwrap().readiness =
+        Readiness::NotReady { reason: "R".into(), message: "m".into() };
+    let b = world.objects.get_mut("ConfigMap/a-b").unwrap();
+    b.owned = Some(FieldSet::default().interned());
+    world.settle();
+    assert_eq!(world.log, ["Repair b"]);
+}
+
+#[test]
+fn a_foreign_change_is_answered_once_in_thirty_seconds() {
+    let mut world = World::new(members(""), &json!({"size": 1}));
+    world.settle();
+    world.log.clear();
+    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = "999".into();
+    world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
+    world.now = Duration::from_secs(10);
+    let decision = world.decide();
+    assert!(decision.actions.is_empty());
+    assert_eq!(decision.again, Some(Duration::from_secs(20)));
+    world.now = Duration::from_secs(31);
+    assert_eq!(world.decide().actions.len(), 1);
+}
+
+#[test]
+fn unknown_is_not_empty() {
+    let mut world = World::new(members(""), &json!({"size": 2}));
+    world.settle();
+    world.log.clear();
+    world.lost.insert("ConfigMap".into());
+    world.edit(json!({"size": 0}));
+    assert!(!matches!(world.settle(), Verdict::Ready { children: 2 }));
+    assert!(world.log.is_empty(), "{:?}", world.log);
+    assert_eq!(world.objects.len(), 2);
+}
+
+#[test]
+fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, when: spec.host}\n",
+        &[("a", config("{{ name }}-{{ 10 // spec.size }}")), ("b", config("{{ name }}-b"))],
+    );
+    let mut world = World::new(package, &json!({"size": 1}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    world.edit(json!({"size": 0, "host": "x"}));
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, message } if reason == "RenderFailed" && message.contains("templates/a.yaml")),
+        "{verdict:?}"
+    );
+    assert_eq!(world.names(), ["a-10", "a-b"]);
+}
+
+#[test]
+fn retained_children_stay_and_are_taken_again() {
+    let mut world = World::new(members("    deletionPolicy: Retain\n"), &json!({"size": 2}));
+    world.settle();
+    world.edit(json!({"size": 1}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(world.log, ["Retain a-1"]);
+    assert_eq!(world.objects.len(), 2);
+    // What was retained lost the annotation's value to another manager: the apply takes it back.
+    world.objects.get_mut("ConfigMap/a-1").unwrap().owned = Some(FieldSet::default().interned());
+    world.edit(json!({"size": 2}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(world.objects.values().all(|o| o.retained == Some(false)));
+    world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.settle();
+    assert_eq!(world.objects.len(), 2);
+    assert!(!deletion::has_finalizer(&world.instance));
+}
+
+#[test]
+fn a_refused_child_waits_and_stops_nobody_else() {
+    let mut world = World::new(members(""), &json!({"size": 2}));
+    let hash = match &world.decide().actions[0] {
+        Action::Apply(apply) => apply.intent.hash.clone(),
+        other => panic!("{other:?}"),
+    };
+    let status = json!({"code": 422, "reason": "Invalid", "message": "no"});
+    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
+    world
+        .memory
+        .failures
+        .insert("m[0]".into(), Failure { hash, error, retry_at: Duration::from_secs(9), count: 1 });
+    let verdict = world.settle();
+    assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "ApplyRefused"), "{verdict:?}");
+    assert_eq!(world.names(), ["a-1"]);
+    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
+    // Another intent is tried at once.
+    world.edit(json!({"size": 2, "text": "mended"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+}
+
+#[test]
+fn paused_writes_nothing() {
+    let mut world = World::new(members(""), &json!({"size": 1}));
+    world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
+    assert_eq!(world.settle(), Verdict::Paused);
+    assert!(world.objects.is_empty());
+}
+
+#[test]
+fn too_many_children_are_refused() {
+    let mut world = World::new(members(""), &json!({"size": 1_001}));
+    assert!(matches!(world.settle(), Verdict::Stalled { reason, .. } if reason == "TooManyChildren"));
+    assert!(world.objects.is_empty());
+}
+
+/// Whatever part of the actions is carried out before a crash, the world ends as if there had been none.
+#[test]
+fn every_schedule_ends_in_the_same_world() {
+    let steps = [json!({"size": 3, "host": "x"}), json!({"size": 5, "text": "t"}), json!({"size": 2})];
+    let make = || {
+        package(
+            "children:
+  - {id: base, template: templates/base.yaml}
+  - id: m
+    template: templates/m.yaml
+    forEach: {in: range(spec.size), as: i, key: i}
+    maxUnavailable: 2
+    dependsOn: [base]
+  - {id: last, template: templates/last.yaml, when: spec.host, dependsOn: [m]}
+",
+            &[
+                ("base", config("{{ name }}-base")),
+                ("m", config("{{ name }}-{{ i }}")),
+                ("last", config("{{ name }}-last")),
+            ],
+        )
+    };
+    let shape = |world: &World| {
+        world.objects.iter().map(|(k, o)| (k.clone(), o.intent.clone(), o.order)).collect::<Vec<_>>()
+    };
+    let mut reference = World::new(make(), &json!({}));
+    let mut expected = Vec::new();
+    for step in &steps {
+        reference.edit(step.clone());
+        assert!(matches!(reference.settle(), Verdict::Ready { .. }));
+        expected.push(shape(&reference));
+    }
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut world = World::new(make(), &json!({}));
+        for (step, expected) in steps.iter().zip(&expected) {
+            world.edit(step.clone());
+            for _ in 0..random.usize(0..12) {
+                let actions = world.decide().actions;
+                let done = random.usize(0..=actions.len());
+                for action in actions.into_iter().take(done) {
+                    world.act(action);
+                }
+                world.memory = Memory::default();
+                if random.u8(..) < 40
+                    && let Some(key) =
+                        world.objects.keys().nth(random.usize(0..world.objects.len().max(1))).cloned()
+                {
+                    world.objects.remove(&key);
+                }
+            }
+            assert!(matches!(world.settle(), Verdict::Ready { .. }), "seed {seed}");
+            assert_eq!(shape(&world), *expected, "seed {seed}");
+        }
+    }
+}

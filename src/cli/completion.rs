@@ -1,0 +1,23 @@
+//! `operetta completion`: a completion script for the shell.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+/// Print a completion script for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(operetta completion bash)
+  operetta completion zsh > \"${fpath[1]}/_operetta\"
+  operetta completion fish > ~/.config/fish/completions/operetta.fish")]
+pub(super) struct Args {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    let mut command = super::Cli::command();
+    clap_complete::generate(args.shell, &mut command, "operetta", &mut std::io::stdout());
+    ExitCode::SUCCESS
+}

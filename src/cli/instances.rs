@@ -1,0 +1,147 @@
+//! Reading manifests from files and applying them, as `dev --apply` does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{ApiKind, Class, Cluster, Kinds};
+use crate::diag::{Diagnostic, Source, Span};
+use crate::yaml;
+
+/// A manifest with the place it came from.
+pub(super) struct Manifest {
+    pub source: Arc<Source>,
+    pub span: Span,
+    pub object: Value,
+}
+
+/// An object that was applied.
+pub(super) struct Applied {
+    pub kind: Arc<ApiKind>,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+/// Largest file of manifests, in bytes.
+const FILE: u64 = 8 << 20;
+
+/// Reads all documents of all files.
+///
+/// # Errors
+/// All mistakes of all files.
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
+    let (mut manifests, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        match read_file(file) {
+            Ok(more) => manifests.extend(more),
+            Err(more) => errors.extend(more),
+        }
+    }
+    if errors.is_empty() { Ok(manifests) } else { Err(errors) }
+}
+
+fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
+    let shown = file.display().to_string();
+    let unreadable = |reason: String| {
+        vec![Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))]
+    };
+    let size = std::fs::metadata(file).map_err(|e| unreadable(e.to_string()))?.len();
+    if size > FILE {
+        return Err(unreadable(format!("it has {size} bytes; {FILE} are allowed")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e.to_string()))?;
+    let source = Source::new(shown, text);
+    let documents = yaml::parse(&source, &yaml::Options::default()).map_err(|e| vec![e])?;
+    let (mut manifests, mut errors) = (Vec::new(), Vec::new());
+    for document in documents.iter().filter(|d| !d.is_null()) {
+        let object = document.to_json();
+        let missing: Vec<&str> = [
+            ("apiVersion", &object["apiVersion"]),
+            ("kind", &object["kind"]),
+            ("metadata.name", &object["metadata"]["name"]),
+        ]
+        .into_iter()
+        .filter(|(_, value)| value.as_str().is_none_or(str::is_empty))
+        .map(|(name, _)| name)
+        .collect();
+        if missing.is_empty() {
+            manifests.push(Manifest { source: Arc::clone(&source), span: document.span, object });
+        } else {
+            errors.push(
+                Diagnostic::error(
+                    "manifest::incomplete",
+                    format!("a manifest needs {} as text", missing.join(", ")),
+                )
+                .at(&source, document.span),
+            );
+        }
+    }
+    if errors.is_empty() { Ok(manifests) } else { Err(errors) }
+}
+
+/// Applies manifests as `kubectl apply --server-side` does, in the namespace they name or `default`.
+/// Waits a little for kinds that were registered just now.
+///
+/// # Errors
+/// All that could not be applied, each with the place of its manifest.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    manifests: Vec<Manifest>,
+) -> Result<Vec<Applied>, Vec<Diagnostic>> {
+    let kinds = Kinds::default();
+    let (mut applied, mut errors) = (Vec::new(), Vec::new());
+    for manifest in manifests {
+        match apply_one(cluster, &kinds, &manifest).await {
+            Ok(one) => applied.push(one),
+            Err(error) => errors.push(error.at(&manifest.source, manifest.span)),
+        }
+    }
+    if errors.is_empty() { Ok(applied) } else { Err(errors) }
+}
+
+async fn apply_one(cluster: &Cluster, kinds: &Kinds, manifest: &Manifest) -> Result<Applied, Diagnostic> {
+    let mut object = manifest.object.clone();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind_name, name) =
+        (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]));
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let found = kinds.find(&cluster.client(), &api_version, &kind_name).await;
+        let refused = match found {
+            Ok(Some(kind)) => {
+                let namespace = kind.namespaced.then(|| match object["metadata"]["namespace"].as_str() {
+                    Some(namespace) => namespace.to_owned(),
+                    None => "default".to_owned(),
+                });
+                if let Some(namespace) = &namespace {
+                    object["metadata"]["namespace"] = namespace.as_str().into();
+                }
+                match cluster.apply(&kind, &object, "operetta-dev", true).await {
+                    Ok(_) => return Ok(Applied { kind, namespace, name }),
+                    Err(error) if error.class == Class::Permanent || attempts > 20 => {
+                        return Err(Diagnostic::error(
+                            "manifest::refused",
+                            format!("the API server refuses {kind_name} {name}: {error}"),
+                        ));
+                    }
+                    Err(_) => None,
+                }
+            }
+            Ok(None) => Some(
+                Diagnostic::error(
+                    "manifest::no-kind",
+                    format!("the API server does not serve {kind_name} of {api_version}"),
+                )
+                .help("is it a kind of one of the packages given?"),
+            ),
+            Err(error) => Some(Diagnostic::error("manifest::discovery", error.to_string())),
+        };
+        if let (Some(refused), true) = (refused, attempts > 20) {
+            return Err(refused);
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}

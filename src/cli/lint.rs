@@ -1,0 +1,115 @@
+//! `operetta lint`: all that is wrong with packages, without a cluster.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::diag::{self, Diagnostic};
+use crate::package;
+
+/// Check packages: everything that can be known without a cluster
+///
+/// Reads operator.yaml, the CRDs and the templates of each package and reports all mistakes at once,
+/// with file, line and what to do: unknown keys, paths that the CRD's schema does not have, unknown
+/// children, cycles, missing files.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta lint operators/webapp
+  operetta lint operators/* --strict            # in CI: warnings count, too
+  operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
+
+Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 a package cannot be read.")]
+pub(super) struct Args {
+    /// Folders of packages
+    #[arg(required = true, value_name = "PACKAGE")]
+    packages: Vec<PathBuf>,
+
+    /// How findings are printed
+    #[arg(short, long, value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
+    output: Output,
+
+    /// Fail on warnings, too
+    #[arg(long)]
+    strict: bool,
+}
+
+/// How findings are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people, with excerpts
+    Text,
+    /// A list of {package, severity, code, message, file, line, column, endLine, endColumn, path, help}
+    Json,
+}
+
+/// Lints the packages and prints what it finds. Exit codes as the help says.
+pub(super) fn run(args: &Args) -> ExitCode {
+    let mut text = String::new();
+    let mut items = Vec::new();
+    let (mut errors, mut warnings, mut unreadable) = (0, 0, false);
+    for path in &args.packages {
+        let shown = path.display().to_string();
+        let found = match package::load(path) {
+            Ok((_, warnings)) => warnings,
+            Err(diagnostics) => diagnostics,
+        };
+        let wrong = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
+        errors += wrong;
+        warnings += found.len() - wrong;
+        unreadable |= found.iter().any(|diagnostic| diagnostic.code == package::UNREADABLE);
+        items.extend(found.iter().map(|diagnostic| to_json(&shown, diagnostic)));
+        text.push_str(&diag::render(&found, console::colors_enabled()));
+        let _ = writeln!(text, "{shown}: {}", summary(wrong, found.len() - wrong));
+    }
+    if args.output == Output::Json {
+        text = format!("{:#}\n", Value::Array(items));
+    }
+    // Whoever closed the pipe early does not want the rest.
+    let _ = io::stdout().write_all(text.as_bytes());
+    exit_code(errors, warnings, unreadable, args.strict)
+}
+
+fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {
+    match () {
+        () if unreadable => ExitCode::from(2),
+        () if errors > 0 || (strict && warnings > 0) => ExitCode::from(1),
+        () => ExitCode::SUCCESS,
+    }
+}
+
+fn summary(errors: usize, warnings: usize) -> String {
+    let count = |number: usize, word: &str| match number {
+        1 => format!("1 {word}"),
+        _ => format!("{number} {word}s"),
+    };
+    match (errors, warnings) {
+        (0, 0) => "nothing wrong".to_owned(),
+        (0, _) => count(warnings, "warning"),
+        (_, 0) => count(errors, "error"),
+        _ => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+    }
+}
+
+fn to_json(package: &str, diagnostic: &Diagnostic) -> Value {
+    let mut item = json!({
+        "package": package,
+        "severity": if diagnostic.is_error() { "error" } else { "warning" },
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "path": diagnostic.path,
+        "help": diagnostic.help,
+    });
+    if let Some(location) = &diagnostic.location {
+        let (line, column) = location.source.line_col(location.span.start);
+        let (end_line, end_column) = location.source.line_col(location.span.end);
+        item["file"] = json!(location.source.name);
+        item["line"] = json!(line);
+        item["column"] = json!(column);
+        item["endLine"] = json!(end_line);
+        item["endColumn"] = json!(end_column);
+    }
+    item
+}

@@ -1,0 +1,72 @@
+//! What a schema knows of a path that an expression reads.
+
+use serde_json::Value;
+
+use super::{OBJECT_FIELDS, Rest, is_embedded, is_int_or_string, join, properties, rest};
+
+/// What a schema says of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup<'a> {
+    /// The path exists, with this schema.
+    Known(&'a Value),
+    /// Nothing can be there.
+    Unknown {
+        /// The path up to the last field that exists, relative to the schema; empty for the schema itself.
+        parent: String,
+        /// What is there instead.
+        candidates: Vec<String>,
+    },
+    /// The schema does not say: it preserves unknown fields there, or has no say at all.
+    Open,
+}
+
+/// Follows `path` through a schema. `"*"` is any item of a list or any key of a map, a number an item
+/// of a list. The schema is that of an object: its `apiVersion`, `kind` and `metadata` are [`Lookup::Open`].
+pub fn lookup<'a>(schema: &'a Value, path: &[&str]) -> Lookup<'a> {
+    if path.first().is_some_and(|first| OBJECT_FIELDS.contains(first)) {
+        return Lookup::Open;
+    }
+    let mut here = schema;
+    let mut parent = String::new();
+    for segment in path {
+        let found = step(here, segment);
+        match found {
+            Lookup::Known(below) => here = below,
+            Lookup::Unknown { candidates, .. } => return Lookup::Unknown { parent, candidates },
+            Lookup::Open => return Lookup::Open,
+        }
+        parent = join(&parent, segment);
+    }
+    Lookup::Known(here)
+}
+
+fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
+    let unknown = |candidates| Lookup::Unknown { parent: String::new(), candidates };
+    let kind = schema.get("type").and_then(Value::as_str);
+    match kind {
+        _ if is_int_or_string(schema) => unknown(Vec::new()),
+        Some("array") => match schema.get("items") {
+            Some(items) if segment == "*" || segment.parse::<i64>().is_ok() => Lookup::Known(items),
+            Some(_) => unknown(Vec::new()),
+            None => Lookup::Open,
+        },
+        Some("object") | None => {
+            let known = properties(schema);
+            if let Some(below) = known.and_then(|known| known.get(segment)) {
+                return Lookup::Known(below);
+            }
+            if is_embedded(schema) && OBJECT_FIELDS.contains(&segment) {
+                return Lookup::Open;
+            }
+            match rest(schema) {
+                Rest::Schema(below) => Lookup::Known(below),
+                Rest::Open | Rest::Shallow => Lookup::Open,
+                // Which field is computed: one of those that there are, it is to be hoped.
+                Rest::Closed if segment == "*" => Lookup::Open,
+                Rest::Closed if kind.is_none() && known.is_none() => Lookup::Open,
+                Rest::Closed => unknown(known.into_iter().flatten().map(|(name, _)| name.clone()).collect()),
+            }
+        }
+        Some(_) => unknown(Vec::new()),
+    }
+}

@@ -1,0 +1,93 @@
+//! `pattern` of a schema: Go's RE2 syntax, matched with the regex crate.
+//!
+//! The two dialects are nearly the same. What differs and occurs in schemas is rewritten: `\d`, `\w`,
+//! `\s` mean ASCII in Go, and a `[` or `&&` inside a class is plain text there.
+
+use regex::{Regex, RegexBuilder};
+
+/// The largest compiled program, in bytes; a pattern past it is not checked.
+const SIZE: usize = 1 << 20;
+
+/// The pattern as a matcher; `None` if it cannot be expressed here, then only the server checks it.
+pub(super) fn compile(pattern: &str) -> Option<Regex> {
+    RegexBuilder::new(&translate(pattern)?).size_limit(SIZE).build().ok()
+}
+
+/// What is wrong with a pattern, if it is certainly wrong for the server, too.
+pub(super) fn fault(pattern: &str) -> Option<&'static str> {
+    let text = match Regex::new(&translate(pattern)?) {
+        Err(error @ regex::Error::Syntax(_)) => error.to_string(),
+        _ => return None,
+    };
+    // What only one of the two dialects knows is passed over.
+    let faults = [
+        "unclosed group",
+        "unopened group",
+        "unclosed character class",
+        "repetition operator missing expression",
+        "look-around, including look-ahead and look-behind, is not supported",
+        "backreferences are not supported",
+        "invalid character class range",
+    ];
+    faults.into_iter().find(|fault| text.contains(fault))
+}
+
+fn translate(pattern: &str) -> Option<String> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars().peekable();
+    // Inside a class: whether its first character is still to come, as in `[]a]` and `[^]a]`.
+    let mut class: Option<bool> = None;
+    while let Some(c) = chars.next() {
+        if c == '\\' {
+            let escaped = chars.next()?;
+            class = class.map(|_| false);
+            match (escaped, class) {
+                ('d', None) => out.push_str("[0-9]"),
+                ('w', None) => out.push_str("[0-9A-Za-z_]"),
+                ('s', None) => out.push_str(r"[\t\n\f\r ]"),
+                ('d', Some(_)) => out.push_str("0-9"),
+                ('w', Some(_)) => out.push_str("0-9A-Za-z_"),
+                ('s', Some(_)) => out.push_str(r"\t\n\f\r "),
+                ('D', _) => out.push_str("[^0-9]"),
+                ('W', _) => out.push_str("[^0-9A-Za-z_]"),
+                ('S', _) => out.push_str(r"[^\t\n\f\r ]"),
+                ('b', None) => out.push_str(r"(?-u:\b)"),
+                // Quoting and single bytes: rare, and not here.
+                ('Q' | 'C', _) => return None,
+                (other, _) => out.extend(['\\', other]),
+            }
+            continue;
+        }
+        let Some(first) = class else {
+            out.push(c);
+            if c == '[' {
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+                class = Some(true);
+            }
+            continue;
+        };
+        class = Some(false);
+        match c {
+            ']' if first => out.push_str(r"\]"),
+            ']' => {
+                class = None;
+                out.push(']');
+            }
+            '[' if chars.peek() == Some(&':') => {
+                // A named class, `[:alpha:]`, up to its end.
+                out.push('[');
+                for c in chars.by_ref() {
+                    out.push(c);
+                    if c == ']' {
+                        break;
+                    }
+                }
+            }
+            '[' | '&' | '~' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,235 @@
+//! The audit log of a control plane: which requests it has answered, exactly.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// What kube-apiserver logs: every request, no bodies, not the moment it was received.
+pub(super) const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+";
+
+/// A place in an [`AuditLog`]: everything before it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// The beginning of the log.
+    pub const START: Self = Self(0);
+}
+
+/// A reader of the log that kube-apiserver writes.
+///
+/// The server writes an answered request down right after it has sent the answer. So the entry of a
+/// request that a test has just seen answered may be a moment away: poll.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    path: PathBuf,
+}
+
+/// One entry: a stage of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// The user's name, such as `admin`.
+    pub user: String,
+    /// The client's name for itself.
+    pub user_agent: String,
+    /// The API group; empty for the core group and for what is no resource.
+    pub group: String,
+    /// The plural, such as `pods`; empty for what is no resource, such as `/readyz`.
+    pub resource: String,
+    /// Such as `status`; empty without.
+    pub subresource: String,
+    /// Empty for cluster-wide requests.
+    pub namespace: String,
+    /// Empty for requests of collections and for creations with `generateName`.
+    pub name: String,
+    /// The path and query.
+    pub uri: String,
+    /// The HTTP status; 0 if none is known.
+    pub code: u16,
+    /// `ResponseStarted` (watches, logs and the like, and failed authentication), `ResponseComplete` or
+    /// `Panic`.
+    pub stage: String,
+    /// When the stage was reached, RFC 3339 with microseconds.
+    pub time: String,
+    /// The same for all stages of one request.
+    pub id: String,
+}
+
+impl AuditEvent {
+    /// Whether this is the one entry by which its request is counted: a watch counts when it starts,
+    /// everything else when it has been answered.
+    pub fn counts(&self) -> bool {
+        // Long-running requests are logged when they start, refused or not, and again when they end.
+        let long_running = self.verb == "watch"
+            || matches!(self.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy");
+        self.stage == "ResponseStarted" || !long_running
+    }
+
+    /// Whether the request could change something.
+    pub fn writes(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch" | "head" | "options")
+    }
+}
+
+impl AuditLog {
+    /// The log at that path.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The file: one JSON object a line.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The present end of the log.
+    pub fn mark(&self) -> io::Result<Mark> {
+        Ok(Mark(std::fs::metadata(&self.path)?.len()))
+    }
+
+    /// All entries written since `mark`, oldest first; an entry half written is left for the next call.
+    pub fn events_since(&self, mark: Mark) -> io::Result<Vec<AuditEvent>> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(mark.0))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        parse(&bytes)
+    }
+
+    /// One entry for each request since `mark`, as [`AuditEvent::counts`] says.
+    pub fn requests_since(&self, mark: Mark) -> io::Result<Vec<AuditEvent>> {
+        let mut events = self.events_since(mark)?;
+        events.retain(AuditEvent::counts);
+        Ok(events)
+    }
+}
+
+/// The complete lines of a piece of the log.
+fn parse(bytes: &[u8]) -> io::Result<Vec<AuditEvent>> {
+    let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    bytes[..complete]
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| Ok(serde_json::from_slice::<Raw>(line)?.into()))
+        .collect()
+}
+
+/// The fields of `audit.k8s.io/v1` `Event` that are read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    #[serde(rename = "auditID")]
+    audit_id: String,
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: RawUser,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: RawObject,
+    #[serde(default)]
+    response_status: RawStatus,
+    stage_timestamp: String,
+}
+
+#[derive(Deserialize)]
+struct RawUser {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawObject {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawStatus {
+    code: u16,
+}
+
+impl From<Raw> for AuditEvent {
+    fn from(raw: Raw) -> Self {
+        Self {
+            verb: raw.verb,
+            user: raw.user.username,
+            user_agent: raw.user_agent,
+            group: raw.object_ref.api_group,
+            resource: raw.object_ref.resource,
+            subresource: raw.object_ref.subresource,
+            namespace: raw.object_ref.namespace,
+            name: raw.object_ref.name,
+            uri: raw.request_uri,
+            code: raw.response_status.code,
+            stage: raw.stage,
+            time: raw.stage_timestamp,
+            id: raw.audit_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(stage: &str, verb: &str, code: u16) -> String {
+        format!(
+            r#"{{"kind":"Event","auditID":"i","stage":"{stage}","requestURI":"/api/v1/pods?x=1","verb":"{verb}","user":{{"username":"admin","groups":["system:masters"]}},"userAgent":"t/1","objectRef":{{"resource":"pods","namespace":"n","apiVersion":"v1"}},"responseStatus":{{"metadata":{{}},"code":{code}}},"stageTimestamp":"2026-01-01T00:00:00.000000Z"}}"#
+        ) + "\n"
+    }
+
+    #[test]
+    fn each_request_counts_once() {
+        let cases = [
+            ("ResponseComplete", "get", 200, true),
+            ("ResponseComplete", "patch", 409, true),
+            ("ResponseStarted", "watch", 200, true),
+            ("ResponseComplete", "watch", 200, false),
+            ("ResponseStarted", "watch", 403, true),
+            ("ResponseStarted", "get", 401, true),
+            ("Panic", "create", 500, true),
+        ];
+        for (stage, verb, code, counts) in cases {
+            let events = parse(line(stage, verb, code).as_bytes()).unwrap();
+            assert_eq!(events[0].counts(), counts, "{stage} {verb} {code}");
+            assert_eq!((events[0].code, events[0].namespace.as_str()), (code, "n"));
+        }
+    }
+
+    #[test]
+    fn marks_and_half_written_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = AuditLog::new(dir.path().join("audit.log"));
+        let whole = line("ResponseComplete", "list", 200);
+        std::fs::write(log.path(), &whole).unwrap();
+        let mark = log.mark().unwrap();
+        assert_eq!(log.requests_since(mark).unwrap(), []);
+        std::fs::write(log.path(), format!("{whole}{whole}{}", &whole[..30])).unwrap();
+        assert_eq!(log.requests_since(mark).unwrap().len(), 1);
+        assert_eq!(log.requests_since(Mark::START).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn requests_that_are_no_resource() {
+        let text = r#"{"auditID":"i","stage":"ResponseComplete","requestURI":"/readyz","verb":"get","user":{},"stageTimestamp":"t"}"#;
+        let events = parse(format!("{text}\n").as_bytes()).unwrap();
+        assert_eq!((events[0].resource.as_str(), events[0].code, events[0].writes()), ("", 0, false));
+    }
+}

@@ -1,0 +1,261 @@
+//! The parent's side of the guard: starts it, tells it what to run, knows what runs.
+//!
+//! It needs no async runtime of its own: tests share one control plane among many runtimes, and none of
+//! them may take it along when it ends. A thread reads the guard's events into a `watch` channel.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::guard::{self, ARG0};
+use super::protocol::{Event, Program, Request, Signal};
+use super::{Component, Error};
+
+/// What is known of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// It runs (or is paused) under this process number.
+    Running(u32),
+    /// It could not be started.
+    NotStarted(String),
+    /// It has ended thus; `wanted` if it was asked to.
+    Ended { status: String, wanted: bool },
+}
+
+/// What is known of everything.
+#[derive(Debug, Clone, Default)]
+struct Picture {
+    folder: Option<PathBuf>,
+    states: BTreeMap<String, State>,
+    /// Components that were told to end.
+    killing: Vec<String>,
+    /// Why the guard no longer runs.
+    gone: Option<String>,
+}
+
+/// A running guard. Dropping it ends the guard's input, by which everything is cleared up.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    input: Mutex<Option<ChildStdin>>,
+    picture: watch::Sender<Picture>,
+}
+
+/// How long the guard may take to make its folder.
+const GREETING: Duration = Duration::from_secs(20);
+
+/// How long clearing up may take before nobody waits for it any longer; it goes on all the same.
+const FAREWELL: Duration = Duration::from_secs(15);
+
+impl Supervisor {
+    /// Starts the guard, and returns it with the folder it has made.
+    pub(super) async fn start(
+        executable: Option<&Path>,
+        parent_folder: &Path,
+    ) -> Result<(Self, PathBuf), Error> {
+        let executable = match executable {
+            Some(path) => path.to_path_buf(),
+            None => guard::own_executable().map_err(Error::io("find", Path::new("the running program")))?,
+        };
+        let mut child = Command::new(&executable)
+            .arg0(ARG0)
+            .args([guard::COMMAND, "watch"])
+            .arg(parent_folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C in the terminal is for the parent only.
+            .process_group(0)
+            .spawn()
+            .map_err(Error::io("start", &executable))?;
+        let input = child.stdin.take();
+        let picture = watch::Sender::new(Picture::default());
+        let events = picture.clone();
+        std::thread::Builder::new()
+            .name("operetta-guard".into())
+            .spawn(move || read_events(child, &events))
+            .map_err(Error::io("start a thread for", &executable))?;
+        let supervisor = Self { input: Mutex::new(input), picture };
+        let mut seen = supervisor.picture.subscribe();
+        let greeting = seen.wait_for(|picture| picture.folder.is_some() || picture.gone.is_some());
+        let folder = match tokio::time::timeout(GREETING, greeting).await {
+            Ok(Ok(picture)) => match (&picture.folder, &picture.gone) {
+                (Some(folder), _) => folder.clone(),
+                (None, reason) => {
+                    return Err(Error::Guard { reason: reason.clone().unwrap_or_default() });
+                }
+            },
+            _ => {
+                return Err(Error::Guard {
+                    reason: format!("({} {}) does not answer", executable.display(), guard::COMMAND),
+                });
+            }
+        };
+        drop(seen);
+        Ok((supervisor, folder))
+    }
+
+    fn send(&self, request: &Request) -> Result<(), Error> {
+        let mut line = serde_json::to_vec(request).map_err(|e| Error::Guard { reason: e.to_string() })?;
+        line.push(b'\n');
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        match input.as_mut().map(|input| input.write_all(&line).and_then(|()| input.flush())) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(Error::Guard { reason: self.gone() }),
+        }
+    }
+
+    fn gone(&self) -> String {
+        self.picture.borrow().gone.clone().unwrap_or_else(|| "is gone".into())
+    }
+
+    /// Whether the guard has ended.
+    pub(super) fn guard_is_gone(&self) -> bool {
+        self.picture.borrow().gone.is_some()
+    }
+
+    /// Starts a program as that component and returns when it runs, be it for a moment.
+    pub(super) async fn run(
+        &self,
+        component: Component,
+        path: &Path,
+        args: Vec<String>,
+        log: PathBuf,
+    ) -> Result<(), Error> {
+        let name = component.name().to_owned();
+        self.picture.send_modify(|picture| {
+            picture.states.remove(&name);
+            picture.killing.retain(|killing| *killing != name);
+        });
+        let mut seen = self.picture.subscribe();
+        self.send(&Request::Start(Program { name: name.clone(), path: path.into(), args, log }))?;
+        let known = seen
+            .wait_for(|picture| picture.states.contains_key(&name) || picture.gone.is_some())
+            .await
+            .map(|picture| picture.states.get(&name).cloned());
+        match known {
+            Ok(Some(State::NotStarted(reason))) => {
+                Err(Error::Spawn { component, program: path.into(), reason })
+            }
+            Ok(Some(_)) => Ok(()),
+            _ => Err(Error::Guard { reason: self.gone() }),
+        }
+    }
+
+    /// What is known of a component; `None` if it was never started.
+    pub(super) fn state(&self, component: Component) -> Option<State> {
+        self.picture.borrow().states.get(component.name()).cloned()
+    }
+
+    /// Pauses a component or lets it go on.
+    pub(super) fn signal(&self, component: Component, signal: Signal) -> Result<(), Error> {
+        match self.state(component) {
+            Some(_) => self.send(&Request::Signal { name: component.name().into(), signal }),
+            None => Err(Error::NoSuchComponent { component }),
+        }
+    }
+
+    /// Kills a component and returns when it has ended.
+    pub(super) async fn kill(&self, component: Component) -> Result<(), Error> {
+        let name = component.name();
+        let mut seen = self.picture.subscribe();
+        self.picture.send_modify(|picture| picture.killing.push(name.into()));
+        self.signal(component, Signal::Kill)?;
+        let ended = seen.wait_for(|picture| {
+            picture.gone.is_some() || !matches!(picture.states.get(name), Some(State::Running(_)))
+        });
+        match ended.await {
+            Ok(picture) if picture.gone.is_none() => Ok(()),
+            _ => Err(Error::Guard { reason: self.gone() }),
+        }
+    }
+
+    /// Waits for a component to end, other than by [`Self::kill`], or for the guard to end.
+    pub(super) async fn unwanted_end(&self) -> UnwantedEnd {
+        fn find(picture: &Picture) -> Option<UnwantedEnd> {
+            if let Some(reason) = &picture.gone {
+                return Some(UnwantedEnd::Guard(reason.clone()));
+            }
+            // In the order of starting: that of the first cause.
+            Component::ALL.into_iter().find_map(|component| match picture.states.get(component.name()) {
+                Some(State::Ended { status, wanted: false }) => {
+                    Some(UnwantedEnd::Component(component, status.clone()))
+                }
+                _ => None,
+            })
+        }
+        let mut seen = self.picture.subscribe();
+        let found = seen.wait_for(|picture| find(picture).is_some()).await.ok();
+        found.and_then(|picture| find(&picture)).unwrap_or_else(|| UnwantedEnd::Guard(self.gone()))
+    }
+
+    /// Has everything cleared up and waits until the guard has ended.
+    pub(super) async fn stop(&self) {
+        let mut seen = self.picture.subscribe();
+        // A guard that is gone already has nothing to be told.
+        let _ = self.send(&Request::Stop);
+        self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let gone = seen.wait_for(|picture| picture.gone.is_some());
+        let _ = tokio::time::timeout(FAREWELL, gone).await;
+    }
+}
+
+/// What ended without having been asked to.
+#[derive(Debug)]
+pub(super) enum UnwantedEnd {
+    /// A component, thus.
+    Component(Component, String),
+    /// The guard, thus.
+    Guard(String),
+}
+
+/// Reads what the guard says until it ends.
+fn read_events(mut child: Child, picture: &watch::Sender<Picture>) {
+    let mut reason = None;
+    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        let Some(event) = line.ok().and_then(|line| serde_json::from_str::<Event>(&line).ok()) else {
+            reason = Some("said something that is not for us: is it Operetta of the same version?".into());
+            break;
+        };
+        if let Event::Failed { reason: why } = event {
+            reason = Some(why);
+            break;
+        }
+        picture.send_modify(|picture| picture.note(event));
+    }
+    let mut stderr = String::new();
+    if let Some(pipe) = child.stderr.take() {
+        let _ = pipe.take(4096).read_to_string(&mut stderr);
+    }
+    let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    let reason = match (reason, stderr.trim()) {
+        (Some(reason), _) => reason,
+        (None, "") => format!("has ended ({status})"),
+        (None, stderr) => format!("has ended ({status}): {stderr}"),
+    };
+    picture.send_modify(|picture| picture.gone = Some(reason));
+}
+
+impl Picture {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Ready { folder } => self.folder = Some(folder),
+            Event::Failed { reason } => self.gone = Some(reason),
+            Event::Started { name, pid } => {
+                self.states.insert(name, State::Running(pid));
+            }
+            Event::NotStarted { name, reason } => {
+                self.states.insert(name, State::NotStarted(reason));
+            }
+            Event::Ended { name, status } => {
+                let wanted = self.killing.contains(&name);
+                self.states.insert(name, State::Ended { status, wanted });
+            }
+        }
+    }
+}

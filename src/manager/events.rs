@@ -1,0 +1,170 @@
+//! Kubernetes Events, on transitions only. They are a courtesy: one at a time in the background, and slowly
+//! while instances have their turns, so that a rollout of thousands does not wait for them; what does not
+//! fit the queue is dropped and counted.
+//!
+//! The library's recorder takes Events of one reason for the same, whatever they say, and keeps the first
+//! text. Ours counts only what reads the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use crate::cluster::{ApiKind, CallError, Class, Cluster};
+
+/// How many Events may wait.
+const QUEUE: usize = 4_096;
+/// An Event that reads the same as one of this age or less is counted on that one.
+const SERIES: Duration = Duration::from_secs(600);
+/// How many recent Events are remembered for that.
+const RECENT: usize = 1_024;
+/// The pause after an Event while instances have their turns.
+const PACE: Duration = Duration::from_millis(40);
+/// The longest text, in bytes; the API allows 1,024.
+pub(super) const NOTE: usize = 1_000;
+
+/// Where Events are handed in.
+#[derive(Clone)]
+pub(super) struct Events {
+    sender: mpsc::Sender<Entry>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// One Event to be.
+struct Entry {
+    regarding: Value,
+    warning: bool,
+    reason: String,
+    note: String,
+}
+
+impl Events {
+    /// Starts the publisher; it ends with the last handle. `turns` is how many instances have theirs now.
+    pub(super) fn start(cluster: Cluster, turns: Arc<AtomicUsize>) -> Self {
+        let (sender, mut receiver) = mpsc::channel::<Entry>(QUEUE);
+        let mut publisher = Publisher { cluster, recent: HashMap::new() };
+        tokio::spawn(async move {
+            while let Some(entry) = receiver.recv().await {
+                match publisher.publish(&entry).await {
+                    Ok(()) => {}
+                    // A namespace on its way out takes no Events; that is no fault.
+                    Err(error) if error.is_namespace_terminating() || error.class == Class::NotFound => {
+                        debug!(reason = %entry.reason, %error, "an Event was refused");
+                    }
+                    Err(error) => warn!(reason = %entry.reason, %error, "an Event could not be published"),
+                }
+                if turns.load(Ordering::Relaxed) > 0 {
+                    tokio::time::sleep(PACE).await;
+                }
+            }
+        });
+        Self { sender, dropped: Arc::default() }
+    }
+
+    /// Hands in an Event about an instance.
+    pub(super) fn publish(&self, instance: &Value, warning: bool, reason: &str, note: &str) {
+        let meta = &instance["metadata"];
+        let regarding = json!({
+            "apiVersion": instance["apiVersion"], "kind": instance["kind"],
+            "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"],
+        });
+        let entry = Entry { regarding, warning, reason: reason.to_owned(), note: shorten(note) };
+        if self.sender.try_send(entry).is_err() {
+            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if dropped.is_power_of_two() {
+                warn!(dropped, "more Events than can be published");
+            }
+        }
+    }
+}
+
+struct Publisher {
+    cluster: Cluster,
+    /// By object, reason and text: the Event, how often it happened, and when last.
+    recent: HashMap<(String, String, String), (String, u64, Instant)>,
+}
+
+impl Publisher {
+    async fn publish(&mut self, entry: &Entry) -> Result<(), CallError> {
+        let kind = event_kind();
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        // Events about cluster-scoped objects lie in `default`, as everybody's do.
+        let namespace = entry.regarding["namespace"].as_str().unwrap_or("default").to_owned();
+        let now = format!("{:.6}", Timestamp::now());
+        let key = (text(&entry.regarding["uid"]), entry.reason.clone(), entry.note.clone());
+        if let Some((name, count, at)) = self.recent.get_mut(&key).filter(|(_, _, at)| at.elapsed() < SERIES)
+        {
+            let patch = json!({"series": {"count": *count + 1, "lastObservedTime": now}});
+            match self.cluster.merge_patch(&kind, Some(&namespace), name, None, &patch, "operetta").await {
+                Err(error) if error.class == Class::NotFound => {}
+                result => {
+                    *count += 1;
+                    *at = Instant::now();
+                    return result.map(drop);
+                }
+            }
+        }
+        let name = format!(
+            "{}.{:x}{:04x}",
+            text(&entry.regarding["name"]),
+            Timestamp::now().as_nanosecond(),
+            fastrand::u16(..)
+        );
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": now,
+            "reportingController": "operetta", "reportingInstance": "operetta",
+            "action": "Reconcile", "type": if entry.warning { "Warning" } else { "Normal" },
+            "reason": entry.reason, "note": entry.note, "regarding": entry.regarding,
+        });
+        self.cluster.create(&kind, Some(&namespace), &body, "operetta").await?;
+        if self.recent.len() >= RECENT {
+            self.recent.retain(|_, (_, _, at)| at.elapsed() < SERIES);
+            if self.recent.len() >= RECENT {
+                self.recent.clear();
+            }
+        }
+        self.recent.insert(key, (name, 1, Instant::now()));
+        Ok(())
+    }
+}
+
+fn event_kind() -> ApiKind {
+    ApiKind {
+        group: "events.k8s.io".into(),
+        version: "v1".into(),
+        kind: "Event".into(),
+        plural: "events".into(),
+        namespaced: true,
+    }
+}
+
+/// At most [`NOTE`] bytes, cut between characters.
+fn shorten(note: &str) -> String {
+    if note.len() <= NOTE {
+        return note.to_owned();
+    }
+    let mut end = NOTE - '…'.len_utf8();
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &note[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_cut_between_characters() {
+        assert_eq!(shorten("short"), "short");
+        let long = shorten(&"é".repeat(1_000));
+        assert!(long.len() <= NOTE && long.ends_with('…'));
+    }
+}

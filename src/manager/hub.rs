@@ -1,0 +1,290 @@
+//! The watch hub: one watch a kind for the whole process. Events go into the index, and the instances that
+//! they concern into the queue.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use tokio::task::JoinHandle;
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use super::index::{InstanceKey, Origin};
+use super::raw::Raw;
+use super::registry::Registered;
+use crate::children::{ObjectRef, Observed, Seen, names};
+use crate::cluster::{ApiKind, CallError, Class};
+use crate::readiness;
+
+/// How long until discovery is asked again for a kind that is not served.
+const REDISCOVER: Duration = Duration::from_secs(10);
+
+/// The running watches.
+#[derive(Default)]
+pub(super) struct Hub {
+    tasks: Mutex<HashMap<String, JoinHandle<()>>>,
+}
+
+impl Hub {
+    /// Watches the instances of a CRD.
+    pub(super) fn watch_instances(&self, shared: &Arc<Shared>, registered: &Arc<Registered>) {
+        let name = format!("instances {}", registered.crd);
+        let (shared, registered) = (Arc::clone(shared), Arc::clone(registered));
+        self.start(name, async move { instances(&shared, &registered).await });
+    }
+
+    /// Watches the children of a kind, all packages' together. Does nothing if it is watched already.
+    pub(super) fn watch_children(&self, shared: &Arc<Shared>, api_version: &str, kind: &str) {
+        let name = format!("children {api_version} {kind}");
+        let shared = Arc::clone(shared);
+        let (api_version, kind): (Arc<str>, Arc<str>) = (api_version.into(), kind.into());
+        self.start(name, async move { children(&shared, &api_version, &kind).await });
+    }
+
+    /// Ends all watches.
+    pub(super) fn stop(&self) {
+        for (_, task) in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+            task.abort();
+        }
+    }
+
+    fn start(&self, name: String, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.get(&name).is_none_or(JoinHandle::is_finished) {
+            debug!(watch = %name, "watching");
+            tasks.insert(name, tokio::spawn(task));
+        }
+    }
+}
+
+async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>) {
+    let resource = registered.kind.resource();
+    let api: Api<Raw> = Api::all_with(shared.cluster.client(), &resource);
+    let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => on_instance(shared, registered, event),
+            Err(error) => {
+                warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again");
+            }
+        }
+    }
+}
+
+fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<Raw>) {
+    match event {
+        Event::Init => shared.index().begin_instances(&registered.crd),
+        Event::InitApply(raw) | Event::Apply(raw) => {
+            let key = instance_key(&registered.crd, &raw);
+            if shared.index().put_instance(key.clone(), &raw.body) {
+                shared.queue.add(key);
+            }
+        }
+        Event::Delete(raw) => {
+            let key = instance_key(&registered.crd, &raw);
+            let (uid, version) = (raw.metadata.uid.as_deref(), raw.metadata.resource_version.as_deref());
+            shared.index().remove_instance(&key, uid.unwrap_or_default(), version);
+            shared.forget(&key);
+        }
+        Event::InitDone => {
+            let mut index = shared.index();
+            let gone = index.end_instances(&registered.crd);
+            // Children may have been listed before their instances: only now do all know each other.
+            let all: Vec<InstanceKey> = index.instances_of(&registered.crd).cloned().collect();
+            drop(index);
+            info!(crd = %registered.crd, instances = all.len(), "watching instances");
+            for key in gone {
+                shared.forget(&key);
+            }
+            for key in all {
+                shared.queue.add(key);
+            }
+        }
+    }
+}
+
+fn instance_key(crd: &Arc<str>, raw: &Raw) -> InstanceKey {
+    InstanceKey {
+        crd: Arc::clone(crd),
+        namespace: raw.metadata.namespace.as_deref().map(Into::into),
+        name: raw.metadata.name.as_deref().unwrap_or_default().into(),
+    }
+}
+
+async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>) {
+    loop {
+        match shared.kinds.find(&shared.cluster.client(), api_version, kind).await {
+            Ok(Some(found)) => {
+                watch_kind(shared, &found, api_version, kind).await;
+                return;
+            }
+            Ok(None) => lose(
+                shared,
+                api_version,
+                kind,
+                &format!("the API server does not serve {kind} of {api_version}"),
+            ),
+            Err(error) => lose(
+                shared,
+                api_version,
+                kind,
+                &format!("{kind} of {api_version} cannot be discovered: {error}"),
+            ),
+        }
+        tokio::time::sleep(REDISCOVER).await;
+    }
+}
+
+async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str>, kind: &Arc<str>) {
+    let config = watcher::Config::default().labels(names::INSTANCE_UID);
+    let resource = found.resource();
+    let client = shared.cluster.client();
+    let whole = readiness::needs_status(&found.group, &found.kind)
+        || shared.registry().reads_content(api_version, kind);
+    let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
+    if whole {
+        let api = Api::<Raw>::all_with(client, &resource);
+        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+            map_event(&event, |raw| {
+                Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reads))
+            })
+        });
+        consume(shared, api_version, kind, stream).await;
+    } else {
+        let api = Api::<PartialObjectMeta<Raw>>::all_with(client, &resource);
+        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+            map_event(&event, |partial| {
+                let seen = Seen { api_version, kind, metadata: &partial.metadata, body: None };
+                Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
+            })
+        });
+        consume(shared, api_version, kind, stream).await;
+    }
+}
+
+/// What is told of one object: the child, if it is one of ours.
+struct Fed {
+    uid: String,
+    resource_version: Option<String>,
+    observed: Option<Observed>,
+    object: ObjectRef,
+}
+
+impl Fed {
+    fn new(
+        api_version: &Arc<str>,
+        kind: &Arc<str>,
+        metadata: &ObjectMeta,
+        observed: Option<Observed>,
+    ) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone(),
+            observed,
+            object: ObjectRef {
+                api_version: Arc::clone(api_version),
+                kind: Arc::clone(kind),
+                namespace: metadata.namespace.as_deref().map(Into::into),
+                name: metadata.name.as_deref().unwrap_or_default().into(),
+            },
+        }
+    }
+}
+
+async fn consume(
+    shared: &Arc<Shared>,
+    api_version: &Arc<str>,
+    kind: &Arc<str>,
+    stream: impl Stream<Item = watcher::Result<Event<Fed>>> + Send,
+) {
+    let mut stream = std::pin::pin!(stream.default_backoff());
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => on_child(shared, api_version, kind, event),
+            Err(error) => {
+                let text = explain(&error);
+                warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
+                if is_refusal(&error) {
+                    lose(
+                        shared,
+                        api_version,
+                        kind,
+                        &format!("{kind} of {api_version} cannot be watched: {text}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event: Event<Fed>) {
+    let concerned = match event {
+        Event::Init => {
+            shared.index().begin_kind(api_version, kind);
+            Vec::new()
+        }
+        Event::InitApply(fed) | Event::Apply(fed) => {
+            let mut index = shared.index();
+            let before = index.instance_of(&fed.object).cloned();
+            let news = match fed.observed {
+                Some(observed) => index.put_child(observed, Origin::Watch),
+                // Somebody took a label of ours: it is no child that we would know.
+                None => index.remove_child(&fed.object, &fed.uid, None),
+            };
+            // With another label it concerns two, or only the one that it no longer says to belong to.
+            let moved = before.filter(|before| index.instance_of(&fed.object) != Some(before));
+            moved.into_iter().chain(news).collect()
+        }
+        Event::Delete(fed) => {
+            let version = fed.resource_version.as_deref();
+            shared.index().remove_child(&fed.object, &fed.uid, version).into_iter().collect()
+        }
+        Event::InitDone => shared.index().end_kind(api_version, kind),
+    };
+    for key in concerned {
+        shared.queue.add(key);
+    }
+}
+
+fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) {
+    if shared.index().lose_kind(api_version, kind, reason) {
+        warn!(%api_version, %kind, %reason, "its objects are unknown");
+        shared.queue_all();
+    }
+}
+
+fn map_event<A, B>(event: &Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
+    match event {
+        Event::Apply(object) => Event::Apply(f(object)),
+        Event::Delete(object) => Event::Delete(f(object)),
+        Event::InitApply(object) => Event::InitApply(f(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+fn cause(error: &watcher::Error) -> Option<CallError> {
+    match error {
+        watcher::Error::InitialListFailed(e)
+        | watcher::Error::WatchStartFailed(e)
+        | watcher::Error::WatchFailed(e) => Some(CallError::from_kube(e)),
+        watcher::Error::WatchError(status) => Some(CallError::from_status(status)),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+fn explain(error: &watcher::Error) -> String {
+    cause(error).map_or_else(|| error.to_string(), |e| e.to_string())
+}
+
+/// Not allowed, or not served any more: what exists is unknown until a list succeeds again. A refused
+/// watch with an expired resourceVersion (410) is no refusal.
+fn is_refusal(error: &watcher::Error) -> bool {
+    cause(error).is_some_and(|e| e.code != 410 && matches!(e.class, Class::Permanent | Class::NotFound))
+}

@@ -1,0 +1,327 @@
+//! What the watches have brought: instances, their children, and which kinds are known. A plain struct,
+//! fed by events and by the replies to our own writes.
+//!
+//! Replies are fed in so that the next decision about an instance already sees its last write; an older
+//! event that arrives later is told by its resourceVersion and dropped.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::children::{ObjectRef, Observed};
+
+/// Which instance: its CRD, namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceKey {
+    /// `plural.group` of its CRD.
+    pub crd: Arc<str>,
+    /// The namespace; `None` for cluster-scoped kinds.
+    pub namespace: Option<Arc<str>>,
+    /// The name.
+    pub name: Box<str>,
+}
+
+impl std::fmt::Display for InstanceKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = self.crd.split('.').next().unwrap_or_default();
+        match &self.namespace {
+            Some(namespace) => write!(f, "{plural}/{namespace}/{}", self.name),
+            None => write!(f, "{plural}/{}", self.name),
+        }
+    }
+}
+
+/// An instance, packed: its JSON is parsed when it is decided about, which is rare.
+#[derive(Debug, Clone)]
+struct Instance {
+    uid: Box<str>,
+    resource_version: Box<str>,
+    json: Arc<[u8]>,
+}
+
+/// Whether the objects of a kind are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum KindState {
+    /// The first list is under way.
+    Syncing,
+    /// Listed, and watched since.
+    Synced,
+    /// It cannot be listed, for that reason. What exists of it is unknown, not nothing.
+    Unknown(String),
+}
+
+#[derive(Default)]
+struct Kind {
+    state: Option<KindState>,
+    /// What a list under way has brought so far.
+    relist: Option<HashSet<ObjectRef>>,
+}
+
+/// Objects that are known to be gone, by uid with the resourceVersion of their end. A reply or a live read
+/// that was under way when the watch told of it must not bring them back: no later event would take them
+/// away again.
+#[derive(Default)]
+struct Gone {
+    ends: HashMap<Box<str>, (Box<str>, Instant)>,
+}
+
+impl Gone {
+    fn add(&mut self, uid: &str, resource_version: &str) {
+        if self.ends.len() >= 1_024 {
+            self.ends.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+        }
+        self.ends.insert(uid.into(), (resource_version.into(), Instant::now()));
+    }
+
+    /// Whether what is known of that uid at that resourceVersion is from before its end. An object that
+    /// merely lost a label comes back under its uid, but later.
+    fn covers(&self, uid: &str, resource_version: &str) -> bool {
+        self.ends.get(uid).is_some_and(|(end, _)| !older(end, resource_version))
+    }
+}
+
+/// How long an end is remembered: longer than any call may take.
+const REMEMBERED: Duration = Duration::from_secs(120);
+
+/// The state of the world as far as it concerns us.
+#[derive(Default)]
+pub(super) struct Index {
+    instances: HashMap<InstanceKey, Instance>,
+    by_uid: HashMap<Box<str>, InstanceKey>,
+    relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
+    kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
+    children: HashMap<ObjectRef, Arc<Observed>>,
+    of_instance: HashMap<Box<str>, Vec<ObjectRef>>,
+    gone: Gone,
+}
+
+/// Where an object came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A list or watch.
+    Watch,
+    /// The reply to a write of ours.
+    OwnWrite,
+    /// A live read. Fresh, but what it shows may be foreign.
+    Read,
+}
+
+/// Whether `a` is older than `b`. resourceVersions of one kind are numbers that grow.
+fn older(a: &str, b: &str) -> bool {
+    matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
+}
+
+impl Index {
+    /// Takes in an instance; `true` if it is news.
+    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+        if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
+            listed.insert(key.clone());
+        }
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+        if self.gone.covers(uid, resource_version) {
+            return false;
+        }
+        if let Some(present) = self.instances.get(&key) {
+            if *present.resource_version == *resource_version && *present.uid == *uid {
+                return false;
+            }
+            if older(resource_version, &present.resource_version) {
+                return false;
+            }
+            if *present.uid != *uid {
+                self.by_uid.remove(&present.uid);
+            }
+        }
+        let instance = Instance {
+            uid: uid.into(),
+            resource_version: resource_version.into(),
+            json: object.to_string().into_bytes().into(),
+        };
+        self.by_uid.insert(uid.into(), key.clone());
+        self.instances.insert(key, instance);
+        true
+    }
+
+    /// An instance was deleted, at that resourceVersion if it is known.
+    pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
+        if let Some(resource_version) = resource_version {
+            self.gone.add(uid, resource_version);
+        }
+        if self.instances.get(key).is_some_and(|i| *i.uid == *uid) {
+            self.instances.remove(key);
+            self.by_uid.remove(uid);
+        }
+    }
+
+    /// A list of the instances of a CRD begins.
+    pub(super) fn begin_instances(&mut self, crd: &Arc<str>) {
+        self.relist_instances.insert(Arc::clone(crd), HashSet::new());
+    }
+
+    /// A list of instances is complete; returns those that it did not bring.
+    pub(super) fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
+        let listed = self.relist_instances.remove(crd).unwrap_or_default();
+        let gone: Vec<_> =
+            self.instances.keys().filter(|k| k.crd == *crd && !listed.contains(*k)).cloned().collect();
+        for key in &gone {
+            if let Some(instance) = self.instances.remove(key) {
+                self.by_uid.remove(&instance.uid);
+            }
+        }
+        gone
+    }
+
+    /// The instance as it was last seen.
+    pub(super) fn instance(&self, key: &InstanceKey) -> Option<Value> {
+        self.instances.get(key).and_then(|i| serde_json::from_slice(&i.json).ok())
+    }
+
+    /// Whether the instance is known.
+    pub(super) fn has_instance(&self, key: &InstanceKey) -> bool {
+        self.instances.contains_key(key)
+    }
+
+    /// All instances of a CRD.
+    pub(super) fn instances_of<'a>(&'a self, crd: &'a str) -> impl Iterator<Item = &'a InstanceKey> {
+        self.instances.keys().filter(move |k| *k.crd == *crd)
+    }
+
+    /// Which instance has that uid.
+    pub(super) fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
+        self.by_uid.get(uid)
+    }
+
+    /// Which instance a child belongs to by its label.
+    pub(super) fn instance_of(&self, object: &ObjectRef) -> Option<&InstanceKey> {
+        self.by_uid.get(&self.children.get(object)?.instance_uid)
+    }
+
+    /// Takes in a child; returns the instance that it concerns if it is news.
+    pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Option<InstanceKey> {
+        let kind = (Arc::clone(&observed.object.api_version), Arc::clone(&observed.object.kind));
+        if let Some(listed) = self.kinds.get_mut(&kind).and_then(|k| k.relist.as_mut()) {
+            listed.insert(observed.object.clone());
+        }
+        if self.gone.covers(&observed.uid, &observed.resource_version) {
+            return None;
+        }
+        if let Some(present) = self.children.get(&observed.object) {
+            if older(&observed.resource_version, &present.resource_version) {
+                return None;
+            }
+            if origin != Origin::OwnWrite && present.uid == observed.uid {
+                observed.settled = present.settled.clone();
+                if **present == observed {
+                    return None;
+                }
+            }
+            if present.instance_uid != observed.instance_uid {
+                let (object, uid) = (observed.object.clone(), present.instance_uid.clone());
+                self.unlink(&object, &uid);
+            }
+        }
+        let siblings = self.of_instance.entry(observed.instance_uid.clone()).or_default();
+        if !siblings.contains(&observed.object) {
+            siblings.push(observed.object.clone());
+        }
+        let key = self.by_uid.get(&observed.instance_uid).cloned();
+        self.children.insert(observed.object.clone(), Arc::new(observed));
+        key
+    }
+
+    /// A child is gone, or has lost its label, at that resourceVersion if it is known; returns the instance
+    /// that it concerns. `uid` keeps a late word of a former object from removing its successor.
+    pub(super) fn remove_child(
+        &mut self,
+        object: &ObjectRef,
+        uid: &str,
+        resource_version: Option<&str>,
+    ) -> Option<InstanceKey> {
+        if let Some(resource_version) = resource_version {
+            self.gone.add(uid, resource_version);
+        }
+        if self.children.get(object).is_none_or(|present| *present.uid != *uid) {
+            return None;
+        }
+        let present = self.children.remove(object)?;
+        self.unlink(object, &present.instance_uid);
+        self.by_uid.get(&present.instance_uid).cloned()
+    }
+
+    fn unlink(&mut self, object: &ObjectRef, instance_uid: &str) {
+        if let Some(siblings) = self.of_instance.get_mut(instance_uid) {
+            siblings.retain(|o| o != object);
+            if siblings.is_empty() {
+                self.of_instance.remove(instance_uid);
+            }
+        }
+    }
+
+    /// A list of a child kind begins.
+    pub(super) fn begin_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) {
+        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
+        entry.relist = Some(HashSet::new());
+        if !matches!(entry.state, Some(KindState::Synced)) {
+            entry.state = Some(KindState::Syncing);
+        }
+    }
+
+    /// A list of a child kind is complete; returns the instances of children that it did not bring, and
+    /// all instances if the kind was not known before.
+    pub(super) fn end_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) -> Vec<InstanceKey> {
+        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
+        let listed = entry.relist.take().unwrap_or_default();
+        let first = entry.state.replace(KindState::Synced) != Some(KindState::Synced);
+        let gone: Vec<_> = self
+            .children
+            .iter()
+            .filter(|(o, _)| o.kind == *kind && o.api_version == *api_version && !listed.contains(*o))
+            .map(|(o, c)| (o.clone(), c.uid.clone()))
+            .collect();
+        let mut concerned: Vec<_> =
+            gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid, None)).collect();
+        if first {
+            concerned = self.instances.keys().cloned().collect();
+        }
+        concerned
+    }
+
+    /// The kind cannot be listed.
+    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
+        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
+        let state = Some(KindState::Unknown(reason.to_owned()));
+        let news = entry.state != state;
+        entry.state = state;
+        news
+    }
+
+    /// What is known of a kind; `Syncing` of one that nobody asked for yet.
+    pub(super) fn kind_state(&self, api_version: &str, kind: &str) -> KindState {
+        self.kinds
+            .iter()
+            .find(|((a, k), _)| **a == *api_version && **k == *kind)
+            .and_then(|(_, entry)| entry.state.clone())
+            .unwrap_or(KindState::Syncing)
+    }
+
+    /// The children of an instance, in a stable order.
+    pub(super) fn children_of(&self, instance_uid: &str) -> Vec<Arc<Observed>> {
+        let mut children: Vec<_> = self
+            .of_instance
+            .get(instance_uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|o| self.children.get(o).cloned())
+            .collect();
+        children.sort_by(|a, b| a.object.cmp(&b.object));
+        children
+    }
+
+    /// How many instances and children are held.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.instances.len(), self.children.len())
+    }
+}

@@ -1,0 +1,294 @@
+//! One instance at a time: observe, decide, act, until nothing is left to do now; then its status.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use super::act::Acted;
+use super::index::{InstanceKey, KindState};
+use super::registry::Registered;
+use crate::children::{self, Context, Decision, Memory, Observed, Verdict};
+use crate::cluster::{CallError, Class};
+
+/// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
+const ROUNDS: usize = 8;
+
+/// How many objects an Event names.
+const LISTED: usize = 8;
+
+/// What the manager remembers of an instance between its turns.
+#[derive(Debug, Default)]
+pub(super) struct Mind {
+    /// What decisions remember.
+    pub memory: Memory,
+    /// The last Event of a verdict, so that each transition gets one.
+    told: Option<(String, String)>,
+}
+
+impl Mind {
+    /// Whether forgetting it would change nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let Memory { failures, accepted, reapplied } = &self.memory;
+        self.told.is_none() && failures.is_empty() && accepted.is_empty() && reapplied.is_empty()
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing more to do before the next event.
+    Done,
+    /// A call failed; try again, later each time.
+    Failed,
+}
+
+/// A look at one instance.
+struct Look {
+    instance: Value,
+    observed: Vec<Arc<Observed>>,
+    kinds: HashMap<(String, String), KindState>,
+}
+
+impl Shared {
+    /// Gives an instance its turn.
+    pub(super) async fn reconcile(self: &Arc<Self>, key: &InstanceKey) -> Outcome {
+        let Some(registered) = self.registry().get(&key.crd) else { return Outcome::Done };
+        let mut mind = self.take_mind(key);
+        let outcome = self.rounds(key, &registered, &mut mind).await;
+        self.put_mind(key, mind);
+        outcome
+    }
+
+    async fn rounds(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        mind: &mut Mind,
+    ) -> Outcome {
+        for _ in 0..ROUNDS {
+            let Some(look) = self.look(key, registered) else { return Outcome::Done };
+            let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
+            if let Some(observer) = &self.observer {
+                observer(key, Some(&decision));
+            }
+            if decision.actions.is_empty() {
+                return self.settle(key, registered, &look, decision, mind).await;
+            }
+            debug!(instance = %key, actions = decision.actions.len(), "acting");
+            match self.act(key, registered, &look.instance, decision.actions, &mut mind.memory).await {
+                Ok(acted) => self.tell_acted(&look.instance, &acted),
+                Err(error) if error.class == Class::Conflict || error.class == Class::NotFound => {
+                    debug!(instance = %key, %error, "somebody else was first; reading again");
+                    if let Err(error) = self.refresh(key, registered).await {
+                        warn!(instance = %key, %error, "the instance cannot be read");
+                        return Outcome::Failed;
+                    }
+                }
+                Err(error) => {
+                    warn!(instance = %key, %error, "acting failed; trying again");
+                    return Outcome::Failed;
+                }
+            }
+        }
+        self.queue.add_after(key.clone(), Duration::from_millis(50));
+        Outcome::Done
+    }
+
+    /// What is known of the instance now; `None` if it is gone or its children are still being listed.
+    fn look(&self, key: &InstanceKey, registered: &Registered) -> Option<Look> {
+        let index = self.index();
+        let instance = index.instance(key)?;
+        let kinds: HashMap<_, _> = registered
+            .child_kinds
+            .iter()
+            .map(|(a, k)| ((a.clone(), k.clone()), index.kind_state(a, k)))
+            .collect();
+        // `end_kind` and `lose_kind` queue everybody, so nobody is forgotten here.
+        if kinds.values().any(|state| *state == KindState::Syncing) {
+            return None;
+        }
+        let observed = index.children_of(instance["metadata"]["uid"].as_str().unwrap_or_default());
+        Some(Look { instance, observed, kinds })
+    }
+
+    fn decide(&self, registered: &Registered, look: &Look, memory: &Memory) -> Option<Decision> {
+        let Some((package, resource)) = registered.resource() else {
+            let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
+            return deleting.then(|| children::decide_deletion(&look.instance, &look.observed));
+        };
+        let namespaced =
+            |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
+        let unknown = |api_version: &str, kind: &str| match look
+            .kinds
+            .get(&(api_version.to_owned(), kind.to_owned()))
+        {
+            Some(KindState::Unknown(reason)) => Some(reason.clone()),
+            Some(KindState::Synced) | None => None,
+            Some(KindState::Syncing) => Some("its objects are being listed".to_owned()),
+        };
+        let ctx = Context {
+            package,
+            resource,
+            instance: &look.instance,
+            operator_namespace: &self.namespace,
+            observed: &look.observed,
+            namespaced: &namespaced,
+            unknown: &unknown,
+        };
+        Some(children::decide(&ctx, memory, self.started.elapsed()))
+    }
+
+    /// Nothing to do now: say so in the status, if that is news.
+    async fn settle(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Registered,
+        look: &Look,
+        decision: Decision,
+        mind: &mut Mind,
+    ) -> Outcome {
+        if let Some(after) = decision.again {
+            self.queue.add_after(key.clone(), after);
+        }
+        self.tell_verdict(key, &look.instance, &decision.verdict, mind);
+        let Some(status) = decision.status else { return Outcome::Done };
+        let now = format!("{:.0}", Timestamp::now());
+        let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
+            return Outcome::Done;
+        };
+        let meta = &look.instance["metadata"];
+        let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
+        let name = &*key.name;
+        let written = {
+            let _permit = self.permit().await;
+            self.cluster
+                .merge_patch(
+                    &registered.kind,
+                    key.namespace.as_deref(),
+                    name,
+                    Some("status"),
+                    &body,
+                    "operetta",
+                )
+                .await
+        };
+        match written {
+            Ok(object) => {
+                self.learn_instance(key, &object);
+                Outcome::Done
+            }
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
+                if self.refresh(key, registered).await.is_err() {
+                    return Outcome::Failed;
+                }
+                self.queue.add(key.clone());
+                Outcome::Done
+            }
+            Err(error) => {
+                warn!(instance = %key, %error, "the status cannot be written");
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Reads the instance live; what is gone leaves the index.
+    pub(super) async fn refresh(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+    ) -> Result<Option<Value>, CallError> {
+        let live = {
+            let _permit = self.permit().await;
+            self.cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?
+        };
+        if let Some(object) = &live {
+            self.learn_instance(key, object);
+        } else {
+            let mut index = self.index();
+            let uid =
+                index.instance(key).map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+            if let Some(uid) = uid {
+                index.remove_instance(key, &uid, None);
+            }
+        }
+        Ok(live)
+    }
+
+    /// Takes a live instance, or the reply to a write of it, into the index.
+    pub(super) fn learn_instance(&self, key: &InstanceKey, object: &Value) {
+        let mut object = object.clone();
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("managedFields");
+        }
+        self.index().put_instance(key.clone(), &object);
+    }
+
+    fn tell_acted(&self, instance: &Value, acted: &Acted) {
+        let here = instance["metadata"]["namespace"].as_str();
+        for (reason, verb, objects) in [
+            ("Created", "created", &acted.created),
+            ("Updated", "updated", &acted.updated),
+            ("Repaired", "restored what somebody else changed in", &acted.repaired),
+            ("Deleted", "deleted", &acted.deleted),
+            ("Retained", "keeps", &acted.retained),
+        ] {
+            if objects.is_empty() {
+                continue;
+            }
+            let mut names: Vec<String> = objects
+                .iter()
+                .map(|object| match object.namespace.as_deref() {
+                    Some(namespace) if Some(namespace) != here => object.to_string(),
+                    _ => format!("{} {}", object.kind, object.name),
+                })
+                .collect();
+            names.sort();
+            let more = names.len().saturating_sub(LISTED);
+            names.truncate(LISTED);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.events.publish(instance, false, reason, &format!("{verb} {}{rest}", names.join(", ")));
+        }
+    }
+
+    /// One Event a transition.
+    fn tell_verdict(&self, key: &InstanceKey, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
+        let (reason, message, warning) = match verdict {
+            Verdict::Ready { children } => {
+                ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
+            }
+            Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
+            Verdict::Paused => {
+                ("Paused".to_owned(), "nothing is written until it is resumed".to_owned(), false)
+            }
+            // Progress is in the conditions; an Event a step would drown the rest.
+            Verdict::Reconciling { .. } | Verdict::Deleting { .. } => {
+                mind.told = None;
+                return;
+            }
+        };
+        let told = (reason.clone(), if warning { message.clone() } else { String::new() });
+        if mind.told.as_ref() == Some(&told) {
+            return;
+        }
+        // After a restart the status tells whether this is news.
+        let before = instance["status"]["conditions"]
+            .as_array()
+            .and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+        let known = mind.told.is_none() && before.is_some_and(|c| c["reason"] == reason.as_str());
+        mind.told = Some(told);
+        if known {
+            return;
+        }
+        if warning {
+            warn!(instance = %key, %reason, %message, "stalled");
+        } else {
+            info!(instance = %key, %reason, "{message}");
+        }
+        self.events.publish(instance, warning, &reason, &message);
+    }
+}

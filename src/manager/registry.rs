@@ -1,0 +1,101 @@
+//! Which packages are in force, and which instance belongs to which.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::children::Paths;
+use crate::cluster::ApiKind;
+use crate::package::{Package, Resource};
+use crate::template::Segment;
+
+/// A kind whose instances this manager reconciles.
+pub(super) struct Registered {
+    /// `plural.group`.
+    pub crd: Arc<str>,
+    /// The kind of the instances.
+    pub kind: Arc<ApiKind>,
+    /// The package and the index of the resource in it; `None` if the package could not be loaded: then
+    /// instances are only helped to go.
+    pub package: Option<(Arc<Package>, usize)>,
+    /// Kinds that children have, or had, as `(apiVersion, kind)`.
+    pub child_kinds: BTreeSet<(String, String)>,
+}
+
+impl Registered {
+    /// The name of the package; empty if it is not loaded.
+    pub(super) fn operator(&self) -> &str {
+        self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()
+    }
+
+    /// The package and its resource.
+    pub(super) fn resource(&self) -> Option<(&Arc<Package>, &Resource)> {
+        let (package, index) = self.package.as_ref()?;
+        Some((package, package.resources.get(*index)?))
+    }
+}
+
+/// All of them. Immutable: a change makes a new one.
+#[derive(Default)]
+pub(super) struct Registry {
+    by_crd: HashMap<Arc<str>, Arc<Registered>>,
+    /// What expressions read of a child's live object, by operator and child id.
+    reads: HashMap<String, HashMap<String, Paths>>,
+}
+
+impl Registry {
+    pub(super) fn new(registered: impl IntoIterator<Item = Registered>) -> Self {
+        let mut registry = Self::default();
+        for entry in registered {
+            if let Some((package, resource)) = entry.resource() {
+                let reads = registry.reads.entry(package.name.clone()).or_default();
+                for child in &resource.children {
+                    // Two kinds of one package may use the same id: keep what either reads.
+                    let mut paths: Vec<Vec<String>> =
+                        reads.get(&child.id).map(|p| p.to_vec()).unwrap_or_default();
+                    paths.extend(child.reads_live.iter().map(|path| plain_prefix(path)));
+                    paths.sort();
+                    paths.dedup();
+                    reads.insert(child.id.clone(), paths.into());
+                }
+            }
+            registry.by_crd.insert(Arc::clone(&entry.crd), Arc::new(entry));
+        }
+        registry
+    }
+
+    pub(super) fn get(&self, crd: &str) -> Option<Arc<Registered>> {
+        self.by_crd.get(crd).cloned()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Registered>> {
+        self.by_crd.values()
+    }
+
+    /// What is read of a child's live object.
+    pub(super) fn reads(&self, operator: &str, child: &str) -> Paths {
+        self.reads
+            .get(operator)
+            .and_then(|children| children.get(child))
+            .cloned()
+            .unwrap_or_else(|| Arc::from([]))
+    }
+
+    /// Whether any expression reads more of the objects of a kind than their metadata.
+    pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
+        self.by_crd.values().filter_map(|r| r.resource()).flat_map(|(_, resource)| &resource.children).any(
+            |child| {
+                !child.reads_live.is_empty() && child.kinds.iter().any(|(a, k)| a == api_version && k == kind)
+            },
+        )
+    }
+}
+
+/// The path up to where it is computed: all below is kept.
+fn plain_prefix(path: &[Segment]) -> Vec<String> {
+    path.iter()
+        .map_while(|segment| match segment {
+            Segment::Key(key) => Some(key.clone()),
+            Segment::Index(_) | Segment::Any => None,
+        })
+        .collect()
+}

@@ -1,0 +1,318 @@
+//! From the files of a package to a [`Package`].
+//!
+//! Every stage goes on after a mistake with what it could read, so that one run names them all: the
+//! tree of `operator.yaml`, then CRDs, templates and expressions, then what they say of each other.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use semver::Version;
+use serde_json::{Map, Value};
+
+use super::decode::{At, Decode, Decoder};
+use super::manifest::{self, Manifest, SemVerRange};
+use super::outline::Outline;
+use super::{Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
+use crate::crd;
+use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+use crate::template::{Engine, Limits};
+use crate::yaml::{self, Node, NodeValue};
+
+/// Compiles and lints a package.
+///
+/// # Errors
+/// All that is wrong with it, warnings included. With success come the warnings.
+pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let Some(source) = files.get(OPERATOR_YAML) else {
+        let message = format!("{} holds no {OPERATOR_YAML}", files.root().display());
+        return Err(vec![Diagnostic::error(UNREADABLE, message)]);
+    };
+    let (manifest, complete, mut diagnostics) = read_manifest(source)?;
+    let templates: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("templates/"))
+        .map(|(path, source)| (path.to_owned(), Arc::clone(source)))
+        .collect();
+    let (engine, found) = Engine::compile(&templates, Limits::default());
+    diagnostics.extend(found);
+
+    let mut compiler = Compiler {
+        files,
+        engine: Arc::new(engine),
+        outlines: templates
+            .iter()
+            .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
+            .collect(),
+        complete,
+        used: HashSet::new(),
+        diagnostics,
+    };
+    let package = compiler.package(manifest);
+    compiler.unused();
+    let mut diagnostics = compiler.diagnostics;
+    sort(&mut diagnostics);
+    match package {
+        Some(package) if !diagnostics.iter().any(Diagnostic::is_error) => Ok((package, diagnostics)),
+        _ => Err(diagnostics),
+    }
+}
+
+/// By file and place, `operator.yaml` first; each once.
+fn sort(diagnostics: &mut Vec<Diagnostic>) {
+    diagnostics.sort_by_cached_key(|diagnostic| {
+        diagnostic.location.as_ref().map(|location| {
+            let main = Path::new(&location.source.name).file_name().is_some_and(|name| name == OPERATOR_YAML);
+            (!main, location.source.name.clone(), location.span, diagnostic.message.clone())
+        })
+    });
+    diagnostics.dedup();
+}
+
+type Read = (Manifest, bool, Vec<Diagnostic>);
+
+/// The manifest, whether all of it could be read, and what could not.
+fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
+    let node = one_document(source).map_err(|error| vec![error])?;
+    let mut decoder = Decoder::new(source);
+    let manifest = Manifest::decode(&node, &mut decoder);
+    let diagnostics = decoder.finish();
+    match manifest {
+        Some(manifest) => Ok((manifest, diagnostics.is_empty(), diagnostics)),
+        None => Err(diagnostics),
+    }
+}
+
+/// The only document of a file.
+fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
+    let mut documents = yaml::parse(source, &yaml::Options::default())?;
+    if let [_, second, ..] = documents.as_slice() {
+        let error =
+            Diagnostic::error("package::documents", "the file must hold one YAML document, holds several");
+        return Err(error.at(source, second.span).help("move the others to files of their own"));
+    }
+    documents.pop().filter(|node| !node.is_null()).ok_or_else(|| {
+        Diagnostic::error("package::empty", "the file is empty")
+            .at(source, Span::new(0, source.text.len().min(1)))
+    })
+}
+
+/// What the compilation of the parts of a package shares.
+pub(super) struct Compiler<'a> {
+    pub(super) files: &'a Files,
+    pub(super) engine: Arc<Engine>,
+    pub(super) outlines: BTreeMap<String, Outline>,
+    /// Whether all of `operator.yaml` could be read: only then is a missing name a mistake of its own.
+    pub(super) complete: bool,
+    /// Files that something refers to.
+    pub(super) used: HashSet<String>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+impl Compiler<'_> {
+    fn package(&mut self, manifest: Manifest) -> Option<Package> {
+        let spec = manifest.spec.0?;
+        if let Some(range) = spec.requires.as_ref().and_then(|requires| requires.operetta.as_ref()) {
+            self.fits(range);
+        }
+        let defaults = spec.defaults.map_or_else(Map::new, |defaults| defaults.0);
+        let shared = spec.lets.map(|lets| lets.0).unwrap_or_default();
+        let manifests = spec.resources.0.unwrap_or_default();
+        if manifests.is_empty() && self.complete {
+            let error = Diagnostic::error("package::empty", "the package has no resources");
+            self.diagnostics
+                .push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
+        }
+        let mut resources: Vec<Resource> = Vec::with_capacity(manifests.len());
+        for manifest in manifests {
+            resources.extend(self.resource(manifest, &shared, &defaults));
+        }
+        self.kinds_once(&resources);
+        let children: BTreeSet<_> = resources
+            .iter()
+            .flat_map(|resource| &resource.children)
+            .map(|child| child.template.as_str())
+            .collect();
+        for (path, outline) in &self.outlines {
+            let is_child = children.contains(path.as_str());
+            outline.own_keys(is_child, &mut self.diagnostics);
+            if is_child {
+                outline.fields(&mut self.diagnostics);
+            }
+        }
+        Some(Package {
+            name: manifest.metadata.0?.name.value.0,
+            version: spec.version.0?.value.0,
+            app_version: spec.app_version,
+            description: spec.description,
+            kubernetes: spec.requires.and_then(|requires| requires.kubernetes).map(|range| range.value.0),
+            digest: self.files.digest(),
+            defaults: Value::Object(defaults),
+            engine: Arc::clone(&self.engine),
+            resources,
+            root: self.files.root().to_owned(),
+        })
+    }
+
+    /// Whether this Operetta is one that the package works with.
+    fn fits(&mut self, range: &At<SemVerRange>) {
+        if let Ok(ours) = Version::parse(env!("CARGO_PKG_VERSION"))
+            && !range.value.0.matches(&ours)
+        {
+            let message = format!("the package needs Operetta {}, this is {ours}", range.value.0);
+            self.diagnostics
+                .push(range.error("package::requires", message).help("use another version of one of them"));
+        }
+    }
+
+    fn kinds_once(&mut self, resources: &[Resource]) {
+        for (index, resource) in resources.iter().enumerate() {
+            let name = (&resource.kind.group, &resource.kind.kind);
+            if resources[..index].iter().any(|other| (&other.kind.group, &other.kind.kind) == name) {
+                let message = format!("the package brings {} twice", resource.kind.kind);
+                self.diagnostics.push(
+                    Diagnostic::error("package::duplicate", message).located(resource.location.clone()),
+                );
+            }
+        }
+    }
+
+    /// The file that `operator.yaml` names; `folder` is where it belongs.
+    pub(super) fn file(&mut self, path: &At<String>, folder: &str) -> Option<Arc<Source>> {
+        if let Some(source) = self.files.get(&path.value) {
+            self.used.insert(path.value.clone());
+            return Some(Arc::clone(source));
+        }
+        let candidates = || self.files.iter().map(|(path, _)| path).filter(|path| path.starts_with(folder));
+        let same_name = |candidate: &&str| candidate.rsplit('/').next() == path.value.rsplit('/').next();
+        let near = did_you_mean(&path.value, candidates()).or_else(|| candidates().find(same_name));
+        let error = path.error("package::missing-file", format!("the package holds no file {}", path.value));
+        self.diagnostics.push(match near {
+            Some(near) => error.help(format!("did you mean {near}?")),
+            None => error.help(format!("the path begins at the package's folder: {folder}x.yaml")),
+        });
+        None
+    }
+
+    /// The CRD of a resource, the kind it defines and where it stands.
+    pub(super) fn crd(&mut self, crd: manifest::Crd) -> Option<(Value, crd::Kind, Location)> {
+        let (node, source, location) = match crd {
+            manifest::Crd::Inline(inline) => (inline.value, Arc::clone(&inline.at.source), inline.at),
+            manifest::Crd::Path(path) => {
+                let source = self.file(&path, "crds/")?;
+                match one_document(&source) {
+                    Ok(node) => (node, Arc::clone(&source), Location::new(&source, Span::new(0, 0))),
+                    Err(error) => {
+                        self.diagnostics.push(error);
+                        return None;
+                    }
+                }
+            }
+        };
+        let value = node.to_json();
+        let found = crd::check(&value);
+        let sound = found.is_empty();
+        for (path, message, help) in found {
+            let error =
+                Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
+            self.diagnostics.push(Diagnostic { help, ..error });
+        }
+        if !sound {
+            return None;
+        }
+        let kind = crd::kind(&value);
+        if kind.is_none() {
+            let error = Diagnostic::error("package::crd", "this is not a CustomResourceDefinition");
+            self.diagnostics.push(error.located(location.clone()));
+        }
+        Some((value, kind?, location))
+    }
+
+    /// Files that nothing refers to are most likely forgotten, or their use is misspelt.
+    fn unused(&mut self) {
+        if self.diagnostics.iter().any(Diagnostic::is_error) {
+            return; // what uses them may be what is broken
+        }
+        let mut open = vec![OPERATOR_YAML.to_owned()];
+        open.extend(self.used.iter().cloned());
+        while let Some(source) = open.pop().and_then(|path| self.files.get(&path)) {
+            let partials = partials(&source.text)
+                .map(|name| format!("templates/{}", name.trim_start_matches("templates/")));
+            let new: Vec<_> = partials.filter(|path| self.used.insert(path.clone())).collect();
+            open.extend(new);
+        }
+        for (path, source) in self.files.iter() {
+            if path != OPERATOR_YAML && !self.used.contains(path) {
+                let warning =
+                    Diagnostic::warning("package::unused-file", "nothing in the package uses this file");
+                self.diagnostics.push(warning.at(source, Span::new(0, 0)).help("remove it"));
+            }
+        }
+    }
+}
+
+/// The names in the calls of `partial` in a text.
+fn partials(text: &str) -> impl Iterator<Item = &str> {
+    text.split("partial(").skip(1).filter_map(|rest| {
+        let rest = rest.trim_start_matches([' ', '\n', '\\']);
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        Some(rest[1..].split([quote, '\\']).next().unwrap_or_default())
+    })
+}
+
+/// The place of a path such as `spec.versions[0].name` or `data[a.b]`, or of the nearest that is there.
+pub(crate) fn place(root: &Node, path: &str) -> Span {
+    let mut node = root;
+    let mut span = Span::new(root.span.start, root.span.start);
+    let mut rest = path;
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let next = match (step.parse::<usize>(), &node.value) {
+            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
+            _ => node.entry(step).map(|(key, value)| (key.span, value)),
+        };
+        let Some((at, value)) = next else { break };
+        // Of a list item that is itself a list or a map, the beginning is enough.
+        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
+        span = if short { Span::new(at.start, at.start) } else { at };
+        node = value;
+    }
+    span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_or_their_nearest_parent() {
+        let source = Source::new("a.yaml", "a:\n  - b: 1\n    c.d/e: {f: 2}\n  - 7\n");
+        let node = one_document(&source).unwrap();
+        for (path, line, column) in [
+            ("", 1, 1),
+            ("a", 1, 1),
+            ("a[0]", 2, 5),
+            ("a[0].b", 2, 5),
+            ("a[0][c.d/e]", 3, 5),
+            ("a[0][c.d/e].f", 3, 13),
+            ("a[0][c.d/e].g", 3, 5),
+            ("a[1]", 4, 5),
+            ("a[9].b", 1, 1),
+            ("x.y", 1, 1),
+            ("a[", 1, 1),
+        ] {
+            assert_eq!(source.line_col(place(&node, path).start), (line, column), "{path}");
+        }
+    }
+
+    #[test]
+    fn calls_of_partial_are_found() {
+        let text = r#"{{ partial("a.yaml") }} {{ partial( 'b/c.yaml', x=1) }} "{{ partial(\"d.yaml\") }}" partial(x)"#;
+        assert_eq!(partials(text).collect::<Vec<_>>(), ["a.yaml", "b/c.yaml", "d.yaml"]);
+    }
+}

@@ -1,0 +1,515 @@
+//! From a YAML tree to typed values that know where they stand.
+//!
+//! serde stops at the first mistake and forgets positions. A package's author wants all mistakes at
+//! once, each with its place; so this decoder walks the tree, notes every error, leaves out what it
+//! cannot read and goes on.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+use crate::yaml::{Node, NodeValue, Style};
+
+/// A value with its place and its path.
+#[derive(Debug, Clone)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub at: Location,
+    /// Its path in the file, for instance `spec.resources[0].crd`.
+    pub path: String,
+}
+
+impl<T> At<T> {
+    /// An error about this value.
+    pub fn error(&self, code: &'static str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, message).located(self.at.clone()).path(self.path.clone())
+    }
+}
+
+/// What the decoder knows while it walks: the file, the path so far, the mistakes found.
+#[derive(Debug)]
+pub struct Decoder {
+    source: Arc<Source>,
+    path: String,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// A type that can be read from YAML.
+pub trait Decode: Sized {
+    /// Reads it, or notes why not.
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self>;
+
+    /// Whether a map must have a key of this type.
+    const REQUIRED: bool = true;
+
+    /// What stands for a value that is not there, or could not be read.
+    fn lost() -> Option<Self> {
+        None
+    }
+}
+
+/// The keys of a map: those that this version reads, and those of the whole format that it does not
+/// do yet (they must not be taken for typos).
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    /// Read by this version.
+    pub known: &'static [&'static str],
+    /// Part of the format, not done yet.
+    pub later: &'static [&'static str],
+}
+
+impl Decoder {
+    /// For that file.
+    pub fn new(source: &Arc<Source>) -> Self {
+        Self { source: Arc::clone(source), path: String::new(), diagnostics: Vec::new() }
+    }
+
+    /// The mistakes found.
+    pub fn finish(self) -> Vec<Diagnostic> {
+        self.diagnostics
+    }
+
+    /// The place of a range of this file.
+    pub fn location(&self, span: Span) -> Location {
+        Location::new(&self.source, span)
+    }
+
+    /// The path that is being read.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// That value, at the node's place.
+    pub fn place<T>(&self, node: &Node, value: T) -> At<T> {
+        At { value, at: self.location(self.span(node)), path: self.path.clone() }
+    }
+
+    /// What to point at: of lists and maps the first line.
+    fn span(&self, node: &Node) -> Span {
+        let Span { start, end } = node.span;
+        let lines = matches!(node.value, NodeValue::Seq(_) | NodeValue::Map(_));
+        let first = self.source.text.get(start..end).and_then(|text| text.find('\n')).filter(|_| lines);
+        Span::new(start, first.map_or(end, |first| start + first))
+    }
+
+    /// Notes an error about a value at the path that is being read.
+    pub fn error(&mut self, code: &'static str, node: &Node, message: impl Into<String>) {
+        let span = self.span(node);
+        self.push(Diagnostic::error(code, message).at(&self.source, span));
+    }
+
+    /// Notes an error with what to do about it.
+    pub fn error_help(
+        &mut self,
+        code: &'static str,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let span = self.span(node);
+        self.push(Diagnostic::error(code, message).at(&self.source, span).help(help));
+    }
+
+    fn push(&mut self, diagnostic: Diagnostic) {
+        let path = Some(self.path.clone()).filter(|path| !path.is_empty());
+        self.diagnostics.push(Diagnostic { path, ..diagnostic });
+    }
+
+    /// Reads `f` one key deeper.
+    pub fn in_key<T>(&mut self, key: &str, f: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.path.len();
+        if before > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        let result = f(self);
+        self.path.truncate(before);
+        result
+    }
+
+    /// Reads `f` one list item deeper.
+    pub fn in_item<T>(&mut self, index: usize, f: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.path.len();
+        let _ = write!(self.path, "[{index}]");
+        let result = f(self);
+        self.path.truncate(before);
+        result
+    }
+
+    /// How the node is written in the file.
+    pub fn text(&self, node: &Node) -> &str {
+        self.source.text.get(node.span.start..node.span.end).unwrap_or_default().trim_end()
+    }
+
+    /// Notes that the node is not what was wanted.
+    pub fn mismatch(&mut self, node: &Node, wanted: &str) {
+        let shape = match &node.value {
+            NodeValue::Null => {
+                let message = format!("has no value, wanted {wanted}");
+                let help = "give it a value, or remove the key";
+                return self.error_help("package::type", node, message, help);
+            }
+            NodeValue::Bool(value) => value.to_string(),
+            NodeValue::Number(value) => format!("the number {value}"),
+            NodeValue::String(_) => "a string".to_owned(),
+            NodeValue::Seq(_) => "a list".to_owned(),
+            NodeValue::Map(_) => "a map".to_owned(),
+        };
+        let message = format!("must be {wanted}, is {shape}");
+        let scalar = matches!(node.value, NodeValue::Bool(_) | NodeValue::Number(_));
+        if scalar && wanted == "a string" {
+            let help = format!("quote it: \"{}\"", self.text(node));
+            self.error_help("package::type", node, message, help);
+        } else {
+            self.error("package::type", node, message);
+        }
+    }
+
+    /// The entries of a map with string keys.
+    pub fn entries<'n>(
+        &mut self,
+        node: &'n Node,
+        wanted: &str,
+    ) -> Option<Vec<(&'n str, &'n Node, &'n Node)>> {
+        let NodeValue::Map(entries) = &node.value else {
+            self.mismatch(node, wanted);
+            return None;
+        };
+        let mut found = Vec::with_capacity(entries.len());
+        let mut cut: Option<(&str, &Node)> = None;
+        for (key, value) in entries {
+            // `{when: x | default(1, true)}` is, to YAML, a map of two keys.
+            if let Some((name, part)) = cut
+                && matches!(value.value, NodeValue::Null)
+            {
+                let span = Span::new(part.span.start, key.span.end.max(part.span.end));
+                let whole = self.source.text.get(span.start..span.end).unwrap_or_default().to_owned();
+                let help = format!("quote it: {name}: \"{}\"", whole.replace('"', "'"));
+                let error = Diagnostic::error("package::quote", "YAML ends this value at the comma");
+                self.in_key(name, |decoder| decoder.push(error.at(&decoder.source, span).help(help)));
+                found.pop();
+                cut = None;
+                continue;
+            }
+            let Some(name) = key.as_str() else { continue }; // the parser makes every key a string
+            if let NodeValue::String(text) = &value.value
+                && value.style == Style::Plain
+                && unbalanced(text)
+            {
+                cut = Some((name, value));
+            } else if matches!(value.value, NodeValue::Null) && unbalanced(name) {
+                continue; // the rest of what was cut above
+            }
+            found.push((name, key, value));
+        }
+        Some(found)
+    }
+
+    /// The entries of a map whose keys are given; notes unknown ones.
+    pub fn fields<'n>(&mut self, node: &'n Node, keys: Keys) -> Option<Vec<(&'n str, &'n Node)>> {
+        let entries = self.entries(node, "a map")?;
+        let mut found = Vec::with_capacity(entries.len());
+        for (name, key, value) in entries {
+            if keys.known.contains(&name) {
+                found.push((name, value));
+            } else {
+                self.in_key(name, |decoder| decoder.unknown(name, key, keys));
+            }
+        }
+        Some(found)
+    }
+
+    fn unknown(&mut self, name: &str, key: &Node, keys: Keys) {
+        if keys.later.contains(&name) {
+            let message = format!("this version of Operetta does not do `{name}` yet");
+            return self.error_help("package::not-yet", key, message, "remove it");
+        }
+        let candidates = keys.known.iter().chain(keys.later).copied();
+        let help = match did_you_mean(name, candidates) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the keys here are {}", keys.known.join(", ")),
+        };
+        self.error_help("package::unknown-key", key, format!("unknown key `{name}`"), help);
+    }
+
+    /// The value of one key of a map.
+    pub fn field<T: Decode>(&mut self, map: &Node, fields: &[(&str, &Node)], key: &str) -> Option<T> {
+        let Some((_, node)) = fields.iter().find(|(name, _)| *name == key) else {
+            if T::REQUIRED {
+                let head = Self::head(map);
+                self.error("package::missing", head, format!("`{key}` is missing"));
+            }
+            return T::lost();
+        };
+        self.in_key(key, |decoder| T::decode(node, decoder)).or_else(T::lost)
+    }
+
+    /// The first key of a map: what an error about the whole map points at.
+    fn head(map: &Node) -> &Node {
+        match &map.value {
+            NodeValue::Map(entries) => entries.first().map_or(map, |(key, _)| key),
+            _ => map,
+        }
+    }
+}
+
+/// Whether a bracket or a quote is left open or closed too often.
+fn unbalanced(text: &str) -> bool {
+    let mut open = Vec::new();
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(q), _) if q == c => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(' | '[' | '{') => open.push(c),
+            (None, ')' | ']' | '}') if open.pop().is_none() => return true,
+            _ => {}
+        }
+    }
+    !open.is_empty() || quote.is_some()
+}
+
+/// Declares a map of the format: the type, its JSON Schema and its decoder from one list of keys and
+/// fields, and the keys that this version does not do yet.
+macro_rules! manifest {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident $(later [$($later:literal),* $(,)?])? {
+            $($(#[$field_meta:meta])* $key:literal $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, schemars::JsonSchema)]
+        #[schemars(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_meta])* #[schemars(rename = $key)] pub $field: $type,)*
+        }
+
+        impl $crate::package::decode::Decode for $name {
+            fn decode(
+                node: &$crate::yaml::Node,
+                decoder: &mut $crate::package::decode::Decoder,
+            ) -> Option<Self> {
+                let keys = $crate::package::decode::Keys { known: &[$($key),*], later: &[$($($later),*)?] };
+                let fields = decoder.fields(node, keys)?;
+                $(let $field = decoder.field::<$type>(node, &fields, $key);)*
+                Some(Self { $($field: $field?,)* })
+            }
+        }
+    };
+}
+
+/// Declares a choice between words, and the words that this version does not do yet.
+macro_rules! choice {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident $(later [$($later:literal),*])? {
+            $($(#[$variant_meta:meta])* $variant:ident,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, schemars::JsonSchema)]
+        #[schemars(inline)]
+        pub enum $name {
+            $($(#[$variant_meta])* $variant,)*
+        }
+
+        impl $crate::package::decode::Decode for $name {
+            fn decode(
+                node: &$crate::yaml::Node,
+                decoder: &mut $crate::package::decode::Decoder,
+            ) -> Option<Self> {
+                let word = String::decode(node, decoder)?;
+                match word.as_str() {
+                    $(stringify!($variant) => return Some(Self::$variant),)*
+                    _ => {}
+                }
+                let keys = $crate::package::decode::Keys {
+                    known: &[$(stringify!($variant)),*],
+                    later: &[$($($later),*)?],
+                };
+                decoder.no_such_choice(node, &word, keys);
+                None
+            }
+        }
+    };
+}
+
+pub(super) use {choice, manifest};
+
+impl Decoder {
+    /// Notes that a word is none of those that can stand here.
+    pub fn no_such_choice(&mut self, node: &Node, word: &str, keys: Keys) {
+        if keys.later.contains(&word) {
+            let message = format!("this version of Operetta does not do `{word}` yet");
+            let help = format!("it does {}", keys.known.join(", "));
+            return self.error_help("package::not-yet", node, message, help);
+        }
+        let help =
+            did_you_mean(word, keys.known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let message = format!("must be one of {}", keys.known.join(", "));
+        match help {
+            Some(help) => self.error_help("package::choice", node, message, help),
+            None => self.error("package::choice", node, message),
+        }
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    const REQUIRED: bool = false;
+
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        T::decode(node, decoder).map(Some)
+    }
+
+    fn lost() -> Option<Self> {
+        Some(None)
+    }
+}
+
+/// A required value whose mistakes do not hide the map around it: that map is read all the same.
+#[derive(Debug, Clone)]
+pub struct Must<T>(pub Option<T>);
+
+impl<T: Decode> Decode for Must<T> {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        Some(Self(T::decode(node, decoder)))
+    }
+
+    fn lost() -> Option<Self> {
+        Some(Self(None))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Must<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+}
+
+impl<T: Decode> Decode for Vec<T> {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let NodeValue::Seq(items) = &node.value else {
+            decoder.mismatch(node, "a list");
+            return None;
+        };
+        let mut found = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            found.extend(decoder.in_item(index, |decoder| T::decode(item, decoder)));
+        }
+        Some(found)
+    }
+}
+
+impl<T: Decode> Decode for At<T> {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let value = T::decode(node, decoder)?;
+        Some(decoder.place(node, value))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+}
+
+impl Decode for String {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let NodeValue::String(text) = &node.value else {
+            decoder.mismatch(node, "a string");
+            return None;
+        };
+        Some(text.clone())
+    }
+}
+
+impl Decode for bool {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let NodeValue::Bool(value) = node.value else {
+            decoder.mismatch(node, "true or false");
+            return None;
+        };
+        Some(value)
+    }
+}
+
+/// Any YAML: a constant, taken as it is.
+#[derive(Debug, Clone)]
+pub struct Constants(pub serde_json::Map<String, Value>);
+
+impl Decode for Constants {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        decoder.entries(node, "a map")?;
+        let Value::Object(map) = node.to_json() else { return None };
+        Some(Self(map))
+    }
+}
+
+impl JsonSchema for Constants {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Constants".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object"})
+    }
+}
+
+/// A map from names to values, in the order of the file.
+#[derive(Debug, Clone)]
+pub struct Named<T>(pub Vec<(At<String>, T)>);
+
+impl<T: Decode> Decode for Named<T> {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let entries = decoder.entries(node, "a map")?;
+        let mut found = Vec::with_capacity(entries.len());
+        for (name, key, value) in entries {
+            decoder.in_key(name, |decoder| {
+                let name = decoder.place(key, name.to_owned());
+                found.extend(T::decode(value, decoder).map(|value| (name, value)));
+            });
+        }
+        Some(Self(found))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Named_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "additionalProperties": generator.subschema_for::<T>()})
+    }
+}

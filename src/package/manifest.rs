@@ -1,0 +1,671 @@
+//! The format of `operator.yaml`: its types, from which both the reader and the JSON Schema come.
+//!
+//! The doc comments of fields are what an editor shows when the pointer rests on a key.
+
+// Editors show these words as they are; backticks there are for what an author types.
+#![allow(clippy::doc_markdown)]
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use semver::{Version, VersionReq};
+use serde_json::Value;
+
+use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
+use crate::yaml::{Node, NodeValue};
+
+/// The apiVersion of every file of the format.
+pub const API_VERSION: &str = "operetta.dev/v1alpha1";
+/// The kind of `operator.yaml`.
+pub const KIND: &str = "OperatorPackage";
+
+manifest! {
+    /// A package: an operator described in YAML.
+    pub struct Manifest {
+        /// The version of this format.
+        "apiVersion" api_version: Must<ApiVersion>,
+        /// Always OperatorPackage.
+        "kind" kind: Must<Kind>,
+        /// The package's name.
+        "metadata" metadata: Must<Metadata>,
+        /// What the package holds.
+        "spec" spec: Must<Spec>,
+    }
+}
+
+manifest! {
+    /// The package's name.
+    pub struct Metadata {
+        /// The package's name: lower case letters, digits and hyphens, at most 40 characters. It is
+        /// part of labels and of the field manager, so it must not change from version to version.
+        "name" name: At<PackageName>,
+    }
+}
+
+manifest! {
+    /// What the package holds.
+    pub struct Spec {
+        /// The version of the package itself: SemVer with three parts, for instance 0.1.0.
+        "version" version: Must<At<SemVer>>,
+        /// The version of what the package runs, for instance "3.6". For people; read as `operator.appVersion`.
+        "appVersion" app_version: Option<String>,
+        /// One sentence that says what the package is for.
+        "description" description: Option<String>,
+        /// URL of a picture.
+        "icon" icon: Option<String>,
+        /// Words to find the package by.
+        "keywords" keywords: Option<Vec<String>>,
+        /// URL of the project's home page.
+        "home" home: Option<String>,
+        /// URLs of the source code.
+        "sources" sources: Option<Vec<String>>,
+        /// SPDX expression of the licence, for instance Apache-2.0.
+        "license" license: Option<String>,
+        /// Who looks after the package.
+        "maintainers" maintainers: Option<Vec<Maintainer>>,
+        /// What must be there for the package to work.
+        "requires" requires: Option<Requires>,
+        /// RBAC rules that cannot be derived from the templates.
+        "permissions" permissions: Option<Vec<Rule>>,
+        /// Constants, read as `defaults.x`. They are taken as they are: no templates in here.
+        "defaults" defaults: Option<Constants>,
+        /// Named values for all resources, read as `let.x`. Each is a template, evaluated when it is
+        /// read: `image: "{{ spec.repository }}:{{ spec.version }}"`.
+        "let" lets: Option<Named<LetValue>>,
+        /// The kinds that the package brings.
+        "resources" resources: Must<Vec<At<Resource>>>,
+    }
+}
+
+manifest! {
+    /// Somebody who looks after the package.
+    pub struct Maintainer {
+        /// A name.
+        "name" name: String,
+        /// A mail address.
+        "email" email: Option<String>,
+        /// A URL.
+        "url" url: Option<String>,
+    }
+}
+
+manifest! {
+    /// What must be there for the package to work.
+    pub struct Requires later ["operators"] {
+        /// Versions of Operetta, for instance ">=0.1".
+        "operetta" operetta: Option<At<SemVerRange>>,
+        /// Versions of Kubernetes, for instance ">=1.30".
+        "kubernetes" kubernetes: Option<At<SemVerRange>>,
+    }
+}
+
+manifest! {
+    /// One RBAC rule, as in a ClusterRole.
+    pub struct Rule {
+        /// API groups; "" is the core group.
+        "apiGroups" api_groups: Vec<String>,
+        /// Resources in the plural, for instance deployments.
+        "resources" resources: Vec<String>,
+        /// Names of single objects; without it all.
+        "resourceNames" resource_names: Option<Vec<String>>,
+        /// For instance get, list, watch, create, patch, delete.
+        "verbs" verbs: Vec<String>,
+    }
+}
+
+manifest! {
+    /// One kind that the package brings: its CustomResourceDefinition, and what belongs to each instance.
+    pub struct Resource later ["refs", "plans"] {
+        /// The CustomResourceDefinition: the path of its file, for instance crds/webapp.yaml, or itself.
+        "crd" crd: Must<Crd>,
+        /// Whether a CRD that somebody else applies too (GitOps) is shared: theirs is the base, and
+        /// only what Operetta needs is added.
+        "adopt" adopt: Option<bool>,
+        /// Named values of this resource, read as `let.x`; they go before those of the package.
+        "let" lets: Option<Named<LetValue>>,
+        /// Expression: while it holds, nothing of the instance is written, only reported. For
+        /// instance `spec.paused`.
+        "paused" paused: Option<Expression>,
+        /// Expression: when the instance is Ready. Without it: when all children are ready.
+        "readyWhen" ready_when: Option<Expression>,
+        /// The Kubernetes objects that belong to an instance. They are created in the order of what
+        /// they read of each other; independent ones in parallel.
+        "children" children: Option<Vec<Child>>,
+        /// What is shown in the instance's status: a name (or a map of names) to an expression each,
+        /// for instance `replicas: children.deployment.status.readyReplicas | default(0)`.
+        "status" status: Option<Status>,
+        /// Conditions of the package's own in the instance's status.
+        "conditions" conditions: Option<Vec<Condition>>,
+    }
+}
+
+manifest! {
+    /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
+    /// template says.
+    pub struct Child later [
+        "onImmutableChange", "onLoss", "lostWhen", "renamedFrom", "children", "adopt", "refs",
+    ] {
+        /// The child's name in this package; live objects are read as `children.<id>`. It is part of
+        /// labels, so it must not change from version to version.
+        "id" id: At<ChildId>,
+        /// The path of the template, for instance templates/deployment.yaml.
+        "template" template: Must<At<String>>,
+        /// Expression: the child exists only while it holds. For instance `spec.host is defined`.
+        "when" when: Option<Expression>,
+        /// One object for each item of a list.
+        "forEach" for_each: Option<ForEach>,
+        /// With forEach: how many existing members are given a new intent at a time, a number or a
+        /// percentage such as 25%. Without it all.
+        "maxUnavailable" max_unavailable: Option<At<MaxUnavailable>>,
+        /// Ids of children that must be ready before, beside those that the template, `when` and
+        /// `forEach` read.
+        "dependsOn" depends_on: Option<Vec<At<String>>>,
+        /// Expression: when the object (`self`) is ready. Without it the rules of kstatus decide.
+        "readyWhen" ready_when: Option<Expression>,
+        /// What happens when the child is no longer wanted: Delete (default), or Retain (default of
+        /// kinds that hold data, such as PersistentVolumeClaim).
+        "deletionPolicy" deletion_policy: Option<DeletionPolicy>,
+        /// What happens when another manager owns one of the fields: Force takes it (default), Fail
+        /// reports it.
+        "conflictPolicy" conflict_policy: Option<ConflictPolicy>,
+        /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
+        /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
+        "yields" yields: Option<Yields>,
+    }
+}
+
+manifest! {
+    /// One object for each item of a list.
+    pub struct ForEach {
+        /// Expression: the list, for instance `range(spec.size)`.
+        "in" list: Must<Expression>,
+        /// The name by which the template reads the item. Default: item.
+        "as" name: Option<At<VariableName>>,
+        /// Expression: what tells the members apart, a string or an integer. Default: the item itself.
+        "key" key: Option<Expression>,
+    }
+}
+
+manifest! {
+    /// A condition of the package's own in the instance's status.
+    pub struct Condition {
+        /// The condition's type in CamelCase, for instance QuorumLost.
+        "type" condition_type: At<ConditionName>,
+        /// Expression: the condition is True while it holds, else False.
+        "when" when: Expression,
+        /// Why, as one word in CamelCase.
+        "reason" reason: At<ConditionName>,
+        /// Why, as a sentence for people; a template: "{{ spec.size }} members tolerate no loss".
+        "message" message: Option<TemplateText>,
+    }
+}
+
+choice! {
+    /// What happens to a child that is no longer wanted.
+    pub enum DeletionPolicy later ["Ask"] {
+        /// It is deleted.
+        Delete,
+        /// It stays.
+        Retain,
+    }
+}
+
+choice! {
+    /// What happens when another field manager owns one of the fields.
+    pub enum ConflictPolicy {
+        /// The field is taken.
+        Force,
+        /// The conflict is reported, the child keeps waiting.
+        Fail,
+    }
+}
+
+/// Declares a string that must have a certain form.
+macro_rules! word {
+    ($(#[$meta:meta])* $name:ident, $pattern:literal, $max:literal, $form:literal, $check:expr) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(pub String);
+
+        impl Decode for $name {
+            fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+                let text = String::decode(node, decoder)?;
+                let check: fn(&str) -> bool = $check;
+                if text.len() <= $max && check(&text) {
+                    return Some(Self(text));
+                }
+                let message = format!(concat!("must be ", $form, ", at most {} characters"), $max);
+                decoder.error("package::name", node, message);
+                None
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "pattern": $pattern, "maxLength": $max})
+            }
+        }
+    };
+}
+
+fn starts(text: &str, first: fn(char) -> bool, rest: fn(char) -> bool) -> bool {
+    let mut chars = text.chars();
+    chars.next().is_some_and(first) && chars.all(rest)
+}
+
+word! {
+    /// The name of a package.
+    PackageName, "^[a-z]([-a-z0-9]*[a-z0-9])?$", 40,
+    "lower case letters, digits and hyphens, beginning with a letter and not ending in a hyphen",
+    |text| {
+        !text.ends_with('-')
+            && starts(
+                text,
+                |c| c.is_ascii_lowercase(),
+                |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-',
+            )
+    }
+}
+
+word! {
+    /// The id of a child.
+    ChildId, "^[a-z]([-A-Za-z0-9_]*[A-Za-z0-9])?$", 63,
+    "letters, digits, hyphens and underscores, beginning with a lower case letter and ending in a letter or digit",
+    |text| {
+        text.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && starts(
+                text,
+                |c| c.is_ascii_lowercase(),
+                |c| c.is_ascii_alphanumeric() || c == '-' || c == '_',
+            )
+    }
+}
+
+word! {
+    /// The name of a variable of an expression.
+    VariableName, "^[A-Za-z_][A-Za-z0-9_]*$", 63,
+    "letters, digits and underscores, not beginning with a digit",
+    |text| {
+        starts(text, |c| c.is_ascii_alphabetic() || c == '_', |c| c.is_ascii_alphanumeric() || c == '_')
+    }
+}
+
+word! {
+    /// The type or the reason of a condition.
+    ConditionName, "^[A-Za-z][A-Za-z0-9]*$", 63,
+    "one word in CamelCase, letters and digits",
+    |text| starts(text, |c| c.is_ascii_alphabetic(), |c| c.is_ascii_alphanumeric())
+}
+
+/// A word that is always the same.
+macro_rules! literal {
+    ($(#[$meta:meta])* $name:ident, $word:expr) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name;
+
+        impl Decode for $name {
+            fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+                let text = String::decode(node, decoder)?;
+                if text != $word {
+                    decoder.error("package::kind", node, format!("must be {}, is {text}", $word));
+                    return None;
+                }
+                Some(Self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "const": $word})
+            }
+        }
+    };
+}
+
+literal! {
+    /// `operetta.dev/v1alpha1`.
+    ApiVersion, API_VERSION
+}
+literal! {
+    /// `OperatorPackage`.
+    Kind, KIND
+}
+
+/// A type whose JSON Schema stands inline.
+macro_rules! inline_schema {
+    ($name:ident, $schema:tt) => {
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+/// A version with three parts.
+#[derive(Debug, Clone)]
+pub struct SemVer(pub Version);
+
+impl Decode for SemVer {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let text = match &node.value {
+            NodeValue::Number(_) => decoder.text(node).to_owned(),
+            _ => String::decode(node, decoder)?,
+        };
+        match Version::parse(&text) {
+            Ok(version) => Some(Self(version)),
+            Err(error) => {
+                let message = format!("`{text}` is not a SemVer version: {error}");
+                decoder.error_help(
+                    "package::version",
+                    node,
+                    message,
+                    "write three parts, for instance 0.1.0",
+                );
+                None
+            }
+        }
+    }
+}
+
+inline_schema!(SemVer, {
+    "type": "string",
+    "pattern": "^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$"
+});
+
+/// A range of versions, in Cargo's notation.
+#[derive(Debug, Clone)]
+pub struct SemVerRange(pub VersionReq);
+
+impl Decode for SemVerRange {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let text = String::decode(node, decoder)?;
+        match VersionReq::parse(&text) {
+            Ok(range) => Some(Self(range)),
+            Err(error) => {
+                let message = format!("`{text}` is not a range of versions: {error}");
+                decoder.error_help("package::version", node, message, "write for instance \">=1.30\"");
+                None
+            }
+        }
+    }
+}
+
+inline_schema!(SemVerRange, {"type": "string"});
+
+/// A CustomResourceDefinition: in a file, or here.
+#[derive(Debug, Clone)]
+pub enum Crd {
+    /// The path of its file.
+    Path(At<String>),
+    /// Itself.
+    Inline(At<Node>),
+}
+
+impl Decode for Crd {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(path) => Some(Self::Path(decoder.place(node, path.clone()))),
+            NodeValue::Map(_) => Some(Self::Inline(decoder.place(node, node.clone()))),
+            _ => {
+                decoder.mismatch(node, "a path, or a CustomResourceDefinition");
+                None
+            }
+        }
+    }
+}
+
+inline_schema!(Crd, {"type": ["string", "object"]});
+
+/// The source of an expression: a string without braces, or `true` or `false`; in places that give a
+/// value also a number.
+#[derive(Debug, Clone)]
+pub struct Expression(pub At<String>);
+
+impl Decode for Expression {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        if matches!(node.value, NodeValue::Number(_)) {
+            decoder.mismatch(node, "an expression");
+            return None;
+        }
+        decode_expression(node, decoder).map(Self)
+    }
+}
+
+inline_schema!(Expression, {"type": ["string", "boolean"]});
+
+fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
+    let text = match &node.value {
+        NodeValue::String(text) if text.trim().is_empty() => {
+            decoder.error("package::expression", node, "the expression is empty");
+            return None;
+        }
+        NodeValue::String(text) => {
+            let braces = text.trim().strip_prefix("{{").and_then(|text| text.strip_suffix("}}"));
+            if let Some(inner) = braces {
+                let help = format!("write: {}", inner.trim());
+                let message = "expressions are written without braces";
+                decoder.error_help("package::expression", node, message, help);
+                return None;
+            }
+            text.clone()
+        }
+        NodeValue::Bool(value) => value.to_string(),
+        NodeValue::Number(value) => value.to_string(),
+        NodeValue::Null => {
+            decoder.mismatch(node, "an expression");
+            return None;
+        }
+        NodeValue::Seq(_) | NodeValue::Map(_) => {
+            let text = decoder.text(node);
+            let shape = if matches!(node.value, NodeValue::Seq(_)) { "a list" } else { "a map" };
+            let help = if text.contains('\n') {
+                "write the expression as one string, in quotes".to_owned()
+            } else {
+                format!("quote it: \"{}\"", text.replace('"', "'"))
+            };
+            let message = format!("an expression must be a string, YAML reads this as {shape}");
+            decoder.error_help("package::quote", node, message, help);
+            return None;
+        }
+    };
+    Some(decoder.place(node, text))
+}
+
+/// The source of a template in `operator.yaml`: a string with `{{ }}`.
+#[derive(Debug, Clone)]
+pub struct TemplateText(pub At<String>);
+
+impl Decode for TemplateText {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        At::decode(node, decoder).map(Self)
+    }
+}
+
+inline_schema!(TemplateText, {"type": "string"});
+
+/// The value of a `let`: a template, or a constant.
+#[derive(Debug, Clone)]
+pub enum LetValue {
+    /// A string, which may hold `{{ }}`.
+    Text(At<String>),
+    /// Anything else.
+    Constant(Value),
+}
+
+impl Decode for LetValue {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        if let NodeValue::String(text) = &node.value {
+            return Some(Self::Text(decoder.place(node, text.clone())));
+        }
+        if let Some(template) = find_template(node) {
+            let help = "write the whole as one expression: \"{{ ['a', name] }}\", \"{{ {'app': name} }}\"";
+            let message = "a list or a map here is a constant, it cannot hold a template";
+            decoder.error_help("package::type", template, message, help);
+            return None;
+        }
+        Some(Self::Constant(node.to_json()))
+    }
+}
+
+/// A string with braces in a list or a map.
+fn find_template(node: &Node) -> Option<&Node> {
+    match &node.value {
+        NodeValue::String(text) => text.contains("{{").then_some(node),
+        NodeValue::Seq(items) => items.iter().find_map(find_template),
+        NodeValue::Map(entries) => entries.iter().find_map(|(_, value)| find_template(value)),
+        _ => None,
+    }
+}
+
+inline_schema!(LetValue, {});
+
+/// How many members of a forEach child may be unavailable while they are given a new intent.
+#[derive(Debug, Clone)]
+pub enum MaxUnavailable {
+    /// That many, at least 1.
+    Number(u64),
+    /// That part of all, 1 to 100.
+    Percent(u64),
+    /// A template that gives either.
+    Text(String),
+}
+
+impl MaxUnavailable {
+    /// A number from 1, as number or string, or a percentage from `1%` to `100%`.
+    pub fn parse(value: &Value) -> Option<Self> {
+        let text = match value {
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => text.clone(),
+            _ => return None,
+        };
+        if let Some(percent) = text.strip_suffix('%') {
+            return percent.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Self::Percent);
+        }
+        text.parse().ok().filter(|number| *number >= 1).map(Self::Number)
+    }
+}
+
+impl Decode for MaxUnavailable {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        if let NodeValue::String(text) = &node.value
+            && text.contains("{{")
+        {
+            return Some(Self::Text(text.clone()));
+        }
+        let found = Self::parse(&node.to_json());
+        if found.is_none() {
+            decoder.error("package::type", node, "must be a number from 1, or a percentage from 1% to 100%");
+        }
+        found
+    }
+}
+
+inline_schema!(MaxUnavailable, {
+    "oneOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+%?$|\\{\\{"}]
+});
+
+/// Fields given up once another manager owns them.
+#[derive(Debug, Clone)]
+pub enum Yields {
+    /// One template that gives the list.
+    One(TemplateText),
+    /// The paths, each a template.
+    List(Vec<TemplateText>),
+}
+
+impl Decode for Yields {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match node.value {
+            NodeValue::Seq(_) => Vec::decode(node, decoder).map(Self::List),
+            _ => TemplateText::decode(node, decoder).map(Self::One),
+        }
+    }
+}
+
+inline_schema!(Yields, {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+
+/// The projected status: dotted names to expressions.
+#[derive(Debug, Clone)]
+pub struct Status(pub Vec<StatusField>);
+
+/// One projected field.
+#[derive(Debug, Clone)]
+pub struct StatusField {
+    /// Its dotted name, for instance `members.ready`, at the place of the last key.
+    pub name: At<String>,
+    /// What it shows.
+    pub value: Expression,
+}
+
+impl Decode for Status {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let mut fields = Vec::new();
+        decode_status(node, decoder, "", &mut fields)?;
+        Some(Self(fields))
+    }
+}
+
+fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec<StatusField>) -> Option<()> {
+    for (key, key_node, value) in decoder.entries(node, "a map from names to expressions")? {
+        decoder.in_key(key, |decoder| {
+            if key == "jsonPath" && !prefix.is_empty() {
+                let message = "this version of Operetta does not do `jsonPath` yet";
+                let help = "write an expression: children.<id>.status.<field>";
+                return decoder.error_help("package::not-yet", key_node, message, help);
+            }
+            let named = VariableName::decode(key_node, decoder);
+            let name = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            if matches!(value.value, NodeValue::Map(_)) {
+                decode_status(value, decoder, &name, out);
+            } else if let Some(text) = decode_expression(value, decoder)
+                && named.is_some()
+            {
+                out.push(StatusField { name: decoder.place(key_node, name), value: Expression(text) });
+            }
+        });
+    }
+    Some(())
+}
+
+impl JsonSchema for Status {
+    fn schema_name() -> Cow<'static, str> {
+        "Status".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "description": "A name (or a map of names) to an expression each.",
+            "additionalProperties": {"anyOf": [
+                {"type": ["string", "boolean", "number"]},
+                generator.subschema_for::<Self>(),
+            ]}
+        })
+    }
+}

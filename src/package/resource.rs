@@ -1,0 +1,491 @@
+//! From one resource of `operator.yaml` to a [`Resource`]: expressions parsed, children in order.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::compile::Compiler;
+use super::decode::At;
+use super::manifest::{self, Expression, LetValue, TemplateText};
+use super::outline::Namespaces;
+use super::{
+    Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, Resource, StatusField, Yields,
+    graph, lint,
+};
+use crate::crd;
+use crate::diag::{Diagnostic, did_you_mean};
+use crate::template::{Engine, Expr, Lets, Reads, Segment, Text};
+
+/// Children of one resource: far more than a person writes, few enough for quadratic checks.
+const MAX_CHILDREN: usize = 500;
+/// Condition types of Operetta's own.
+const OWN_CONDITIONS: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
+/// Status fields of Operetta's own.
+const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
+/// The variable of a forEach without `as`.
+const DEFAULT_ITEM: &str = "item";
+
+impl Compiler<'_> {
+    /// Compiles one resource, with the `let`s and defaults of the package.
+    pub(super) fn resource(
+        &mut self,
+        manifest: At<manifest::Resource>,
+        shared: &[(At<String>, LetValue)],
+        defaults: &Map<String, Value>,
+    ) -> Option<Resource> {
+        let At { value: manifest, at: location, .. } = manifest;
+        let crd = manifest.crd.0.and_then(|crd| self.crd(crd));
+        let own = manifest.lets.map(|lets| lets.0).unwrap_or_default();
+        let lets = Arc::new(self.lets(shared, &own));
+        let paused = self.optional(manifest.paused.as_ref());
+        let ready_when = self.optional(manifest.ready_when.as_ref());
+        let status = self.status(manifest.status.map(|status| status.0).unwrap_or_default());
+        let conditions = self.conditions(manifest.conditions.unwrap_or_default());
+        let mut manifests = manifest.children.unwrap_or_default();
+        if let Some(first) = manifests.get(MAX_CHILDREN) {
+            let message = format!("{} children are more than {MAX_CHILDREN}", manifests.len());
+            self.diagnostics.push(first.id.error("package::budget", message));
+            manifests.truncate(MAX_CHILDREN);
+        }
+        let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
+        let children = manifests.iter().map(|child| self.child(child, namespaced)).collect();
+        self.same_objects(&manifests);
+
+        let (crd, kind, crd_location) = match crd {
+            Some((crd, kind, location)) => (Some(crd), Some(kind), Some(location)),
+            None => (None, None, None),
+        };
+        let parts = Parts { lets, paused, ready_when, children, status, conditions };
+        let schema =
+            crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
+        let known = lint::Known { schema, namespaced, defaults, complete: self.complete };
+        let found = lint::resource(&self.engine, &parts, &known);
+        self.diagnostics.extend(found);
+        let Parts { lets, paused, ready_when, children, status, conditions } =
+            self.ordered(parts, &manifests)?;
+        Some(Resource {
+            crd: crd?,
+            crd_location: crd_location?,
+            kind: kind?,
+            adopt: manifest.adopt.unwrap_or_default(),
+            lets,
+            paused,
+            ready_when,
+            children,
+            status,
+            conditions,
+            location,
+        })
+    }
+
+    fn note<T>(&mut self, result: Result<T, Diagnostic>, path: &str) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(mut error) => {
+                error.path.get_or_insert_with(|| path.to_owned());
+                self.diagnostics.push(error);
+                self.complete = false;
+                None
+            }
+        }
+    }
+
+    fn expression(&mut self, source: &Expression) -> Option<Expr> {
+        let result = self.engine.expression(&source.0.value, &source.0.at);
+        self.note(result, &source.0.path)
+    }
+
+    fn optional(&mut self, source: Option<&Expression>) -> Option<Expr> {
+        source.and_then(|source| self.expression(source))
+    }
+
+    fn text(&mut self, source: &At<String>) -> Option<Text> {
+        let result = self.engine.text(&source.value, &source.at);
+        self.note(result, &source.path)
+    }
+
+    /// Those of the resource go before those of the package.
+    fn lets(&mut self, shared: &[(At<String>, LetValue)], own: &[(At<String>, LetValue)]) -> Lets {
+        let mut texts = HashMap::new();
+        let mut places = HashMap::new();
+        for (name, value) in shared.iter().chain(own) {
+            let text = match value {
+                LetValue::Text(source) => self.text(source),
+                LetValue::Constant(value) => Some(Text::literal(value.clone())),
+            };
+            texts.insert(name.value.clone(), text.unwrap_or_else(|| Text::literal(Value::Null)));
+            places.insert(name.value.clone(), name);
+        }
+        let lets = Lets::new(texts);
+        if let Some(cycle) = lets.cycle()
+            && let Some(name) = cycle.first().and_then(|name| places.get(name))
+        {
+            let round: Vec<_> = cycle.iter().map(|name| format!("let.{name}")).collect();
+            let message = format!("these values need each other: {}", round.join(" -> "));
+            self.diagnostics.push(name.error("package::cycle", message));
+        }
+        lets
+    }
+
+    fn status(&mut self, fields: Vec<manifest::StatusField>) -> Vec<StatusField> {
+        let mut found = Vec::with_capacity(fields.len());
+        for field in fields {
+            let first = field.name.value.split('.').next().unwrap_or_default();
+            if OWN_STATUS.contains(&first) {
+                let error =
+                    field.name.error("package::reserved", format!("status.{first} is Operetta's own"));
+                self.diagnostics.push(error.help("choose another name"));
+            }
+            if let Some(expr) = self.expression(&field.value) {
+                found.push(StatusField { name: field.name.value, expr, location: field.name.at });
+            }
+        }
+        found
+    }
+
+    fn conditions(&mut self, conditions: Vec<manifest::Condition>) -> Vec<Condition> {
+        let mut found: Vec<Condition> = Vec::with_capacity(conditions.len());
+        for condition in conditions {
+            let name = &condition.condition_type;
+            if OWN_CONDITIONS.contains(&name.value.0.as_str()) {
+                let message = format!("the condition {} is Operetta's own", name.value.0);
+                self.diagnostics.push(name.error("package::reserved", message).help("choose another type"));
+            }
+            if found.iter().any(|other| other.type_ == name.value.0) {
+                let message = format!("the condition {} stands here twice", name.value.0);
+                self.diagnostics.push(name.error("package::duplicate", message));
+            }
+            let when = self.expression(&condition.when);
+            let message = match &condition.message {
+                Some(TemplateText(source)) => self.text(source),
+                None => Some(Text::literal(Value::String(String::new()))),
+            };
+            if let (Some(when), Some(message)) = (when, message) {
+                let (type_, reason) = (condition.condition_type.value.0, condition.reason.value.0);
+                found.push(Condition { type_, when, reason, message });
+            }
+        }
+        found
+    }
+
+    fn child(&mut self, manifest: &manifest::Child, namespaced: bool) -> Child {
+        let mut child = Child {
+            id: manifest.id.value.0.clone(),
+            template: String::new(),
+            kinds: Vec::new(),
+            when: self.optional(manifest.when.as_ref()),
+            for_each: manifest.for_each.as_ref().and_then(|for_each| self.for_each(for_each)),
+            max_unavailable: manifest.max_unavailable.as_ref().and_then(|max| self.max_unavailable(max)),
+            depends_on: Vec::new(),
+            ready_when: self.optional(manifest.ready_when.as_ref()),
+            deletion_policy: DeletionPolicy::Delete,
+            conflict_policy: manifest.conflict_policy.unwrap_or(ConflictPolicy::Force),
+            yields: manifest.yields.as_ref().and_then(|yields| self.yields(yields)),
+            reads_live: Vec::new(),
+            ordered: false,
+            namespaces: if namespaced { Namespaces::default() } else { Namespaces::any() },
+            location: manifest.id.at.clone(),
+        };
+        if manifest.max_unavailable.is_some() && manifest.for_each.is_none() {
+            let error = manifest.id.error("package::value", "maxUnavailable is for children with forEach");
+            self.diagnostics.push(error.help("remove it"));
+        }
+        if let Some(path) = &manifest.template.0 {
+            self.template(&mut child, path, namespaced);
+        }
+        let holds_data = child.kinds.iter().any(|(api_version, kind)| holds_data(api_version, kind));
+        child.deletion_policy = manifest.deletion_policy.unwrap_or_else(|| {
+            if !holds_data {
+                return DeletionPolicy::Delete;
+            }
+            let message =
+                format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
+            let warning =
+                Diagnostic::warning("package::deletion-policy", message).located(child.location.clone());
+            self.diagnostics.push(warning.help("add deletionPolicy: Retain (as it is without), or Delete"));
+            DeletionPolicy::Retain
+        });
+        child
+    }
+
+    fn template(&mut self, child: &mut Child, path: &At<String>, namespaced: bool) {
+        if self.file(path, "templates/").is_none() {
+            return;
+        }
+        let engine = Arc::clone(&self.engine);
+        let Some(template) = engine.template(&path.value) else {
+            self.complete = false; // it does not compile, which was said
+            return;
+        };
+        child.template.clone_from(&path.value);
+        if let Some(kinds) = self.note(template.kinds().map(<[_]>::to_vec), &path.path) {
+            child.kinds = kinds;
+        }
+        if namespaced {
+            let outline = self.outlines.get(&path.value);
+            child.namespaces = Namespaces::of(template.source(), outline, &mut self.diagnostics);
+        }
+    }
+
+    fn for_each(&mut self, manifest: &manifest::ForEach) -> Option<ForEach> {
+        let in_ = manifest.list.0.as_ref().and_then(|list| self.expression(list));
+        let key = self.optional(manifest.key.as_ref());
+        let as_ = manifest.name.as_ref().map_or(DEFAULT_ITEM, |name| name.value.0.as_str()).to_owned();
+        if let Some(name) = &manifest.name
+            && (lint::ROOTS.contains(&as_.as_str()) || lint::LATER.contains(&as_.as_str()))
+        {
+            let error = name.error("package::reserved", format!("`{as_}` is a variable of Operetta's own"));
+            self.diagnostics.push(error.help("choose another name"));
+        }
+        Some(ForEach { in_: in_?, as_, key })
+    }
+
+    fn max_unavailable(&mut self, source: &At<manifest::MaxUnavailable>) -> Option<MaxUnavailable> {
+        Some(match &source.value {
+            manifest::MaxUnavailable::Number(number) => MaxUnavailable::Number(*number),
+            manifest::MaxUnavailable::Percent(percent) => MaxUnavailable::Percent(*percent),
+            manifest::MaxUnavailable::Text(text) => {
+                let source = At { value: text.clone(), at: source.at.clone(), path: source.path.clone() };
+                MaxUnavailable::Text(self.text(&source)?)
+            }
+        })
+    }
+
+    fn yields(&mut self, source: &manifest::Yields) -> Option<Yields> {
+        Some(match source {
+            manifest::Yields::One(source) => Yields::One(self.text(&source.0)?),
+            manifest::Yields::List(sources) => {
+                Yields::List(sources.iter().filter_map(|source| self.text(&source.0)).collect())
+            }
+        })
+    }
+
+    /// Two children that always exist must not be one object.
+    fn same_objects(&mut self, manifests: &[manifest::Child]) {
+        let mut ids = HashSet::new();
+        let mut objects = HashMap::new();
+        for manifest in manifests {
+            let id = &manifest.id;
+            if !ids.insert(id.value.0.as_str()) {
+                let error =
+                    id.error("package::duplicate", format!("two children have the id `{}`", id.value.0));
+                self.diagnostics.push(error.help("rename one of them"));
+                continue;
+            }
+            let Some(path) = manifest.template.0.as_ref().map(|path| path.value.as_str()) else { continue };
+            if manifest.when.is_some() || manifest.for_each.is_some() {
+                continue;
+            }
+            let kind =
+                self.engine.template(path).and_then(|template| template.kinds().ok()?.first().cloned());
+            let name = self.outlines.get(path).and_then(super::outline::Outline::name);
+            let (Some(kind), Some(name)) = (kind, name) else { continue };
+            if let Some(other) = objects.insert((kind.clone(), name.to_owned()), &id.value.0) {
+                let message =
+                    format!("`{}` and `{other}` are one object: both are the {} {name}", id.value.0, kind.1);
+                self.diagnostics
+                    .push(id.error("package::same-object", message).help("give them different names"));
+            }
+        }
+    }
+
+    /// Finds the edges and puts dependencies first.
+    fn ordered(&mut self, mut parts: Parts, manifests: &[manifest::Child]) -> Option<Parts> {
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for (place, child) in manifests.iter().enumerate() {
+            index.entry(&child.id.value.0).or_insert(place);
+        }
+        let mut edges = vec![BTreeSet::new(); manifests.len()];
+        for (child, manifest) in manifests.iter().enumerate() {
+            for on in manifest.depends_on.iter().flatten() {
+                match index.get(on.value.as_str()) {
+                    Some(&on_index) if on_index == child => {
+                        self.diagnostics.push(on.error("package::cycle", "a child cannot depend on itself"));
+                    }
+                    Some(&on_index) => {
+                        edges[child].insert(on_index);
+                    }
+                    None if self.complete => {
+                        let error =
+                            on.error("package::unknown-child", format!("there is no child `{}`", on.value));
+                        let near = did_you_mean(&on.value, index.keys().copied());
+                        self.diagnostics.push(match near {
+                            Some(near) => error.help(format!("did you mean `{near}`?")),
+                            None => error,
+                        });
+                    }
+                    None => {}
+                }
+            }
+        }
+        let mut live = vec![Vec::new(); manifests.len()];
+        let engine = Arc::clone(&self.engine);
+        for usage in parts.uses(&engine) {
+            for path in graph::follow([usage.reads], &parts.lets) {
+                let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
+                    ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
+                    ("self", rest) if usage.sees_self() => (usage.child, rest),
+                    _ => continue,
+                };
+                let Some(on) = on else { continue };
+                if path.root == "children" && parts.children[on].for_each.is_some() {
+                    rest = rest.get(1..).unwrap_or_default(); // without the member's key
+                }
+                // `is ready` and its like ask of the object itself what is kept anyway.
+                if !path.flag || !rest.is_empty() {
+                    live[on].push(rest.to_vec());
+                }
+                // Its own live object is what was there before: nothing to wait for.
+                if let Some(child) = usage.child.filter(|&child| usage.orders() && child != on) {
+                    edges[child].insert(on);
+                }
+            }
+        }
+        let order = match graph::order(&edges) {
+            Ok(order) => order,
+            Err(cycle) => {
+                let ids: Vec<_> = cycle
+                    .iter()
+                    .chain(cycle.first())
+                    .map(|&child| manifests[child].id.value.0.as_str())
+                    .collect();
+                let message = format!("these children wait for each other: {}", ids.join(" -> "));
+                if let Some(&first) = cycle.first() {
+                    let error = manifests[first].id.error("package::cycle", message);
+                    self.diagnostics.push(error.help("each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round"));
+                }
+                return None;
+            }
+        };
+        let mut position = vec![0; order.len()];
+        for (place, &child) in order.iter().enumerate() {
+            position[child] = place;
+        }
+        for (child, (edges, live)) in edges.iter().zip(live).enumerate() {
+            parts.children[child].depends_on = edges.iter().map(|&on| position[on]).collect();
+            parts.children[child].depends_on.sort_unstable();
+            parts.children[child].reads_live = graph::outermost(live);
+            parts.children[child].ordered |= !edges.is_empty();
+            for &on in edges {
+                parts.children[on].ordered = true;
+            }
+        }
+        let mut children: Vec<Option<Child>> = parts.children.into_iter().map(Some).collect();
+        parts.children = order.iter().filter_map(|&child| children[child].take()).collect();
+        Some(parts)
+    }
+}
+
+/// The parts of a resource that read something.
+pub(super) struct Parts {
+    pub(super) lets: Arc<Lets>,
+    pub(super) paused: Option<Expr>,
+    pub(super) ready_when: Option<Expr>,
+    pub(super) children: Vec<Child>,
+    pub(super) status: Vec<StatusField>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// One expression or template.
+pub(super) struct Use<'a> {
+    /// What it reads, `let`s not followed.
+    pub(super) reads: &'a Reads,
+    /// The child that it belongs to.
+    pub(super) child: Option<usize>,
+    /// What it is there.
+    pub(super) role: Role,
+}
+
+/// What an expression is for: it decides what it may see and whether it orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Of the resource: status, conditions, `paused`, `readyWhen`.
+    Resource,
+    /// A child's `forEach.in`.
+    List,
+    /// Of each member of a child: `forEach.key`, `when`.
+    Member,
+    /// A child's `maxUnavailable`.
+    MaxUnavailable,
+    /// A child's `yields`.
+    Yields,
+    /// A child's `readyWhen`.
+    ReadyWhen,
+    /// A child's template.
+    Template,
+    /// A `let` that nothing reads: it may be meant for any place.
+    Anywhere,
+}
+
+impl Use<'_> {
+    /// Whether it sees the child's live object.
+    pub(super) fn sees_self(&self) -> bool {
+        matches!(self.role, Role::ReadyWhen | Role::Template | Role::Anywhere)
+    }
+
+    /// Whether it sees the item of the child's forEach.
+    pub(super) fn sees_item(&self) -> bool {
+        matches!(self.role, Role::Member | Role::Yields | Role::ReadyWhen | Role::Template)
+    }
+
+    /// Whether the child waits for the children that it reads.
+    pub(super) fn orders(&self) -> bool {
+        matches!(self.role, Role::List | Role::Member | Role::Template)
+    }
+}
+
+impl Parts {
+    /// All expressions and templates of the resource, but for `let`s.
+    pub(super) fn uses<'a>(&'a self, engine: &'a Engine) -> Vec<Use<'a>> {
+        let mut uses = Vec::new();
+        let mut add = |child, role, reads| uses.push(Use { reads, child, role });
+        for expr in self.paused.iter().chain(&self.ready_when) {
+            add(None, Role::Resource, expr.reads());
+        }
+        for field in &self.status {
+            add(None, Role::Resource, field.expr.reads());
+        }
+        for condition in &self.conditions {
+            add(None, Role::Resource, condition.when.reads());
+            add(None, Role::Resource, condition.message.reads());
+        }
+        for (index, child) in self.children.iter().enumerate() {
+            let index = Some(index);
+            if let Some(for_each) = &child.for_each {
+                add(index, Role::List, for_each.in_.reads());
+            }
+            let key = child.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
+            for expr in key.into_iter().chain(&child.when) {
+                add(index, Role::Member, expr.reads());
+            }
+            if let Some(expr) = &child.ready_when {
+                add(index, Role::ReadyWhen, expr.reads());
+            }
+            if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
+                add(index, Role::MaxUnavailable, text.reads());
+            }
+            let yields = match &child.yields {
+                Some(Yields::One(text)) => std::slice::from_ref(text),
+                Some(Yields::List(texts)) => texts.as_slice(),
+                None => &[],
+            };
+            for text in yields {
+                add(index, Role::Yields, text.reads());
+            }
+            if let Some(template) = engine.template(&child.template) {
+                add(index, Role::Template, template.reads());
+            }
+        }
+        uses
+    }
+}
+
+/// Kinds whose deletion loses what nobody can render again.
+fn holds_data(api_version: &str, kind: &str) -> bool {
+    match kind {
+        "PersistentVolumeClaim" | "PersistentVolume" | "Namespace" => api_version == "v1",
+        "CustomResourceDefinition" => api_version.starts_with("apiextensions.k8s.io/"),
+        _ => false,
+    }
+}

@@ -1,0 +1,99 @@
+//! Pod.
+
+use serde_json::Value;
+
+use super::{Readiness, condition, presentable, text};
+
+pub(super) fn pod(object: &Value) -> Readiness {
+    match text(object, "/status/phase").unwrap_or_default() {
+        "Succeeded" => Readiness::Ready,
+        "Failed" => {
+            let reason =
+                text(object, "/status/reason").filter(|reason| !reason.is_empty()).unwrap_or("PodFailed");
+            Readiness::failed(reason, ended(object).unwrap_or_else(|| "it has failed".to_owned()))
+        }
+        "Running" => running(object),
+        "Pending" => pending(object),
+        "" => Readiness::not_ready("PodNotObserved", "it has no phase yet"),
+        phase => Readiness::not_ready("PodNotReady", format!("it is in phase {phase}")),
+    }
+}
+
+fn running(object: &Value) -> Readiness {
+    let ready = condition(object, "Ready");
+    if ready.is_some_and(|ready| ready.status == "True") {
+        return Readiness::Ready;
+    }
+    let stuck = waiting(object);
+    let crashing: Vec<&str> =
+        stuck.iter().filter(|(_, reason)| *reason == "CrashLoopBackOff").map(|(name, _)| *name).collect();
+    if !crashing.is_empty() {
+        return Readiness::failed("CrashLoopBackOff", containers(&crashing, "CrashLoopBackOff"));
+    }
+    if let Some((name, reason)) = stuck.first() {
+        return Readiness::not_ready(reason, containers(&[name], reason));
+    }
+    let unready: Vec<&str> = statuses(object, "containerStatuses")
+        .filter(|status| status["ready"] == false)
+        .filter_map(|status| status["name"].as_str())
+        .collect();
+    if !unready.is_empty() {
+        return Readiness::not_ready("ContainersNotReady", containers(&unready, "not ready"));
+    }
+    // All containers are ready: a readiness gate is not.
+    match ready {
+        Some(ready) => ready.not_ready("PodNotReady"),
+        None => Readiness::not_ready("PodNotReady", "it runs but is not ready"),
+    }
+}
+
+fn pending(object: &Value) -> Readiness {
+    if let Some(scheduled) = condition(object, "PodScheduled")
+        && scheduled.status == "False"
+    {
+        return scheduled.not_ready("PodNotScheduled");
+    }
+    match waiting(object).first() {
+        Some((name, reason)) => Readiness::not_ready(reason, containers(&[name], reason)),
+        None => Readiness::not_ready("PodPending", "it has not started yet"),
+    }
+}
+
+/// `container etcd: ImagePullBackOff`, `containers a, b: not ready`.
+fn containers(names: &[&str], what: &str) -> String {
+    let noun = if names.len() == 1 { "container" } else { "containers" };
+    format!("{noun} {}: {what}", names.join(", "))
+}
+
+/// Containers that wait for a reason other than that it is not their turn.
+fn waiting(object: &Value) -> Vec<(&str, &str)> {
+    ["initContainerStatuses", "containerStatuses"]
+        .into_iter()
+        .flat_map(|list| statuses(object, list))
+        .filter_map(|status| {
+            let reason = status.pointer("/state/waiting/reason")?.as_str()?;
+            let name = status["name"].as_str()?;
+            (!matches!(reason, "" | "PodInitializing" | "ContainerCreating")).then_some((name, reason))
+        })
+        .collect()
+}
+
+/// Why a Pod failed: its own message, else the first container that ended badly.
+fn ended(object: &Value) -> Option<String> {
+    if let Some(message) = text(object, "/status/message").filter(|message| !message.is_empty()) {
+        return Some(presentable(message));
+    }
+    ["initContainerStatuses", "containerStatuses"]
+        .into_iter()
+        .flat_map(|list| statuses(object, list))
+        .find_map(|status| {
+            let end = status.pointer("/state/terminated")?;
+            let code = end["exitCode"].as_i64().filter(|code| *code != 0)?;
+            let reason = end["reason"].as_str().filter(|reason| !reason.is_empty()).unwrap_or("Error");
+            Some(containers(&[status["name"].as_str()?], &format!("{reason}, exit code {code}")))
+        })
+}
+
+fn statuses<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    object["status"][list].as_array().into_iter().flatten()
+}

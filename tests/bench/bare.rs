@@ -1,0 +1,233 @@
+//! The bare client: makes instances, and applies what Operetta would apply for them. It renders beforehand
+//! and does not read the answers further than their status, so it is as fast as a client of this library
+//! and this server can be.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Request;
+use http::header::CONTENT_TYPE;
+use operetta::children::{Context, names, target};
+use operetta::cluster::{ApiKind, Kinds};
+use operetta::package::{Package, Resource};
+use serde_json::{Value, json};
+
+use crate::Result;
+
+/// A client with a bound on what it has in flight.
+pub(crate) struct Bare {
+    client: kube::Client,
+    concurrency: usize,
+}
+
+/// A request that only needs to be sent.
+#[derive(Clone)]
+struct Prepared {
+    path: String,
+    body: Vec<u8>,
+}
+
+/// Everything to be applied, rendered and serialized.
+pub(crate) struct Applies(Vec<Prepared>);
+
+impl Applies {
+    /// How many objects.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Bare {
+    /// Over a client of its own.
+    pub(crate) fn new(client: kube::Client, concurrency: usize) -> Self {
+        Self { client, concurrency }
+    }
+
+    /// Makes a namespace.
+    pub(crate) async fn create_namespace(&self, name: &str) -> Result<()> {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.post("/api/v1/namespaces", &body).await.map(drop)
+    }
+
+    /// Makes instances `light-0`, `light-1`, ... ; returns them as the server answers.
+    pub(crate) async fn create_instances(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        count: usize,
+    ) -> Result<Vec<Value>> {
+        let kind = instance_kind(resource);
+        let path = kind.path(Some(namespace), None);
+        let bodies = (0..count).map(|number| {
+            json!({
+                "apiVersion": kind.api_version(), "kind": kind.kind,
+                "metadata": {"name": format!("light-{number}"), "namespace": namespace},
+                "spec": {"greeting": format!("hello {number}")},
+            })
+        });
+        let texts: Vec<String> = stream::iter(bodies)
+            .map(|body| {
+                let path = &path;
+                async move { self.post(path, &body).await }
+            })
+            .buffer_unordered(self.concurrency)
+            .try_collect()
+            .await?;
+        Ok(texts.iter().map(|text| serde_json::from_str(text)).collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Renders what Operetta applies for new instances: labels, annotations, owners, precondition and all.
+    pub(crate) async fn render(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
+        self.rendered(package, instances, true).await
+    }
+
+    /// The same without the precondition that the object does not exist.
+    pub(crate) async fn render_again(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
+        self.rendered(package, instances, false).await
+    }
+
+    async fn rendered(&self, package: &Arc<Package>, instances: &[Value], absent: bool) -> Result<Applies> {
+        let resource = resource(package)?;
+        let kinds = self.child_kinds(resource).await?;
+        let manager = names::field_manager(&package.name).replace('/', "%2F");
+        let namespaced = |api_version: &str, kind: &str| {
+            kinds.get(&(api_version.to_owned(), kind.to_owned())).map(|kind| kind.namespaced)
+        };
+        let mut all = Vec::with_capacity(instances.len() * resource.children.len());
+        for instance in instances {
+            let context = Context {
+                package,
+                resource,
+                instance,
+                operator_namespace: "operetta-system",
+                observed: &[],
+                namespaced: &namespaced,
+                unknown: &|_, _| None,
+            };
+            for item in target(&context).items {
+                let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;
+                let object = &intent.object;
+                let key = (object.api_version.to_string(), object.kind.to_string());
+                let kind = kinds.get(&key).ok_or_else(|| format!("{object}: its kind is not served"))?;
+                let mut body = intent.body;
+                if absent {
+                    body["metadata"]["resourceVersion"] = "1".into();
+                }
+                let path = kind.path(object.namespace.as_deref(), Some(&object.name));
+                all.push(Prepared {
+                    path: format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict"),
+                    body: body.to_string().into_bytes(),
+                });
+            }
+        }
+        Ok(Applies(all))
+    }
+
+    /// Applies everything, so many at a time.
+    pub(crate) async fn apply(&self, applies: &Applies) -> Result<()> {
+        stream::iter(&applies.0)
+            .map(|prepared| async {
+                let request = Request::patch(&prepared.path)
+                    .header(CONTENT_TYPE, "application/apply-patch+yaml")
+                    .body(prepared.body.clone())?;
+                self.client.request_text(request).await.map_err(|error| describe(&prepared.path, &error))?;
+                Ok(())
+            })
+            .buffer_unordered(self.concurrency)
+            .try_collect()
+            .await
+    }
+
+    /// The objects of every child kind that bear the uid of an instance, in a namespace.
+    pub(crate) async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
+        let mut all = Vec::new();
+        for kind in self.child_kinds(resource(package)?).await?.into_values() {
+            let path = format!("{}?labelSelector={}", kind.path(Some(namespace), None), names::INSTANCE_UID);
+            let mut list: Value = serde_json::from_str(&self.get(&path).await?)?;
+            if let Value::Array(items) = list["items"].take() {
+                all.extend(items.into_iter().map(|mut item| {
+                    item["kind"] = kind.kind.as_str().into();
+                    item
+                }));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The instances of a namespace.
+    pub(crate) async fn instances(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>> {
+        let mut list: Value =
+            serde_json::from_str(&self.get(&instance_kind(resource).path(Some(namespace), None)).await?)?;
+        match list["items"].take() {
+            Value::Array(items) => Ok(items),
+            _ => Err("the list of instances has no items".into()),
+        }
+    }
+
+    /// Deletes a namespace.
+    pub(crate) async fn delete_namespace(&self, name: &str) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{name}");
+        let request = Request::delete(&path).body(Vec::new())?;
+        self.client.request_text(request).await.map_err(|error| describe(&path, &error))?;
+        Ok(())
+    }
+
+    /// Whether a namespace is there, on its way out or not.
+    pub(crate) async fn has_namespace(&self, name: &str) -> Result<bool> {
+        let request = Request::get(format!("/api/v1/namespaces/{name}")).body(Vec::new())?;
+        match self.client.request_text(request).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(describe(name, &error)),
+        }
+    }
+
+    async fn child_kinds(&self, resource: &Resource) -> Result<HashMap<(String, String), Arc<ApiKind>>> {
+        let kinds = Kinds::default();
+        let mut found = HashMap::new();
+        for (api_version, kind) in resource.children.iter().flat_map(|child| &child.kinds) {
+            let answer = kinds.find(&self.client, api_version, kind).await?;
+            let api_kind = answer.ok_or_else(|| format!("{kind} of {api_version} is not served"))?;
+            found.insert((api_version.clone(), kind.clone()), api_kind);
+        }
+        Ok(found)
+    }
+
+    async fn get(&self, path: &str) -> Result<String> {
+        let request = Request::get(path).body(Vec::new())?;
+        self.client.request_text(request).await.map_err(|error| describe(path, &error))
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<String> {
+        let request = Request::post(path)
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes())?;
+        self.client.request_text(request).await.map_err(|error| describe(path, &error))
+    }
+}
+
+/// The one resource of the package.
+pub(crate) fn resource(package: &Package) -> Result<&Resource> {
+    Ok(package.resources.first().ok_or("the package has no resource")?)
+}
+
+/// The kind of the instances, as the client wants it.
+pub(crate) fn instance_kind(resource: &Resource) -> ApiKind {
+    let kind = &resource.kind;
+    ApiKind {
+        group: kind.group.clone(),
+        version: kind.version.clone(),
+        kind: kind.kind.clone(),
+        plural: kind.plural.clone(),
+        namespaced: kind.namespaced,
+    }
+}
+
+/// The library shows the whole Debug form of a status.
+fn describe(path: &str, error: &kube::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        kube::Error::Api(status) => format!("{path}: {} {}", status.code, status.message).into(),
+        other => format!("{path}: {other}").into(),
+    }
+}

@@ -1,0 +1,119 @@
+//! The benchmark: how fast N instances of five light children become Ready, beside a bare client that
+//! applies the same 5N objects with as many requests in flight, on the same API server.
+//!
+//! `cargo bench --bench instances -- --help` tells the options, `docs/performance.md` what is measured. It
+//! measures and never judges: it fails when the work was not done, not when it was slow.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bare;
+mod count;
+mod measure;
+mod report;
+mod rounds;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use operetta::local::{ControlPlane, Options};
+use operetta::manager::Config;
+
+/// What goes wrong ends the benchmark with a sentence.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// N instances of five light children to Ready, beside a bare client that applies the same objects
+#[derive(Debug, Parser)]
+#[command(name = "instances")]
+struct Args {
+    /// How many instances
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    instances: usize,
+
+    /// How often each is measured, in turn; medians are reported
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: usize,
+
+    /// Instances of the round that counts requests; 0 leaves it out
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    counted: usize,
+
+    /// Requests in flight of the bare client [default: as many as the manager's]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+
+    /// Writes everything that was measured to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// What `cargo bench` passes
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// The package whose instances are made.
+fn package_folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/light"))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if !args.bench {
+        // `cargo test --all-targets` comes here, and is no place for minutes of load.
+        println!("this is a benchmark: cargo bench --bench instances -- --help");
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no threads can be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(&args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &Args) -> Result<()> {
+    let (package, _) =
+        operetta::package::load(package_folder()).map_err(|e| operetta::diag::render(&e, false))?;
+    let package = Arc::new(package);
+    let concurrency = args.concurrency.unwrap_or(Config::default().calls);
+
+    let counted = if args.counted == 0 {
+        None
+    } else {
+        let plane = start(Vec::new()).await?;
+        let counted = count::count(&plane, &package, args.counted, concurrency).await;
+        plane.stop().await;
+        Some(counted?)
+    };
+
+    // The audit log costs the server a few percent of its time: not in what is timed.
+    let plane = start(vec!["--audit-log-path=".into()]).await?;
+    let rounds = rounds::run(&plane, &package, args.instances, args.rounds, concurrency).await;
+    plane.stop().await;
+
+    let report = report::Report::new(args.instances, concurrency, rounds?, counted);
+    println!("\n{report}");
+    if let Some(path) = &args.json {
+        std::fs::write(path, report.to_json()?)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        eprintln!("written to {}", path.display());
+    }
+    Ok(())
+}
+
+/// A control plane without nodes: light children need none.
+async fn start(apiserver_flags: Vec<String>) -> Result<ControlPlane> {
+    let options = Options { nodes: 0, apiserver_flags, ..support::options() };
+    Ok(ControlPlane::start(options).await?)
+}

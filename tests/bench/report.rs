@@ -1,0 +1,233 @@
+//! What was measured, for people and as JSON.
+
+use std::fmt;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use crate::Result;
+use crate::count::Counted;
+use crate::measure::{Cpu, Machine};
+use crate::rounds::{ManagerRound, Round, per_second};
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    date: String,
+    operetta: &'static str,
+    machine: Machine,
+    instances: usize,
+    concurrency: usize,
+    summary: Summary,
+    rounds: Vec<Round>,
+    counted: Option<Counted>,
+}
+
+/// Medians over the rounds.
+#[derive(Debug, Serialize)]
+struct Summary {
+    /// Instances a second whose children the bare client applies.
+    bare: f64,
+    /// The same with the making of the instances.
+    bare_with_instances: f64,
+    backlog: Rate,
+    arriving: Rate,
+}
+
+#[derive(Debug, Serialize)]
+struct Rate {
+    /// Instances a second.
+    rate: f64,
+    /// To the bare client that does the same: the median of the rounds' ratios.
+    ratio: f64,
+}
+
+impl Report {
+    /// Of what was measured.
+    pub(crate) fn new(
+        instances: usize,
+        concurrency: usize,
+        rounds: Vec<Round>,
+        counted: Option<Counted>,
+    ) -> Self {
+        let of = |f: &dyn Fn(&Round) -> f64| median(rounds.iter().map(f).collect());
+        let with_instances = |r: &Round| r.bare.creating + r.bare.applying;
+        let summary = Summary {
+            bare: of(&|r| per_second(instances, r.bare.applying)),
+            bare_with_instances: of(&|r| per_second(instances, with_instances(r))),
+            backlog: Rate {
+                rate: of(&|r| per_second(instances, r.backlog.all)),
+                ratio: of(&|r| r.bare.applying / r.backlog.all),
+            },
+            arriving: Rate {
+                rate: of(&|r| per_second(instances, r.arriving.all)),
+                ratio: of(&|r| with_instances(r) / r.arriving.all),
+            },
+        };
+        Self {
+            date: format!("{:.0}", Timestamp::now()),
+            operetta: env!("CARGO_PKG_VERSION"),
+            machine: Machine::here(),
+            instances,
+            concurrency,
+            summary,
+            rounds,
+            counted,
+        }
+    }
+
+    /// With every round.
+    pub(crate) fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    fn median_of(&self, f: impl Fn(&Round) -> f64) -> f64 {
+        median(self.rounds.iter().map(f).collect())
+    }
+
+    fn cpu(&self, f: impl Fn(&Round) -> Cpu) -> Cpu {
+        let of = |part: fn(&Cpu) -> f64| self.median_of(|r| part(&f(r)));
+        Cpu {
+            manager: of(|c| c.manager),
+            apiserver: of(|c| c.apiserver),
+            etcd: of(|c| c.etcd),
+            controllers: of(|c| c.controllers),
+            client: of(|c| c.client),
+            others: of(|c| c.others),
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { processor, cores, memory, kernel } = &self.machine;
+        let n = self.instances;
+        writeln!(f, "operetta {}, {}", self.operetta, self.date)?;
+        writeln!(f, "{processor}, {cores} cores, {:.1} GiB, {kernel}", gib(*memory))?;
+        writeln!(
+            f,
+            "{n} instances of five light children; {} requests in flight; medians of {} rounds\n",
+            self.concurrency,
+            self.rounds.len()
+        )?;
+        let Summary { bare, bare_with_instances, backlog, arriving } = &self.summary;
+        writeln!(f, "{:<44} {:>11} {:>11} {:>7}", "instances a second", "manager", "bare client", "ratio")?;
+        for (name, rate, bare) in [
+            ("backlog: they are there, the manager starts", backlog, bare),
+            ("arriving: the manager runs, they are made", arriving, bare_with_instances),
+        ] {
+            writeln!(f, "{name:<44} {:>11.1} {bare:>11.1} {:>7.2}", rate.rate, rate.ratio)?;
+        }
+        self.seconds(f)?;
+        self.cpu_table(f)?;
+        self.memory(f)?;
+        match &self.counted {
+            Some(counted) => requests(f, counted),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    fn seconds(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{:<44} {:>11} {:>11} {:>11}", "seconds", "backlog", "arriving", "bare client")?;
+        let line =
+            |f: &mut fmt::Formatter<'_>, name: &str, of: fn(&ManagerRound) -> f64, bare: Option<f64>| {
+                let (backlog, arriving) =
+                    (self.median_of(|r| of(&r.backlog)), self.median_of(|r| of(&r.arriving)));
+                write!(f, "{name:<44} {backlog:>11.2} {arriving:>11.2}")?;
+                match bare {
+                    Some(bare) => writeln!(f, " {bare:>11.2}"),
+                    None => writeln!(f),
+                }
+            };
+        line(f, "until the first is Ready", |r| r.first, None)?;
+        line(
+            f,
+            "until all are Ready; all children applied",
+            |r| r.all,
+            Some(self.median_of(|r| r.bare.applying)),
+        )?;
+        line(f, "after that, until the manager rests", |r| r.trailing, None)
+    }
+
+    fn cpu_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{:<44} {:>11} {:>11} {:>11} {:>11}",
+            "CPU seconds", "backlog", "arriving", "bare client", "rest, after"
+        )?;
+        let (backlog, arriving) = (self.cpu(|r| r.backlog.cpu), self.cpu(|r| r.arriving.cpu));
+        let (bare, after) = (self.cpu(|r| r.bare.cpu), self.cpu(|r| r.backlog.trailing_cpu));
+        let parts: [(&str, fn(&Cpu) -> f64); 6] = [
+            ("operetta run", |c| c.manager),
+            ("kube-apiserver", |c| c.apiserver),
+            ("etcd", |c| c.etcd),
+            ("kube-controller-manager", |c| c.controllers),
+            ("the benchmark itself", |c| c.client),
+            ("others on the machine", |c| c.others),
+        ];
+        for (name, of) in parts {
+            let [a, b, c, d] = [&backlog, &arriving, &bare, &after].map(of);
+            writeln!(f, "{name:<44} {a:>11.2} {b:>11.2} {c:>11.2} {d:>11.2}")?;
+        }
+        let disturbed = bare.others > 0.1 * bare.apiserver || backlog.others > 0.1 * backlog.apiserver;
+        if disturbed {
+            writeln!(f, "The machine had other work: these figures are not to be compared with others.")?;
+        }
+        Ok(())
+    }
+
+    fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{:<44} {:>11} {:>11}", "memory of operetta run, MiB", "backlog", "arriving")?;
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, of: fn(&ManagerRound) -> u64| {
+            let (a, b) = (self.median_of(|r| mib(of(&r.backlog))), self.median_of(|r| mib(of(&r.arriving))));
+            writeln!(f, "{name:<44} {a:>11.1} {b:>11.1}")
+        };
+        line(f, "resident, all Ready (VmRSS)", |r| r.memory.resident)?;
+        line(f, "at most (VmHWM)", |r| r.memory.peak)
+    }
+}
+
+fn requests(f: &mut fmt::Formatter<'_>, counted: &Counted) -> fmt::Result {
+    writeln!(
+        f,
+        "\n{:<44} {:>11} {:>11} {:>11}",
+        format!("requests of the manager, {} instances", counted.instances),
+        "all",
+        "an instance",
+        "a restart"
+    )?;
+    let names =
+        counted.requests.keys().chain(counted.restart.keys()).collect::<std::collections::BTreeSet<_>>();
+    let mut sums = (0, 0);
+    for name in names {
+        let of = |map: &std::collections::BTreeMap<String, usize>| map.get(name).copied().unwrap_or(0);
+        let (all, restart) = (of(&counted.requests), of(&counted.restart));
+        sums = (sums.0 + all, sums.1 + restart);
+        writeln!(f, "{name:<44} {all:>11} {:>11.2} {restart:>11}", share(all, counted.instances))?;
+    }
+    writeln!(f, "{:<44} {:>11} {:>11.2} {:>11}", "together", sums.0, share(sums.0, counted.instances), sums.1)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+fn share(count: usize, of: usize) -> f64 {
+    count as f64 / of as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}

@@ -1,0 +1,237 @@
+//! The timed rounds: the bare client and the manager in turn, each in a namespace of its own, with the
+//! control plane at rest before each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use operetta::local::ControlPlane;
+use operetta::package::Package;
+use serde::Serialize;
+
+use crate::bare::{Bare, resource};
+use crate::measure::{Cpu, Memory, cpu_seconds, until_quiet};
+use crate::support::Operetta;
+use crate::watch::Readiness;
+use crate::{Result, package_folder};
+
+/// Instances of the rounds that warm the server up.
+const WARM_UP: usize = 100;
+
+/// How long a namespace may take to go.
+const DELETION: Duration = Duration::from_secs(600);
+
+/// One round of each.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Round {
+    /// The bare client.
+    pub(crate) bare: BareRound,
+    /// The manager starts; the instances are there.
+    pub(crate) backlog: ManagerRound,
+    /// The manager runs; the instances come.
+    pub(crate) arriving: ManagerRound,
+}
+
+/// What a bare client needs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct BareRound {
+    /// Seconds to make the instances.
+    pub(crate) creating: f64,
+    /// Seconds to apply all children of them.
+    pub(crate) applying: f64,
+    /// CPU seconds while applying.
+    pub(crate) cpu: Cpu,
+}
+
+/// What the manager needs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ManagerRound {
+    /// Seconds until the first instance is Ready.
+    pub(crate) first: f64,
+    /// Seconds until all are.
+    pub(crate) all: f64,
+    /// CPU seconds until then.
+    pub(crate) cpu: Cpu,
+    /// Memory of the manager then.
+    pub(crate) memory: Memory,
+    /// Seconds after that in which the manager still had something to do: Events come last.
+    pub(crate) trailing: f64,
+    /// CPU seconds in them.
+    pub(crate) trailing_cpu: Cpu,
+}
+
+/// All rounds.
+pub(crate) async fn run(
+    plane: &ControlPlane,
+    package: &Arc<Package>,
+    instances: usize,
+    rounds: usize,
+    concurrency: usize,
+) -> Result<Vec<Round>> {
+    let bench = Bench { plane, package, bare: Bare::new(plane.client()?, concurrency) };
+    // The manager registers the CRD, without which there are no instances.
+    drop(bench.manager().await?);
+    eprintln!("warming up with {WARM_UP} instances");
+    bench.bare("warm-bare", WARM_UP).await?;
+    bench.backlog("warm-backlog", WARM_UP).await?;
+    let mut all = Vec::new();
+    for number in 1..=rounds {
+        let bare = bench.bare(&format!("bare-{number}"), instances).await?;
+        let rate = |seconds: f64| per_second(instances, seconds);
+        eprintln!("round {number} of {rounds}: bare client   {:7.1} instances/s", rate(bare.applying));
+        let backlog = bench.backlog(&format!("backlog-{number}"), instances).await?;
+        eprintln!("round {number} of {rounds}: backlog       {:7.1} instances/s", rate(backlog.all));
+        let arriving = bench.arriving(&format!("arriving-{number}"), instances).await?;
+        eprintln!("round {number} of {rounds}: arriving      {:7.1} instances/s", rate(arriving.all));
+        all.push(Round { bare, backlog, arriving });
+    }
+    Ok(all)
+}
+
+/// A rate.
+pub(crate) fn per_second(count: usize, seconds: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts are small")]
+    let count = count as f64;
+    count / seconds
+}
+
+struct Bench<'a> {
+    plane: &'a ControlPlane,
+    package: &'a Arc<Package>,
+    bare: Bare,
+}
+
+impl Bench<'_> {
+    async fn bare(&self, namespace: &str, count: usize) -> Result<BareRound> {
+        self.bare.create_namespace(namespace).await?;
+        until_quiet(self.plane).await?;
+        let started = Instant::now();
+        let instances = self.bare.create_instances(resource(self.package)?, namespace, count).await?;
+        let creating = started.elapsed().as_secs_f64();
+        let applies = self.bare.render(self.package, &instances).await?;
+        until_quiet(self.plane).await?;
+
+        let before = Cpu::now(self.plane, None)?;
+        let started = Instant::now();
+        self.bare.apply(&applies).await?;
+        let applying = started.elapsed().as_secs_f64();
+        let cpu = Cpu::now(self.plane, None)?.since(before);
+
+        self.check(namespace, applies.len()).await?;
+        self.clear(namespace).await?;
+        Ok(BareRound { creating, applying, cpu })
+    }
+
+    async fn backlog(&self, namespace: &str, count: usize) -> Result<ManagerRound> {
+        self.bare.create_namespace(namespace).await?;
+        self.bare.create_instances(resource(self.package)?, namespace, count).await?;
+        until_quiet(self.plane).await?;
+
+        let readiness = Readiness::watch(self.plane.client()?, resource(self.package)?, namespace);
+        let before = Cpu::now(self.plane, None)?;
+        let started = Instant::now();
+        let manager = Operetta::run(self.plane, &arguments());
+        self.to_ready(namespace, count, manager, readiness, started, before).await
+    }
+
+    async fn arriving(&self, namespace: &str, count: usize) -> Result<ManagerRound> {
+        self.bare.create_namespace(namespace).await?;
+        let manager = self.manager().await?;
+        until_quiet(self.plane).await?;
+
+        let resource = resource(self.package)?;
+        let readiness = Readiness::watch(self.plane.client()?, resource, namespace);
+        let before = Cpu::now(self.plane, Some(manager.pid()))?;
+        let started = Instant::now();
+        self.bare.create_instances(resource, namespace, count).await?;
+        self.to_ready(namespace, count, manager, readiness, started, before).await
+    }
+
+    async fn to_ready(
+        &self,
+        namespace: &str,
+        count: usize,
+        mut manager: Operetta,
+        readiness: Readiness,
+        started: Instant,
+        before: Cpu,
+    ) -> Result<ManagerRound> {
+        let pid = manager.pid();
+        let times = readiness.all(count, || running(&manager)).await?;
+        let after = Cpu::now(self.plane, Some(pid))?;
+        let memory = Memory::of(pid)?;
+
+        let idle_since = until_idle(pid).await?;
+        let trailing_cpu = Cpu::now(self.plane, Some(pid))?.since(after);
+        manager.interrupt();
+        manager.wait(Duration::from_secs(20)).await;
+        self.check(namespace, count * resource(self.package)?.children.len()).await?;
+        self.clear(namespace).await?;
+        let seconds = |to: Instant| to.saturating_duration_since(started).as_secs_f64();
+        Ok(ManagerRound {
+            first: seconds(times.first),
+            all: seconds(times.last),
+            cpu: after.since(before),
+            memory,
+            trailing: idle_since.saturating_duration_since(times.last).as_secs_f64(),
+            trailing_cpu,
+        })
+    }
+
+    /// A manager that watches already.
+    async fn manager(&self) -> Result<Operetta> {
+        let mut manager = Operetta::run(self.plane, &arguments());
+        manager.wait_for("watching instances", Duration::from_secs(30)).await;
+        Ok(manager)
+    }
+
+    /// All children are there.
+    async fn check(&self, namespace: &str, expected: usize) -> Result<()> {
+        let found = self.bare.children(self.package, namespace).await?.len();
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("{namespace}: {found} of {expected} children exist").into())
+        }
+    }
+
+    /// Nothing of a round is left for the next.
+    async fn clear(&self, namespace: &str) -> Result<()> {
+        self.bare.delete_namespace(namespace).await?;
+        let started = Instant::now();
+        while self.bare.has_namespace(namespace).await? {
+            if started.elapsed() > DELETION {
+                return Err(format!("the namespace {namespace} does not go").into());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+}
+
+/// `operetta run`, as it ships.
+pub(crate) fn arguments() -> [&'static str; 2] {
+    ["run", package_folder().to_str().unwrap_or_default()]
+}
+
+/// An error with the manager's words if it has ended.
+pub(crate) fn running(manager: &Operetta) -> Result<()> {
+    if crate::support::alive(manager.pid()) {
+        return Ok(());
+    }
+    Err(format!("the manager has ended:\n{}", manager.output()).into())
+}
+
+/// Waits until a process has used no CPU time worth mentioning for a second; returns since when.
+pub(crate) async fn until_idle(pid: u32) -> Result<Instant> {
+    let mut since = Instant::now();
+    let mut used = cpu_seconds(pid)?;
+    while since.elapsed() < Duration::from_secs(1) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = cpu_seconds(pid)?;
+        // Two ticks: a timer that goes off is no work.
+        if now > used + 0.02 {
+            (since, used) = (Instant::now(), now);
+        }
+    }
+    Ok(since)
+}

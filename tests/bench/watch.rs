@@ -1,0 +1,97 @@
+//! Sees instances become Ready: one watch, whoever makes them so.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use operetta::package::Resource;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::Result;
+use crate::bare::instance_kind;
+
+/// All must be Ready by then, else something is broken.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A watch of a namespace's instances.
+pub(crate) struct Readiness {
+    receiver: mpsc::UnboundedReceiver<(String, Instant)>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// When instances became Ready.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// The first.
+    pub(crate) first: Instant,
+    /// The last.
+    pub(crate) last: Instant,
+}
+
+impl Readiness {
+    /// Begins to watch.
+    pub(crate) fn watch(client: kube::Client, resource: &Resource, namespace: &str) -> Self {
+        let kind: ApiResource = instance_kind(resource).resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
+            while let Some(event) = events.next().await {
+                if let Ok(Event::Apply(object) | Event::InitApply(object)) = event
+                    && is_ready(&object)
+                    && sender.send((object.metadata.name.unwrap_or_default(), Instant::now())).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self { receiver, task }
+    }
+
+    /// Waits until so many are Ready. `alive` is asked now and then whether that can still come.
+    pub(crate) async fn all(mut self, count: usize, mut alive: impl FnMut() -> Result<()>) -> Result<Times> {
+        let started = Instant::now();
+        let mut ready = HashSet::with_capacity(count);
+        let mut first = None;
+        loop {
+            match tokio::time::timeout(Duration::from_millis(500), self.receiver.recv()).await {
+                Ok(Some((name, at))) => {
+                    ready.insert(name);
+                    let first = *first.get_or_insert(at);
+                    if ready.len() == count {
+                        return Ok(Times { first, last: at });
+                    }
+                }
+                Ok(None) => return Err("the watch of the instances has ended".into()),
+                Err(_) => alive()?,
+            }
+            if started.elapsed() > LIMIT {
+                return Err(format!(
+                    "{} of {count} instances are Ready after {} s",
+                    ready.len(),
+                    LIMIT.as_secs()
+                )
+                .into());
+            }
+        }
+    }
+}
+
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Condition Ready is true of the newest generation.
+fn is_ready(object: &DynamicObject) -> bool {
+    let status = &object.data["status"];
+    let current = status["observedGeneration"].as_i64() == object.metadata.generation;
+    let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let holds = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
+    current && conditions.iter().any(holds)
+}

@@ -1,0 +1,248 @@
+//! The manager may die at any moment: whoever comes after it finishes, and nothing is there twice, or left.
+//!
+//! `OPERETTA_TEST_SEED` repeats the moments of a run that failed.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use operetta::local::Mark;
+use serde_json::{Value, json};
+use support::ext::{
+    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
+    Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, uid_of, watching,
+};
+use support::{Operetta, eventually, plane};
+
+const PACKAGES: [&str; 3] = ["light", "ordered", "operators/etcd"];
+
+const INSTANCES: [Kind; 3] = [LIGHT, CHAIN, ETCD];
+
+const CHILDREN: [Kind; 8] =
+    [CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, POD, DISRUPTION_BUDGET, VOLUME_CLAIM];
+
+/// Kills during the rollout, and as many during the edit of all.
+const KILLS: usize = 5;
+
+/// A rollout of 20 may take a while on a slow machine with managers that come and go.
+const ROLLOUT: Duration = Duration::from_secs(120);
+
+/// Twenty instances; `edited` is another spec of each.
+fn manifests(edited: bool) -> String {
+    let pick = |first: Value, second: Value| if edited { second } else { first };
+    let mut items = Vec::new();
+    for i in 0..8 {
+        let spec = pick(json!({}), json!({"greeting": format!("hello {i}"), "port": 9000 + i}));
+        items.push(instance(LIGHT, "Light", &format!("light-{i}"), &spec));
+    }
+    for i in 0..6 {
+        let first = json!({"size": 2, "stage": "one"});
+        let second =
+            json!({"size": 3, "stage": "two", "image": "registry.k8s.io/pause:3.11", "keep": i % 2 == 0});
+        items.push(instance(CHAIN, "Chain", &format!("chain-{i}"), &pick(first, second)));
+    }
+    for i in 0..6 {
+        let first = json!({"size": 1 + i % 3, "version": "3.2.13"});
+        let mut second = json!({"size": 3, "version": "3.2.14"});
+        if i == 0 {
+            second["size"] = 1.into();
+        }
+        items.push(instance(ETCD, "EtcdCluster", &format!("etcd-{i}"), &pick(first, second)));
+    }
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+fn instance(kind: Kind, name: &str, metadata_name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": kind.api_version(), "kind": name, "metadata": {"name": metadata_name}, "spec": spec})
+}
+
+async fn all_ready(scene: &Scene, manager: &Operetta) {
+    eventually("all to be Ready", ROLLOUT, async || {
+        let mut waits = Vec::new();
+        for kind in INSTANCES {
+            let instances = scene.list(kind).await;
+            waits.extend(instances.iter().filter(|o| !is_ready(o)).map(|o| name_of(o).to_owned()));
+        }
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let output = manager.output();
+        let lines: Vec<&str> = output.lines().collect();
+        Err(format!("{} are not\n{}", waits.join(", "), lines[lines.len().saturating_sub(30)..].join("\n")))
+    })
+    .await;
+}
+
+/// Everything that instances are and have made, without what two runs cannot have in common.
+async fn state(scene: &Scene) -> BTreeMap<String, Value> {
+    let mut uids = BTreeMap::new();
+    let mut objects = Vec::new();
+    for kind in INSTANCES {
+        for object in scene.list(kind).await {
+            uids.insert(uid_of(&object).to_owned(), format!("<uid of {}>", name_of(&object)));
+            objects.push((format!("{} {}", kind.plural, name_of(&object)), instance_essence(object)));
+        }
+    }
+    for kind in CHILDREN {
+        for object in scene.list(kind).await {
+            // What Kubernetes itself puts into a namespace.
+            if matches!(name_of(&object), "kube-root-ca.crt" | "default") {
+                continue;
+            }
+            objects.push((format!("{} {}", kind.plural, name_of(&object)), child_essence(object)));
+        }
+    }
+    let mut state = BTreeMap::new();
+    for (name, object) in objects {
+        let mut text = object.to_string().replace(scene.namespace(), "<namespace>");
+        for (uid, stands_for) in &uids {
+            text = text.replace(uid, stands_for);
+        }
+        assert!(state.insert(name, serde_json::from_str(&text).unwrap()).is_none());
+    }
+    state
+}
+
+fn drop_fields(meta: &mut Value, fields: &[&str]) {
+    let meta = meta.as_object_mut().unwrap();
+    for field in fields {
+        meta.remove(*field);
+    }
+}
+
+fn instance_essence(mut object: Value) -> Value {
+    drop_fields(&mut object["metadata"], &["uid", "resourceVersion", "creationTimestamp", "managedFields"]);
+    for condition in object["status"]["conditions"].as_array_mut().unwrap() {
+        condition.as_object_mut().unwrap().remove("lastTransitionTime");
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    object
+}
+
+fn child_essence(mut object: Value) -> Value {
+    // Statuses are their controllers'.
+    object.as_object_mut().unwrap().remove("status");
+    let meta = &mut object["metadata"];
+    let mut managed: Vec<Value> = meta["managedFields"].as_array().cloned().unwrap_or_default();
+    managed.retain(|entry| entry["manager"].as_str().is_some_and(|m| m.starts_with("operetta")));
+    for entry in &mut managed {
+        entry.as_object_mut().unwrap().remove("time");
+    }
+    managed.sort_by_key(ToString::to_string);
+    drop_fields(meta, &["uid", "resourceVersion", "creationTimestamp", "generation"]);
+    meta["managedFields"] = managed.into();
+    // The hash of an intent in which the namespace and the owner's uid are.
+    assert!(meta["annotations"]["operetta.dev/intent"].take().is_string(), "{meta}");
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    object
+}
+
+fn differences(calm: &BTreeMap<String, Value>, storm: &BTreeMap<String, Value>) -> String {
+    let names: BTreeSet<&String> = calm.keys().chain(storm.keys()).collect();
+    names.into_iter().filter(|n| calm.get(*n) != storm.get(*n)).fold(String::new(), |mut text, name| {
+        match (calm.get(name), storm.get(name)) {
+            (Some(_), None) => writeln!(text, "{name} is missing"),
+            (None, Some(object)) => writeln!(text, "{name} is too much: {object}"),
+            (calm, storm) => {
+                writeln!(
+                    text,
+                    "{name} differs:\n  {}\n  {}",
+                    calm.unwrap_or(&Value::Null),
+                    storm.unwrap_or(&Value::Null)
+                )
+            }
+        }
+        .unwrap();
+        text
+    })
+}
+
+/// Starts the manager and kills it after a moment, again and again.
+async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
+    for _ in 0..KILLS {
+        let mut manager = run(plane().await, &PACKAGES);
+        // Whatever it takes to start: moments count from its first list.
+        watching(&mut manager, 1).await;
+        let moment = Duration::from_millis(random.u64(0..900));
+        tokio::time::sleep(moment).await;
+        manager.kill9();
+        let mut children = 0;
+        for kind in CHILDREN {
+            children += scene.names(kind).await.len();
+        }
+        eprintln!("killed {moment:?} after it had begun to watch, with {children} children there");
+    }
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
+    let seed = match std::env::var("OPERETTA_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("OPERETTA_TEST_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    eprintln!("OPERETTA_TEST_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let plane = plane().await;
+    let audit = plane.audit();
+
+    let calm = Scene::unmanaged().await;
+    let mut manager = run(plane, &PACKAGES);
+    watching(&mut manager, PACKAGES.len()).await;
+    for edited in [false, true] {
+        calm.apply(&manifests(edited)).await;
+        all_ready(&calm, &manager).await;
+    }
+    manager.kill9();
+    let expected = state(&calm).await;
+    assert!(expected.len() > 100, "{} objects", expected.len());
+    let versions = versions(&calm).await;
+
+    let disturbed = Scene::unmanaged().await;
+    for edited in [false, true] {
+        disturbed.apply(&manifests(edited)).await;
+        storm(&disturbed, &mut random).await;
+    }
+    let mut manager = run(plane, &PACKAGES);
+    watching(&mut manager, PACKAGES.len()).await;
+    all_ready(&disturbed, &manager).await;
+    // Ready is the target; what left it may still be going.
+    let same = eventually("the state of an undisturbed run", ROLLOUT, async || {
+        let found = state(&disturbed).await;
+        if found == expected { Ok(found) } else { Err(differences(&expected, &found)) }
+    })
+    .await;
+    eprintln!("{} objects are the same", same.len());
+
+    // Nothing was created twice.
+    let mut created: BTreeMap<String, usize> = BTreeMap::new();
+    for request in managers_requests(&audit, Mark::START) {
+        if request.code == 201 && request.namespace == disturbed.namespace() && request.resource != "events" {
+            *created.entry(format!("{} {}", request.resource, request.name)).or_default() += 1;
+        }
+    }
+    let twice: Vec<_> = created.iter().filter(|(_, count)| **count != 1).collect();
+    assert!(twice.is_empty(), "created more than once: {twice:?}");
+    assert_eq!(created.len(), expected.len() - 20, "children that were created");
+
+    // And none of the eleven that came after has touched what was settled.
+    assert_eq!(self::versions(&calm).await, versions);
+}
+
+/// The resourceVersions of all children.
+async fn versions(scene: &Scene) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    for kind in CHILDREN {
+        for object in scene.list(kind).await {
+            let name = format!("{} {}", kind.plural, name_of(&object));
+            versions.insert(name, object["metadata"]["resourceVersion"].to_string());
+        }
+    }
+    versions
+}

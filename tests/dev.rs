@@ -1,0 +1,155 @@
+//! `operetta dev`: a cluster, the packages and the manager in one command, and nothing of it left afterwards.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::ext::{LONG, fixture};
+use support::{Operetta, alive, eventually};
+
+/// The control plane starts in seconds; building it, which the first of all tests may have to, takes minutes.
+const START: Duration = Duration::from_secs(900);
+
+const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
+
+/// Starts `operetta dev` with a place of its own for temporary folders.
+fn dev(args: &[&str], temporary: &Path) -> Operetta {
+    let mut all = vec!["dev"];
+    all.extend(args);
+    Operetta::run_with(&all, &[("TMPDIR", temporary)])
+}
+
+/// All processes that come from this one, which has to run still.
+fn descendants(pid: u32) -> BTreeSet<u32> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        parents.push((pid, parent.unwrap_or_default()));
+    }
+    let mut found = BTreeSet::from([pid]);
+    loop {
+        let more: Vec<u32> = parents
+            .iter()
+            .filter(|(p, parent)| found.contains(parent) && !found.contains(p))
+            .map(|(p, _)| *p)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// Waits until neither processes nor files are left.
+async fn nothing_left(pids: &BTreeSet<u32>, temporary: &Path) {
+    eventually("everything to be gone", LONG, async || {
+        let processes: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
+        let files: Vec<_> = std::fs::read_dir(temporary).unwrap().map(|e| e.unwrap().path()).collect();
+        if processes.is_empty() && files.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{processes:?} {files:?}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn until_ready_ends_with_zero() {
+    let temporary = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE, "--until-ready"], temporary.path());
+    dev.wait_for("export KUBECONFIG=", START).await;
+    let pids = descendants(dev.pid());
+    assert!(pids.len() >= 6, "{pids:?}: a guard and the components");
+    let status = dev.wait(LONG).await;
+    eprintln!("from nothing to Ready in {:?}", started.elapsed());
+    let told = dev.output();
+    assert!(status.success(), "{status}: {told}");
+    assert!(told.contains("EtcdCluster example-etcd-cluster is Ready"), "{told}");
+    nothing_left(&pids, temporary.path()).await;
+}
+
+#[tokio::test]
+async fn it_shows_what_happens_and_ends_with_ctrl_c() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut dev =
+        dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
+    dev.wait_for("export KUBECONFIG=", START).await;
+    let name = "etcdclusters/default/example-etcd-cluster: ";
+    for line in ["members[0] (Pod default/example-etcd-cluster-0) is ready", "Ready: all "] {
+        dev.wait_for(&format!("{name}{line}"), LONG).await;
+    }
+    let told = dev.output();
+    let line = told.lines().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
+    assert!(Path::new(line).is_file(), "{line} is no file");
+    assert!(Path::new(line).starts_with(temporary.path()), "{line}");
+    assert!(!told.contains('\u{1b}'), "no colours without a terminal: {told:?}");
+
+    let pids = descendants(dev.pid());
+    let started = Instant::now();
+    dev.interrupt();
+    let status = dev.wait(Duration::from_secs(30)).await;
+    let took = started.elapsed();
+    assert!(status.success(), "{status}: {}", dev.output());
+    assert!(took < Duration::from_secs(10), "it took {took:?} to end");
+    nothing_left(&pids, temporary.path()).await;
+}
+
+#[tokio::test]
+async fn nothing_outlives_a_kill() {
+    for (signal, after) in
+        [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "is ready"), (Signal::KILL, "is ready")]
+    {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE], temporary.path());
+        dev.wait_for(after, START).await;
+        let pids = descendants(dev.pid());
+        support::signal(dev.pid(), signal);
+        dev.wait(Duration::from_secs(30)).await;
+        nothing_left(&pids, temporary.path()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_become_ready_ends_with_one_and_says_why() {
+    let temporary = tempfile::tempdir().unwrap();
+    let bad = format!("{}/instances/bad.yaml", fixture("broken-render"));
+    let args = [&fixture("broken-render"), "--apply", &bad, "--until-ready", "--timeout", "2"];
+    let mut stalled = dev(&args, temporary.path());
+    let status = stalled.wait(START).await;
+    let told = stalled.output();
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("bad is not ready") && told.contains("templates/config.yaml:4"), "{told}");
+
+    // An instance that the API server refuses: its file and line.
+    let refused = temporary.path().join("refused.yaml");
+    let text = std::fs::read_to_string(EXAMPLE).unwrap().replace("size: 3", "size: 99");
+    std::fs::write(&refused, format!("# a comment\n---\n{text}")).unwrap();
+    let mut refusing =
+        dev(&["operators/etcd", "--apply", refused.to_str().unwrap(), "--until-ready"], temporary.path());
+    let status = refusing.wait(START).await;
+    let told = refusing.output();
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("refused.yaml:3") && told.contains("spec.size"), "{told}");
+    std::fs::remove_file(refused).unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    // A package that cannot be loaded: before anything is started.
+    let mut broken = dev(&[&fixture("broken-yaml")], temporary.path());
+    let status = broken.wait(LONG).await;
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        broken.output().contains("operator.yaml:9") && !broken.output().contains("KUBECONFIG"),
+        "{}",
+        broken.output()
+    );
+}

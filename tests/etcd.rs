@@ -1,0 +1,253 @@
+//! `operators/etcd` on the real control plane: from a manifest to a ready cluster, resizes, versions, and what
+//! people do to its objects by hand.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use support::eventually;
+use support::ext::{
+    CONFIG_MAP, DISRUPTION_BUDGET, ETCD, EVENT, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, condition, file,
+    is_pod_ready, is_ready, name_of, uid_of,
+};
+
+const PACKAGES: [&str; 1] = ["operators/etcd"];
+
+const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
+
+/// Of the manifest as etcd-operator's users have it.
+const EXAMPLE_SHA256: &str = "964e8ec665f5627d88ad73c2653d6bb689c7679a99b943d147b92c732ab6cd54";
+
+const NAME: &str = "example-etcd-cluster";
+
+/// The example, applied and ready.
+async fn example() -> Scene {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.kubectl(&["apply", "-f", EXAMPLE]).await;
+    scene.ready(ETCD, NAME).await;
+    scene
+}
+
+/// The uids of the members, by name.
+async fn members(scene: &Scene) -> BTreeMap<String, String> {
+    scene.list(POD).await.iter().map(|pod| (name_of(pod).to_owned(), uid_of(pod).to_owned())).collect()
+}
+
+/// Waits until the cluster is Ready with that many members.
+async fn sized(scene: &Scene, size: usize) {
+    let what = format!("{size} ready members");
+    let status = |o: &Value| {
+        is_ready(o)
+            && o["status"]["readyMembers"] == size
+            && o["status"]["size"] == size
+            && o["spec"]["size"] == size
+    };
+    scene.until(&what, ETCD, NAME, status).await;
+    let names: Vec<String> = members(scene).await.into_keys().collect();
+    assert_eq!(names, (0..size).map(|i| format!("{NAME}-{i}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_example_as_it_is_becomes_three_ready_members() {
+    let bytes = std::fs::read(EXAMPLE).unwrap();
+    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(sha256, EXAMPLE_SHA256, "{EXAMPLE} is not what users of etcd-operator apply");
+
+    let scene = Scene::new(&PACKAGES).await;
+    scene.kubectl(&["apply", "-f", EXAMPLE]).await;
+    let waited =
+        scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "etcdcluster", NAME]).await;
+    assert!(waited.contains("condition met"), "{waited}");
+    for i in 0..3 {
+        assert!(is_pod_ready(&scene.get(POD, &format!("{NAME}-{i}")).await), "member {i}");
+    }
+    sized(&scene, 3).await;
+    assert_eq!(scene.names(SERVICE).await, [NAME.to_owned(), format!("{NAME}-client")]);
+    assert_eq!(scene.names(DISRUPTION_BUDGET).await, [NAME]);
+    assert_eq!(scene.names(CONFIG_MAP).await, [format!("{NAME}-bootstrap")]);
+    assert_eq!(scene.names(VOLUME_CLAIM).await, [""; 0]);
+
+    let status = scene.get(ETCD, NAME).await["status"].clone();
+    let namespace = scene.namespace();
+    assert_eq!(status["endpoint"], format!("http://{NAME}-client.{namespace}.svc:2379"), "{status:#}");
+    assert_eq!(status["currentVersion"], "3.2.13", "{status:#}");
+    assert_eq!(status["members"]["unready"], json!([]), "{status:#}");
+
+    table_says_how_it_stands(&scene).await;
+    describe_tells_the_story(&scene).await;
+}
+
+async fn table_says_how_it_stands(scene: &Scene) {
+    let table = scene.kubectl(&["get", "etcdclusters"]).await;
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let (head, row) = (lines.next().unwrap(), lines.next().unwrap());
+    let cells: BTreeMap<&str, &str> = head.iter().copied().zip(row.iter().copied()).collect();
+    assert_eq!(head.len(), row.len(), "{table}");
+    for (column, value) in [("NAME", NAME), ("SIZE", "3"), ("READY-MEMBERS", "3"), ("READY", "True")] {
+        assert_eq!(cells.get(column), Some(&value), "{column} in\n{table}");
+    }
+    let age = cells.get("AGE").copied().unwrap_or_default();
+    assert!(age.ends_with(['s', 'm']) && age.starts_with(|c: char| c.is_ascii_digit()), "{table}");
+}
+
+async fn describe_tells_the_story(scene: &Scene) {
+    // Events are published in the background.
+    let text = eventually("Events in kubectl describe", LONG, async || {
+        let text = scene.kubectl(&["describe", "etcdcluster", NAME]).await;
+        let (_, events) = text.split_once("Events:").ok_or_else(|| text.clone())?;
+        let has = |reason: &str| events.lines().any(|line| line.split_whitespace().nth(1) == Some(reason));
+        if has("Created") && has("Ready") { Ok(text) } else { Err(text) }
+    })
+    .await;
+    for word in ["Conditions:", "Reconciling", "Stalled", "Available", "3 of 3 members are ready"] {
+        assert!(text.contains(word), "{word:?} in\n{text}");
+    }
+    // Transitions only: not one Event a child, nor one a turn.
+    let events = scene.list(EVENT).await;
+    let ours = events.iter().filter(|e| e["involvedObject"]["name"] == NAME).count();
+    assert!(ours <= 6, "{ours} Events for one rollout:\n{text}");
+}
+
+#[tokio::test]
+async fn members_follow_the_size_and_the_others_stay() {
+    let scene = example().await;
+    let first = members(&scene).await;
+    scene.patch(ETCD, NAME, "merge", &json!({"spec": {"size": 5}})).await;
+    sized(&scene, 5).await;
+    let grown = members(&scene).await;
+    // By the scale subresource, as an autoscaler does.
+    scene.kubectl(&["scale", "etcdcluster", NAME, "--replicas=3"]).await;
+    sized(&scene, 3).await;
+    assert_eq!(members(&scene).await, first, "a member was replaced");
+    assert!(first.iter().all(|(name, uid)| grown[name] == *uid), "a member was replaced while it grew");
+}
+
+#[tokio::test]
+async fn a_deleted_member_comes_back() {
+    let scene = example().await;
+    let before = members(&scene).await;
+    let name = format!("{NAME}-1");
+    scene.kubectl(&["delete", "pod", &name, "--wait=false"]).await;
+    let started = Instant::now();
+    let anew = scene.until("another pod", POD, &name, |pod| uid_of(pod) != before[&name]).await;
+    let took = started.elapsed();
+    eprintln!("the member was back {:.0} ms after kubectl delete had ended", took.as_secs_f64() * 1000.0);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(anew["metadata"]["labels"]["etcd_node"], name.as_str());
+    sized(&scene, 3).await;
+    let after = members(&scene).await;
+    let changed: Vec<&String> = after.keys().filter(|n| after[*n] != before[*n]).collect();
+    assert_eq!(changed, [&name]);
+}
+
+#[tokio::test]
+async fn a_version_goes_to_one_member_at_a_time() {
+    let scene = example().await;
+    let before = members(&scene).await;
+    let pods: kube::Api<Pod> = kube::Api::namespaced(scene.client(), scene.namespace());
+    let watch = watcher(pods, watcher::Config::default())
+        .applied_objects()
+        .try_filter_map(async |pod| Ok(serde_json::to_value(pod).ok()));
+    let mut watch = Box::pin(watch);
+
+    let mut unready: BTreeSet<String> = BTreeSet::new();
+    let (mut most, mut order) = (0, Vec::new());
+    let mut images: BTreeMap<String, String> = BTreeMap::new();
+    let mut asked = false;
+    let started = Instant::now();
+    while images.len() < 3 || !unready.is_empty() || images.values().any(|image| !image.ends_with(":v3.2.14"))
+    {
+        assert!(started.elapsed() < LONG, "images {images:?}, unready {unready:?}");
+        let Ok(pod) = tokio::time::timeout(LONG, watch.next()).await else { continue };
+        let pod: Value = pod.expect("the watch goes on").expect("a pod");
+        let name = name_of(&pod).to_owned();
+        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
+        if images.insert(name.clone(), image.clone()).is_some_and(|before| before != image) {
+            order.push(name.clone());
+        }
+        // Not ready is also who has been told something that its kubelet has not seen yet.
+        let current = pod["status"]["containerStatuses"][0]["image"] == image.as_str();
+        if is_pod_ready(&pod) && current {
+            unready.remove(&name)
+        } else {
+            unready.insert(name)
+        };
+        most = most.max(unready.len());
+        if images.len() == 3 && !asked {
+            asked = true;
+            scene.patch(ETCD, NAME, "merge", &json!({"spec": {"version": "3.2.14"}})).await;
+        }
+    }
+    assert_eq!(most, 1, "members that were not ready at once");
+    assert_eq!(order.len(), 3, "{order:?}");
+    scene
+        .until("the new version", ETCD, NAME, |o| is_ready(o) && o["status"]["currentVersion"] == "3.2.14")
+        .await;
+    assert_eq!(members(&scene).await, before, "the container restarts, the pod stays");
+}
+
+#[tokio::test]
+async fn an_edited_port_is_put_back_and_a_foreign_label_stays() {
+    let scene = example().await;
+    let client = format!("{NAME}-client");
+    let ports = scene.get(SERVICE, &client).await["spec"]["ports"].clone();
+    scene.kubectl(&["label", "service", &client, "team=platform"]).await;
+    scene
+        .patch(
+            SERVICE,
+            &client,
+            "json",
+            &json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 2380}]),
+        )
+        .await;
+    let put_back = |service: &Value| service["spec"]["ports"] == ports;
+    let service = scene.until("its one port again", SERVICE, &client, put_back).await;
+    assert_eq!(service["metadata"]["labels"]["team"], "platform");
+    assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(1));
+    eventually("an Event about the repair", LONG, async || {
+        let events = scene.list(EVENT).await;
+        let told = events.iter().any(|e| e["reason"] == "Repaired" && e["involvedObject"]["name"] == NAME);
+        if told { Ok(()) } else { Err(format!("{} others", events.len())) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn volumes_outlive_members_and_cluster() {
+    let scene = Scene::new(&PACKAGES).await;
+    let size = |size: usize| {
+        file("examples/etcd/volumes.yaml")
+            .replace("size: 5", &format!("size: {size}"))
+            .replace("antiAffinity: true", "antiAffinity: false")
+    };
+    scene.apply(&size(2)).await;
+    scene.ready(ETCD, "durable").await;
+    let claims = |list: Vec<Value>| -> BTreeMap<String, String> {
+        list.iter().map(|o| (name_of(o).to_owned(), uid_of(o).to_owned())).collect()
+    };
+    let before = claims(scene.list(VOLUME_CLAIM).await);
+    assert_eq!(before.len(), 2);
+    scene.apply(&size(1)).await;
+    scene.gone(POD, "durable-1").await;
+    scene.ready(ETCD, "durable").await;
+    let kept = |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == "true";
+    scene.until("kept", VOLUME_CLAIM, "durable-1", kept).await;
+    scene.apply(&size(2)).await;
+    let taken = |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == "false";
+    scene.until("taken again", VOLUME_CLAIM, "durable-1", taken).await;
+    scene.ready(ETCD, "durable").await;
+
+    scene.kubectl(&["delete", "etcdcluster", "durable"]).await;
+    scene.gone(POD, "durable-0").await;
+    assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before, "volumes are data");
+    scene.apply(&size(2)).await;
+    let ready = scene.ready(ETCD, "durable").await;
+    assert_eq!(condition(&ready, "EvenSize")["status"], "True");
+    assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before);
+}

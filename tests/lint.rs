@@ -1,0 +1,645 @@
+//! Every mistake that linting finds: a table of small packages with the expected findings marked in
+//! the text.
+//!
+//! A fixture is several files. `//- path` begins a file. A line of carets below a line marks a finding
+//! that begins where the carets begin: `#   ^^^ error: message; help`, or `^^^ error: ...` for the
+//! first column. `//! error: ...` is a finding that has no place. `//- resource` is an operator.yaml
+//! whose first lines are [`HEADER`]. Files of [`BASE`] are there unless a fixture brings its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use operetta::diag::Diagnostic;
+use operetta::package::{self, Package};
+
+const HEADER: &str = "\
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  defaults: {image: nginx, ports: {http: 80}}
+  resources:
+";
+
+const BASE: &str = "\
+//- crds/web.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: webs.example.com}
+spec:
+  group: example.com
+  names: {kind: Web, plural: webs, singular: web, listKind: WebList}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                size: {type: integer, default: 1}
+                host: {type: string}
+                envs: {type: array, items: {type: object, properties: {name: {type: string}}}}
+                labels: {type: object, additionalProperties: {type: string}}
+                free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+                pod: {type: object, properties: {image: {type: string}}}
+            status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+//- templates/cm.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: \"{{ name }}\"}
+";
+
+struct Fixture {
+    files: BTreeMap<String, String>,
+    expected: Vec<String>,
+}
+
+fn parse(text: &str) -> Fixture {
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    let mut expected = Vec::new();
+    let mut file = String::new();
+    let mut lines = 0;
+    for line in text.trim_start().lines() {
+        if let Some(path) = line.strip_prefix("//- ") {
+            let (path, start) = if path == "resource" { ("operator.yaml", HEADER) } else { (path, "") };
+            path.clone_into(&mut file);
+            lines = start.lines().count();
+            files.insert(file.clone(), start.to_owned());
+            continue;
+        }
+        if let Some(finding) = line.strip_prefix("//! ") {
+            expected.push(finding.to_owned());
+            continue;
+        }
+        let carets = line.trim_start_matches(['#', ' ']);
+        if carets.starts_with('^') {
+            let column = line.chars().count() - carets.chars().count() + 1;
+            let finding = carets.trim_start_matches('^').trim();
+            expected.push(format!("{file}:{lines}:{column}: {finding}"));
+            continue;
+        }
+        lines += 1;
+        let content = files.get_mut(&file).expect("a fixture begins with `//- path`");
+        content.push_str(line);
+        content.push('\n');
+    }
+    Fixture { files, expected }
+}
+
+fn write(folder: &Path, files: &BTreeMap<String, String>) {
+    for (path, content) in files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+fn load(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    match package::load(folder) {
+        Ok((package, warnings)) => (Some(package), warnings),
+        Err(diagnostics) => (None, diagnostics),
+    }
+}
+
+fn shown(folder: &Path, diagnostic: &Diagnostic) -> String {
+    let severity = if diagnostic.is_error() { "error" } else { "warning" };
+    let place = diagnostic.location.as_ref().map_or_else(String::new, |location| format!("{location}: "));
+    let help = diagnostic.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
+    let text = format!("{place}{severity}: {}{help}", diagnostic.message);
+    text.replace(&format!("{}/", folder.display()), "")
+}
+
+/// Loads the fixture and compares what is found with what is marked.
+fn check(text: &str) -> Option<Package> {
+    let mut fixture = parse(text);
+    for (path, content) in parse(BASE).files {
+        fixture.files.entry(path).or_insert(content);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &fixture.files);
+    let (package, diagnostics) = load(folder.path());
+    let mut found: Vec<_> = diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect();
+    let mut expected = fixture.expected;
+    found.sort();
+    expected.sort();
+    let only = |these: &[String], those: &[String]| {
+        these.iter().filter(|line| !those.contains(line)).cloned().collect::<Vec<_>>().join("\n  ")
+    };
+    let (missing, surplus) = (only(&expected, &found), only(&found, &expected));
+    assert!(found == expected, "\n--- expected only:\n  {missing}\n--- found only:\n  {surplus}\n");
+    package
+}
+
+#[test]
+fn a_small_package_is_fine() {
+    let package = check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {image: "{{ defaults.image }}:{{ spec.size }}", fixed: [1, 2]}
+      paused: spec.free.paused
+      readyWhen: children.config is ready
+      children:
+        - {id: first, template: templates/first.yaml, when: spec.host is defined, yields: ["spec.replicas"]}
+        - id: config
+          template: templates/cm.yaml
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}, maxUnavailable: 25%, dependsOn: [config]}
+      status:
+        size: children.members | length
+        members: {ready: "children.members.values() | select('ready') | list"}
+        fixed: 3
+        on: true
+      conditions:
+        - {type: Odd, when: spec.size % 2 == 1, reason: OddSize, message: "{{ spec.size }} is odd"}
+//- templates/member.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ i }}", labels: {{ partial("labels.yaml") }}}
+data: {image: "{{ let.image }}", old: "{{ self.data.old | default('') }}"}
+//- templates/labels.yaml
+app: {{ name }}
+//- templates/first.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-first", namespace: "{{ operator.namespace }}"}
+stringData: {ip: "{{ children.members[0].status.podIP | default('') }}", uid: "{{ children.config.metadata.uid }}"}
+"#,
+    )
+    .expect("a package");
+    assert_eq!((package.name.as_str(), package.version.to_string().as_str()), ("web", "0.1.0"));
+    let resource = package.resource("example.com/v1", "Web").expect("a resource");
+    let ids: Vec<_> = resource.children.iter().map(|child| child.id.as_str()).collect();
+    assert_eq!(ids, ["config", "members", "first"]);
+    let depends: Vec<_> = resource.children.iter().map(|child| child.depends_on.clone()).collect();
+    assert_eq!(depends, [vec![], vec![0], vec![0, 1]]);
+    assert!(resource.children.iter().all(|child| child.ordered));
+    let status: Vec<_> = resource.status.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(status, ["size", "members.ready", "fixed", "true"]);
+    let read = |id: &str| format!("{:?}", resource.child(id).unwrap().reads_live);
+    assert_eq!(read("config"), r#"[[Key("metadata"), Key("uid")]]"#);
+    assert_eq!(read("members"), "[[]]", "the status shows whole members");
+    assert_eq!(read("first"), "[]");
+}
+
+#[test]
+fn keys_are_told_apart_from_typos() {
+    check(
+        r#"
+//- operator.yaml
+apiVersion: operetta.dev/v1
+#           ^^^^^^^^^^^^^^^ error: must be operetta.dev/v1alpha1, is operetta.dev/v1
+kind: Operator
+#     ^^^^^^^^ error: must be OperatorPackage, is Operator
+metadata: {name: Web_1, label: x}
+#                ^^^^^ error: must be lower case letters, digits and hyphens, beginning with a letter and not ending in a hyphen, at most 40 characters
+#                       ^^^^^ error: unknown key `label`; the keys here are name
+spec:
+  version: 0.1
+#          ^^^ error: `0.1` is not a SemVer version: unexpected end of input while parsing minor version number; write three parts, for instance 0.1.0
+  appVersion: 3.5
+#             ^^^ error: must be a string, is the number 3.5; quote it: "3.5"
+  descripton: a shop
+# ^^^^^^^^^^ error: unknown key `descripton`; did you mean `description`?
+  requires: {kubernetes: new, operators: []}
+#                        ^^^ error: `new` is not a range of versions: unexpected character 'n' while parsing major version number; write for instance ">=1.30"
+#                             ^^^^^^^^^ error: this version of Operetta does not do `operators` yet; remove it
+  maintainers: [{email: a@b.c}]
+#                ^^^^^ error: `name` is missing
+  resources:
+    - crd: crds/web.yaml
+      adopt: please
+#            ^^^^^^ error: must be true or false, is a string
+      plans: {}
+#     ^^^^^ error: this version of Operetta does not do `plans` yet; remove it
+      refs: []
+#     ^^^^ error: this version of Operetta does not do `refs` yet; remove it
+      children:
+        - id: Config
+#             ^^^^^^ error: must be letters, digits, hyphens and underscores, beginning with a lower case letter and ending in a letter or digit, at most 63 characters
+          template: templates/cm.yaml
+        - id: a
+#         ^^ error: `template` is missing
+          deletionPolicy: Ask
+#                         ^^^ error: this version of Operetta does not do `Ask` yet; it does Delete, Retain
+          conflictPolicy: force
+#                         ^^^^^ error: must be one of Force, Fail; did you mean `Force`?
+          onLoss: Recreate
+#         ^^^^^^ error: this version of Operetta does not do `onLoss` yet; remove it
+          dependson: []
+#         ^^^^^^^^^ error: unknown key `dependson`; did you mean `dependsOn`?
+          maxUnavailable: 0
+#                         ^ error: must be a number from 1, or a percentage from 1% to 100%
+          readyWhen:
+#                  ^ error: has no value, wanted an expression; give it a value, or remove the key
+        - forEach: {in: spec.envs, as: env}
+#         ^^^^^^^ error: `id` is missing
+#         ^^^^^^^ error: `template` is missing
+          children: []
+#         ^^^^^^^^ error: this version of Operetta does not do `children` yet; remove it
+      status:
+        a: {jsonPath: .status.x}
+#           ^^^^^^^^ error: this version of Operetta does not do `jsonPath` yet; write an expression: children.<id>.status.<field>
+"#,
+    );
+}
+
+#[test]
+fn expressions_that_yaml_tears_apart() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      paused: {a: b}
+#             ^^^^^^ error: an expression must be a string, YAML reads this as a map; quote it: "{a: b}"
+      readyWhen: 3
+#                ^ error: must be an expression, is the number 3
+      let: {x: ["{{ name }}"]}
+#               ^^^^^^^^^^^^ error: a list or a map here is a constant, it cannot hold a template; write the whole as one expression: "{{ ['a', name] }}", "{{ {'app': name} }}"
+      children:
+        - {id: a, template: templates/cm.yaml, when: spec.host | default(1, true)}
+#                                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: YAML ends this value at the comma; quote it: when: "spec.host | default(1, true)"
+        - {id: b, template: templates/b.yaml, when: [spec.host]}
+#                                                   ^^^^^^^^^^^ error: an expression must be a string, YAML reads this as a list; quote it: "[spec.host]"
+        - id: c
+          template: templates/c.yaml
+          when: "{{ spec.host }}"
+#               ^^^^^^^^^^^^^^^^^ error: expressions are written without braces; write: spec.host
+          readyWhen: ""
+#                    ^^ error: the expression is empty
+      status:
+        url: spec.host |
+#            ^ error: unexpected end of input, expected identifier
+      conditions:
+        - {type: not a word, when: true, reason: X}
+#                ^^^^^^^^^^ error: must be one word in CamelCase, letters and digits, at most 63 characters
+        - {type: Ready, when: spec.size, reason: X}
+#                ^^^^^ error: the condition Ready is Operetta's own; choose another type
+        - {type: Twice, when: spec.size, reason: X}
+        - {type: Twice, when: spec.size, reason: X}
+#                ^^^^^ error: the condition Twice stands here twice
+//- templates/b.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-b"}
+//- templates/c.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-c"}
+"#,
+    );
+}
+
+#[test]
+fn yaml_that_is_none() {
+    for (text, message) in [
+        ("//- operator.yaml\n", "the file is empty"),
+        ("//- operator.yaml\na: 1\n---\nb: 1\n", "several"),
+        ("//- operator.yaml\na: [\n", ""),
+        ("//- operator.yaml\na: 1\na: 2\n", "stands twice"),
+        ("//- operator.yaml\n- a\n", "must be a map, is a list"),
+        ("//- operator.yaml\nwhen: !a b\n", "quote"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &parse(text).files);
+        let (_, diagnostics) = load(folder.path());
+        let all = diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(
+            !diagnostics.is_empty() && all.contains(message) && all.contains("operator.yaml:"),
+            "{text}: {all}"
+        );
+    }
+}
+
+#[test]
+fn paths_that_the_schema_lacks() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {a: "{{ spec.sise }}"}
+#                  ^^^^^^^^^ error: the CRD's schema has no spec.sise; did you mean `spec.size`?
+      paused: spec.pausd is defined
+#             ^^^^^^^^^^ error: the CRD's schema has no spec.pausd; there is envs, free, host, labels, pod, size
+      readyWhen: spec.free.anything.goes and spec.labels.app == 'a' and let.a
+      children:
+        - id: config
+          template: templates/config.yaml
+          when: instance.spec.pod.imge | default(false)
+#               ^^^^^^^^^^^^^^^^^^^^^^ error: the CRD's schema has no spec.pod.imge; did you mean `spec.pod.image`?
+      status:
+        first: spec.envs[0].nam
+#              ^^^^^^^^^^^^^^^^ error: the CRD's schema has no spec.envs[0].nam; did you mean `spec.envs[0].name`?
+        operator: operator.verson
+#                 ^^^^^^^^^^^^^^^ error: `operator.verson` does not exist; did you mean `operator.version`?
+        defaults: defaults.imge
+#                 ^^^^^^^^^^^^^ error: `defaults.imge` does not exist: spec.defaults has no such key; did you mean `defaults.image`?
+        meta: instance.metadata.generation
+//- templates/config.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}"}
+data:
+  size: "{{ spec.sizes }}"
+#           ^^^^^^^^^^ error: the CRD's schema has no spec.sizes; did you mean `spec.size`?
+{% for env in spec.envs %}
+  {{ env.name }}: "{{ env.value }}"
+#                     ^^^^^^^^^ error: the CRD's schema has no spec.envs[*].value; there is name
+{% endfor %}
+//- templates/cm.yaml
+app: a
+"#,
+    );
+}
+
+#[test]
+fn names_that_are_not_there() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {image: "{{ let.tag }}", i: "{{ ordinal }}"}
+#                      ^^^^^^^ error: `let.tag` does not exist; there is i, image
+      paused: self.x
+#             ^^^^^^ error: `self` is the live object of a child: only its own template and readyWhen see it; elsewhere live objects are read as `children.<id>`
+      children:
+        - {id: config, template: templates/cm.yaml, dependsOn: [confg], when: ordinal == 1 and let.image}
+#                                                               ^^^^^ error: there is no child `confg`; did you mean `config`?
+#                                                                             ^^^^^^^ error: `ordinal` is the item of a forEach, which is not known here; only that child's own template, when, key and readyWhen see it
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: ordinal}}
+      status:
+        a: spek.size
+#          ^^^^^^^^^ error: unknown variable `spek`; did you mean `spec`?
+        b: children.confg.data
+#          ^^^^^^^^^^^^^^^^^^^ error: `children.confg` does not exist: there is no child of that id; did you mean `children.config`?
+        c: children | length
+#          ^^^^^^^^ error: children are read by id: which ones, and so the order, must be known; write children.<id>
+        d: record.x | default(1)
+#          ^^^^^^^^ error: this version of Operetta does not do `record` yet
+//- templates/member.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ ordinal }}"}
+"#,
+    );
+}
+
+#[test]
+fn children_that_wait_for_each_other() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {uid: "{{ children.b.metadata.uid }}"}
+      children:
+        - {id: a, template: templates/a.yaml}
+#              ^ error: these children wait for each other: a -> b -> c -> a; each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round
+        - {id: b, template: templates/b.yaml, when: children.c is ready}
+        - {id: c, template: templates/c.yaml, dependsOn: [a]}
+        - {id: d, template: templates/d.yaml, dependsOn: [d]}
+#                                                         ^ error: a child cannot depend on itself
+        - {id: d, template: templates/d.yaml}
+#              ^ error: two children have the id `d`; rename one of them
+//- templates/a.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-a"}
+data: {{ partial("uid.yaml") }}
+//- templates/uid.yaml
+uid: "{{ let.uid }}"
+//- templates/b.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-b"}
+//- templates/c.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-c"}
+//- templates/d.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-d"}
+data: {own: "{{ children.d.data.own | default('') }}"}
+"#,
+    );
+}
+
+#[test]
+fn templates_that_must_not_be() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {round: "{{ let.trip }}", trip: "{{ let.round }}"}
+#           ^^^^^ error: these values need each other: let.round -> let.trip -> let.round
+      children:
+        - {id: a, template: templates/a.yaml}
+        - {id: b, template: templates/cm.yaml}
+        - {id: c, template: templates/cm.yaml}
+#              ^ error: `c` and `b` are one object: both are the ConfigMap "{{ name }}"; give them different names
+        - {id: d, template: templates/d.yaml, forEach: {in: spec.envs, as: spec, key: spec.name}}
+#                                                                          ^^^^ error: `spec` is a variable of Operetta's own; choose another name
+        - {id: e, template: templates/e.yaml, forEach: {in: range(3)}, maxUnavailable: 1}
+#              ^ error: the template of `e` does not read `item`: all its members would be one object; put it into metadata.name: {{ name }}-{{ item }}
+        - {id: f, template: templates/f.yaml, maxUnavailable: 1}
+#              ^ error: maxUnavailable is for children with forEach; remove it
+      status:
+        conditions: spec.size
+#       ^^^^^^^^^^ error: status.conditions is Operetta's own; choose another name
+        a-b: spec.size
+#       ^^^ error: must be letters, digits and underscores, not beginning with a digit, at most 63 characters
+//- templates/a.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: a
+  namespace: "{{ spec.host }}"
+#            ^^^^^^^^^^^^^^^^^ error: a child's namespace must not be computed; leave it out (the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could write to any namespace
+  labels:
+    operetta.dev/instance: x
+#   ^^^^^^^^^^^^^^^^^^^^^ error: `operetta.dev/instance`: labels and annotations of operetta.dev/ are set by Operetta alone; use a prefix of your own
+//- templates/d.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ spec.name }}"}
+//- templates/e.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-e", uid: a}
+#                                ^^^ error: `uid` must not stand in the template of a child; Operetta and the API server set it; remove it
+//- templates/f.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {labels: {}}
+^^^^^^^^ error: `metadata.name` is missing; name the object after the instance: {{ name }}
+"#,
+    );
+}
+
+#[test]
+fn files_that_are_missing_or_not_used() {
+    check(
+        r"
+//- resource
+    - crd: crds/webs.yaml
+#          ^^^^^^^^^^^^^^ error: the package holds no file crds/webs.yaml; did you mean crds/web.yaml?
+      children:
+        - {id: a, template: cm.yaml}
+#                           ^^^^^^^ error: the package holds no file cm.yaml; did you mean templates/cm.yaml?
+        - {id: b, template: ../../etc/passwd}
+#                           ^^^^^^^^^^^^^^^^ error: the package holds no file ../../etc/passwd; the path begins at the package's folder: templates/x.yaml
+",
+    );
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: data, template: templates/pvc.yaml}
+#              ^^^^ warning: `data` holds data: say what happens to it when it is no longer wanted; add deletionPolicy: Retain (as it is without), or Delete
+//- templates/pvc.yaml
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: "{{ name }}"}
+//- templates/cm.yaml
+apiVersion: v1
+^^^^^ warning: nothing in the package uses this file; remove it
+kind: ConfigMap
+metadata: {name: a}
+"#,
+    )
+    .expect("warnings only");
+}
+
+#[test]
+fn crds_that_the_server_would_refuse() {
+    check(
+        r"
+//- resource
+    - crd: crds/none.yaml
+    - crd:
+        apiVersion: apiextensions.k8s.io/v1
+        kind: CustomResourceDefinition
+        metadata: {name: wrong}
+        spec: {group: example.com}
+#       ^^^^ error: `names` is missing
+#       ^^^^ error: `scope` is missing
+#       ^^^^ error: `versions` must list at least one version
+//- crds/none.yaml
+- a
+^ error: a CustomResourceDefinition must be a mapping
+",
+    );
+}
+
+#[test]
+fn cluster_scoped_instances_have_no_namespace() {
+    let crd = parse(BASE).files["crds/web.yaml"].replace("scope: Namespaced", "scope: Cluster");
+    check(&format!(
+        r#"
+//- crds/web.yaml
+{crd}
+//- resource
+    - crd: crds/web.yaml
+      children: [{{id: a, template: templates/a.yaml}}]
+      status: {{where: namespace | default('everywhere')}}
+//- templates/a.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: "{{{{ name }}}}", namespace: "{{{{ spec.host }}}}"}}
+data: {{where: "{{{{ namespace }}}}"}}
+#                 ^^^^^^^^^ error: `namespace` is undefined: the instances are cluster-scoped; write a literal, or {{{{ operator.namespace }}}}
+//- templates/cm.yaml
+a: b
+"#
+    ));
+}
+
+#[test]
+fn one_kind_is_brought_once() {
+    check(
+        r"
+//- resource
+    - crd: crds/web.yaml
+      children: [{id: a, template: templates/cm.yaml}]
+    - crd: crds/web.yaml
+#     ^^^ error: the package brings Web twice
+",
+    );
+}
+
+/// Any bytes give findings or a package, never a panic.
+#[test]
+fn mutated_packages_never_panic() {
+    let fixture = parse(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {image: "{{ defaults.image }}:{{ spec.size }}", fixed: [1, 2]}
+      children:
+        - {id: config, template: templates/cm.yaml, when: "spec.host is defined and (spec.size > 1 or let.image)"}
+        - id: members
+          template: templates/member.yaml
+          forEach: {in: range(spec.size), as: i, key: i}
+          maxUnavailable: 25%
+          yields: "{{ ['spec.replicas'] if spec.host else [] }}"
+          dependsOn: [config]
+      status: {members: {ready: "children.members.values() | select('ready') | list"}}
+      conditions: [{type: Odd, when: spec.size % 2 == 1, reason: OddSize, message: "{{ spec.size }} is odd"}]
+//- templates/member.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ i }}", labels: {{ partial("labels.yaml") }}, namespace: "{{ namespace }}"}
+data: {image: "{{ let.image }}", old: "{{ self.data.old | default('') }}"}
+//- templates/labels.yaml
+{% for env in spec.envs | default([]) %}
+{{ env.name }}: {{ name }}
+{% endfor %}
+app: &a {{ name }}
+"#,
+    );
+    let mut texts: Vec<(String, Vec<u8>)> = parse(BASE)
+        .files
+        .into_iter()
+        .chain(fixture.files)
+        .map(|(path, text)| (path, text.into_bytes()))
+        .collect();
+    texts.sort();
+    let interesting: &[u8] = b"{}[]()%#'\"\\:,-|&*!<>~? \n\t0az.\xc3\xff\0";
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..2_000 {
+        let mut mutated = texts.clone();
+        for _ in 0..random.usize(1..4) {
+            let file = random.usize(..mutated.len());
+            let bytes = &mut mutated[file].1;
+            let at = random.usize(..bytes.len());
+            match random.u8(..4) {
+                0 => bytes[at] = interesting[random.usize(..interesting.len())],
+                1 => bytes.insert(at, interesting[random.usize(..interesting.len())]),
+                2 => drop(bytes.remove(at)),
+                _ => {
+                    let end = (at + random.usize(1..20)).min(bytes.len());
+                    let copy = bytes[at..end].to_vec();
+                    let to = random.usize(..bytes.len());
+                    bytes.splice(to..to, copy);
+                }
+            }
+        }
+        let files =
+            mutated.into_iter().map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned()));
+        if let Err(diagnostics) = package::compile(&package::Files::from_texts("web", files)) {
+            assert!(diagnostics.iter().any(Diagnostic::is_error));
+            if round % 20 == 0 {
+                assert!(!operetta::diag::render(&diagnostics, false).is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `operetta render` and `operetta lint` as a person runs them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+
+const OPERATOR: &str = r"
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  resources:
+    - crd: crds/web.yaml
+      children:
+        - {id: late, template: templates/late.yaml}
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
+        - {id: secret, template: templates/secret.yaml, when: spec.text is defined}
+";
+
+const CRD: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: webs.example.com}
+spec:
+  group: example.com
+  names: {kind: Web, plural: webs, singular: web, listKind: WebList}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                size: {type: integer, default: 2, maximum: 5}
+                text: {type: string}
+";
+
+const MEMBER: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ i }}", labels: {app: "{{ name }}"}}
+data: {mode: "0644", size: "{{ spec.size }}"}
+"#;
+
+const LATE: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-late"}
+data: {uid: "{{ children.members[0].metadata.uid }}"}
+"#;
+
+const SECRET: &str = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-secret"}
+stringData: {text: {{ spec.text }}}
+"#;
+
+const INSTANCE: &str = "apiVersion: example.com/v1\nkind: Web\nmetadata: {name: shop}\n";
+
+fn package() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("operator.yaml", OPERATOR),
+        ("crds/web.yaml", CRD),
+        ("templates/member.yaml", MEMBER),
+        ("templates/late.yaml", LATE),
+        ("templates/secret.yaml", SECRET),
+    ] {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn operetta(folder: &Path, args: &[&str], input: &str) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_operetta"))
+        .args(args)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails before it reads closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn render(input: &str, output: &str) -> Ran {
+    operetta(package().path(), &["render", ".", "-f", "-", "-o", output], input)
+}
+
+#[test]
+fn children_are_printed_in_the_order_of_their_creation() {
+    let ran = render(&format!("{INSTANCE}spec: {{}}\n"), "yaml");
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (
+            0,
+            r#"---
+# child: members[0]
+apiVersion: v1
+data:
+  mode: "0644"
+  size: "2"
+kind: ConfigMap
+metadata:
+  labels:
+    app: shop
+    app.kubernetes.io/managed-by: operetta
+  name: shop-0
+  namespace: default
+---
+# child: members[1]
+apiVersion: v1
+data:
+  mode: "0644"
+  size: "2"
+kind: ConfigMap
+metadata:
+  labels:
+    app: shop
+    app.kubernetes.io/managed-by: operetta
+  name: shop-1
+  namespace: default
+---
+# child: late waits for children.members
+"#,
+            ""
+        )
+    );
+}
+
+#[test]
+fn names_and_lists() {
+    let text = format!(
+        "{INSTANCE}spec: {{text: a, size: 1}}\n---\n---\n{}spec: {{size: 0}}\n",
+        INSTANCE.replace("shop", "b")
+    );
+    let ran = render(&text, "name");
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            0,
+            "configmap/shop-0\n# child: late waits for children.members\nsecret/shop-secret\n# child: late waits for children.members\n"
+        )
+    );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{{}, spec: {{size: 1}}}}\n",
+        INSTANCE.trim().replace('\n', ", ")
+    );
+    assert_eq!(render(&list, "name").stdout.lines().next(), Some("configmap/shop-0"));
+    let ran = render(&text, "json");
+    let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
+}
+
+/// A value never meets the YAML parser.
+#[test]
+fn strings_arrive_as_they_are() {
+    for text in
+        ["x\nkind: ClusterRole", "{{ 7*7 }}", "true", "0644", "!!python/object", "🦀", "", "a: b", "'", "\\"]
+    {
+        let instance = serde_json::json!({
+            "apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "shop"}, "spec": {"size": 0, "text": text}
+        });
+        let ran = render(&instance.to_string(), "json");
+        let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let encoded = list["items"][0]["data"]["text"].as_str().unwrap();
+        let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
+        assert_eq!(String::from_utf8(decoded).unwrap(), text);
+    }
+}
+
+#[test]
+fn instances_that_do_not_fit() {
+    for (input, place, message) in [
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "it has example.com/v1 Web",
+        ),
+        (
+            "apiVersion: example.com/v2\nkind: Web\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "has no kind example.com/v2 Web",
+        ),
+        (&format!("{INSTANCE}spec:\n  size: 9\n"), "standard input:5:3", "spec.size"),
+        (&format!("{INSTANCE}spec:\n  size: a\n"), "standard input:5:3", "spec.size"),
+        (&format!("{INSTANCE}spec:\n  sise: 1\n"), "standard input:5:3", "sise"),
+        ("apiVersion: example.com/v1\nkind: Web\n", "standard input:1:1", "metadata.name"),
+        ("kind: Web\n", "standard input:1:1", "apiVersion"),
+        ("a: [\n", "standard input", ""),
+        ("---\n", "standard input:1:1", "no instance"),
+        ("", "standard input:1:1", "no instance"),
+    ] {
+        let ran = render(input, "yaml");
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{input}: {}", ran.stderr);
+        assert!(ran.stderr.contains(place) && ran.stderr.contains(message), "{input}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn one_wrong_instance_does_not_hide_the_others() {
+    let ran = render(&format!("{INSTANCE}spec: {{size: 9}}\n---\n{INSTANCE}spec: {{size: 1}}\n"), "name");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stdout.starts_with("configmap/shop-0\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn exit_codes_of_lint_and_render() {
+    let folder = package();
+    let code = |args: &[&str]| operetta(folder.path(), args, "").code;
+    assert_eq!(code(&["lint", "."]), 0);
+    assert_eq!(code(&["lint", "nowhere"]), 2);
+    assert_eq!(code(&["lint"]), 2);
+    assert_eq!(code(&["lint", "operator.yaml"]), 2);
+    assert_eq!(code(&["render", ".", "-f", "nowhere.yaml"]), 2);
+    fs::write(folder.path().join("templates/unused.yaml"), "a: 1\n").unwrap();
+    assert_eq!(code(&["lint", "."]), 0);
+    assert_eq!(code(&["lint", ".", "--strict"]), 1);
+    fs::write(folder.path().join("operator.yaml"), OPERATOR.replace("spec.size", "spec.sise")).unwrap();
+    assert_eq!(code(&["lint", "."]), 1);
+    assert_eq!(code(&["render", ".", "-f", "-"]), 1);
+    let ran = operetta(folder.path(), &["lint", ".", "-o", "json"], "");
+    let findings: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(findings[0]["code"], "package::unknown-path");
+    assert_eq!((findings[0]["line"].as_u64(), findings[0]["column"].as_u64()), (Some(11), Some(78)));
+    assert_eq!(findings[0]["help"], "did you mean `spec.size`?");
+}
+
+#[test]
+fn the_schema_is_json() {
+    let ran = operetta(Path::new("."), &["schema"], "");
+    let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(schema["properties"]["kind"]["const"], "OperatorPackage");
+}

@@ -1,0 +1,330 @@
+//! For tests of the manager: one manager a test binary, a namespace with short ways to look into it, and
+//! the audit log by who asked.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::Request;
+use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::{Namespace, Operetta, eventually, kubectl_of, namespace, plane};
+
+/// How long something may take that takes a second. Nothing passes or fails by being a little faster.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A kind, as paths name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    api: &'static str,
+    /// The plural with the group, as kubectl takes it.
+    pub plural: &'static str,
+}
+
+const fn kind(api: &'static str, plural: &'static str) -> Kind {
+    Kind { api, plural }
+}
+
+pub const POD: Kind = kind("v1", "pods");
+pub const CONFIG_MAP: Kind = kind("v1", "configmaps");
+pub const SECRET: Kind = kind("v1", "secrets");
+pub const SERVICE: Kind = kind("v1", "services");
+pub const SERVICE_ACCOUNT: Kind = kind("v1", "serviceaccounts");
+pub const VOLUME_CLAIM: Kind = kind("v1", "persistentvolumeclaims");
+pub const EVENT: Kind = kind("v1", "events");
+pub const ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "roles");
+pub const DEPLOYMENT: Kind = kind("apps/v1", "deployments");
+pub const INGRESS: Kind = kind("networking.k8s.io/v1", "ingresses");
+pub const NETWORK_POLICY: Kind = kind("networking.k8s.io/v1", "networkpolicies");
+pub const AUTOSCALER: Kind = kind("autoscaling/v2", "horizontalpodautoscalers");
+pub const DISRUPTION_BUDGET: Kind = kind("policy/v1", "poddisruptionbudgets");
+pub const CRD: Kind = kind("apiextensions.k8s.io/v1", "customresourcedefinitions");
+pub const ETCD: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdclusters");
+pub const WEB_APP: Kind = kind("apps.operetta.dev/v1alpha1", "webapps");
+pub const ECHO: Kind = kind("fixtures.operetta.dev/v1", "echoes");
+pub const LIGHT: Kind = kind("fixtures.operetta.dev/v1", "lights");
+pub const CHAIN: Kind = kind("fixtures.operetta.dev/v1", "chains");
+pub const BROKEN_RENDER: Kind = kind("fixtures.operetta.dev/v1", "brokenrenders");
+pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
+
+impl Kind {
+    fn path(self, namespace: Option<&str>, name: &str) -> String {
+        let root = if self.api.contains('/') { "apis" } else { "api" };
+        let place = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
+        format!("/{root}/{}/{place}{}/{name}", self.api, self.plural)
+    }
+
+    /// `group/version`.
+    pub fn api_version(self) -> &'static str {
+        self.api
+    }
+}
+
+/// The folder of a package for tests.
+pub fn fixture(name: &str) -> String {
+    format!("tests/fixtures/packages/{name}")
+}
+
+static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
+
+/// Starts the manager of this test binary, unless it runs. All tests of a binary name the same packages.
+pub async fn manager(packages: &[&str]) {
+    MANAGER
+        .get_or_init(async || {
+            let mut operetta = run(plane().await, packages);
+            watching(&mut operetta, packages.len()).await;
+            Mutex::new(operetta)
+        })
+        .await;
+}
+
+/// Starts `operetta run` with these packages: folders, or names of fixtures.
+pub fn run(plane: &ControlPlane, packages: &[&str]) -> Operetta {
+    let mut args = vec!["run".to_owned()];
+    args.extend(packages.iter().map(|p| if p.contains('/') { (*p).to_owned() } else { fixture(p) }));
+    Operetta::run(plane, &args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Waits until a manager watches the instances of that many kinds.
+pub async fn watching(operetta: &mut Operetta, kinds: usize) {
+    let started = Instant::now();
+    while operetta.output().matches("watching instances").count() < kinds {
+        assert!(
+            started.elapsed() < LONG,
+            "it does not watch {kinds} kinds; its output:\n{}",
+            operetta.output()
+        );
+        // Fails when it has ended.
+        operetta.wait_for("", LONG).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What the manager of this binary has printed.
+fn manager_output() -> String {
+    let lock = |m: &'static Mutex<Operetta>| -> MutexGuard<'static, Operetta> {
+        m.lock().unwrap_or_else(PoisonError::into_inner)
+    };
+    MANAGER.get().map(|m| lock(m).output()).unwrap_or_default()
+}
+
+/// A namespace of a test's own in the control plane of its binary. When the test fails, the manager's words
+/// about it are shown.
+pub struct Scene {
+    namespace: Namespace,
+    client: kube::Client,
+}
+
+impl Scene {
+    /// A new namespace, with a manager of these packages.
+    pub async fn new(packages: &[&str]) -> Self {
+        manager(packages).await;
+        Self::unmanaged().await
+    }
+
+    /// A new namespace.
+    pub async fn unmanaged() -> Self {
+        let namespace = namespace().await;
+        Self { namespace, client: plane().await.client().expect("a client") }
+    }
+
+    /// Its name.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A client as admin.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The object, if there is one.
+    pub async fn find(&self, kind: Kind, name: &str) -> Option<Value> {
+        read(&self.client, &kind.path(Some(&self.namespace), name)).await
+    }
+
+    /// The object.
+    pub async fn get(&self, kind: Kind, name: &str) -> Value {
+        self.find(kind, name).await.unwrap_or_else(|| panic!("there is no {} {name}", kind.plural))
+    }
+
+    /// All objects of a kind in the namespace.
+    pub async fn list(&self, kind: Kind) -> Vec<Value> {
+        let path = kind.path(Some(&self.namespace), "");
+        let mut list = read(&self.client, path.trim_end_matches('/')).await.expect("the kind is served");
+        let items: Vec<Value> = serde_json::from_value(list["items"].take()).expect("a list");
+        items
+    }
+
+    /// The names of all objects of a kind that an instance has made.
+    pub async fn names(&self, kind: Kind) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .list(kind)
+            .await
+            .iter()
+            .filter(|o| o["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "operetta")
+            .map(|o| name_of(o).to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs kubectl in the namespace; what it prints.
+    pub async fn kubectl(&self, args: &[&str]) -> String {
+        self.kubectl_input(args, "").await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs kubectl in the namespace with an input.
+    pub async fn kubectl_input(&self, args: &[&str], input: &str) -> Result<String, String> {
+        let mut all = vec!["-n", self.namespace()];
+        all.extend(args);
+        kubectl_of(plane().await, &all, input).await.result()
+    }
+
+    /// `kubectl apply -f -`.
+    pub async fn apply(&self, manifests: &str) {
+        self.kubectl_input(&["apply", "-f", "-"], manifests).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// `kubectl patch --type=TYPE`.
+    pub async fn patch(&self, kind: Kind, name: &str, how: &str, patch: &Value) {
+        let group = kind.api.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+        let plural = format!("{}{group}", kind.plural);
+        let how = format!("--type={how}");
+        let told = self.kubectl(&["patch", &plural, name, &how, "-p", &patch.to_string()]).await;
+        assert!(!told.contains("no change"), "{patch} does nothing: {told}");
+    }
+
+    /// Waits until an object exists and is as it should be.
+    pub async fn until(&self, what: &str, kind: Kind, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("{} {name}: {what}", kind.plural), LONG, async || {
+            match self.find(kind, name).await {
+                Some(object) if holds(&object) => Ok(object),
+                Some(mut object) => {
+                    object["metadata"]["managedFields"].take();
+                    Err(format!("{object:#}"))
+                }
+                None => Err("it does not exist".to_owned()),
+            }
+        })
+        .await
+    }
+
+    /// Waits until an instance is Ready at its newest generation.
+    pub async fn ready(&self, kind: Kind, name: &str) -> Value {
+        self.until("Ready", kind, name, is_ready).await
+    }
+
+    /// Waits until an object is gone.
+    pub async fn gone(&self, kind: Kind, name: &str) {
+        eventually(&format!("{} {name} to be gone", kind.plural), LONG, async || {
+            match self.find(kind, name).await {
+                None => Ok(()),
+                Some(object) => Err(format!("{:#} {:#}", object["metadata"]["finalizers"], object["status"])),
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let about = format!("{}/", self.namespace);
+            let output = manager_output();
+            let lines: Vec<&str> = output
+                .lines()
+                .filter(|l| l.contains(&about) || l.contains("ERROR") || l.contains("panic"))
+                .collect();
+            let from = lines.len().saturating_sub(40);
+            eprintln!("the manager about {}:\n{}", self.namespace, lines[from..].join("\n"));
+        }
+    }
+}
+
+/// A GET of a path; `None` if there is nothing.
+pub async fn read(client: &kube::Client, path: &str) -> Option<Value> {
+    let request = Request::get(path).body(Vec::new()).expect("a request");
+    match client.request::<Value>(request).await {
+        Ok(object) => Some(object),
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => panic!("GET {path}: {error}"),
+    }
+}
+
+/// A cluster-scoped object, in any control plane.
+pub async fn find_in(plane: &ControlPlane, kind: Kind, namespace: Option<&str>, name: &str) -> Option<Value> {
+    read(&plane.client().expect("a client"), &kind.path(namespace, name)).await
+}
+
+/// The condition of a type; null if there is none.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    conditions.iter().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
+}
+
+/// Whether an instance is Ready at its newest generation.
+pub fn is_ready(object: &Value) -> bool {
+    let seen = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+    seen && condition(object, "Ready")["status"] == "True"
+}
+
+/// Whether a pod is ready.
+pub fn is_pod_ready(pod: &Value) -> bool {
+    condition(pod, "Ready")["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// `metadata.name`.
+pub fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// `metadata.uid`.
+pub fn uid_of(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// A file of the repository.
+pub fn file(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Copies a folder, each file's text changed.
+pub fn copy_folder(from: &Path, to: &Path, change: &impl Fn(String) -> String) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let path: PathBuf = entry.expect("an entry").path();
+        let target = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy_folder(&path, &target, change);
+        } else {
+            std::fs::write(target, change(std::fs::read_to_string(path).expect("text"))).expect("a file");
+        }
+    }
+}
+
+/// Whether a request is the manager's: the components have users of their own, and what tests ask bears
+/// the name of kubectl or of the control plane.
+pub fn is_managers(event: &AuditEvent) -> bool {
+    event.user == "admin"
+        && !event.user_agent.starts_with("kubectl")
+        && !event.user_agent.starts_with("operetta-local/")
+}
+
+/// The manager's requests since a mark.
+pub fn managers_requests(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
+    let mut requests = audit.requests_since(mark).expect("the audit log");
+    requests.retain(is_managers);
+    requests
+}
+
+/// Requests, one a line, for messages.
+pub fn list(requests: &[AuditEvent]) -> String {
+    requests.iter().fold(String::new(), |mut text, r| {
+        let _ = writeln!(text, "{} {} {} {} ({})", r.time, r.verb, r.uri, r.code, r.user_agent);
+        text
+    })
+}

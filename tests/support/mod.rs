@@ -1,0 +1,314 @@
+//! What integration tests share: one control plane a test binary, namespaces, kubectl, polling, and the
+//! `operetta` binary as a process.
+
+// Each test binary compiles this module and uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+// Failing is what tests are for.
+#![allow(clippy::expect_used)]
+
+pub mod ext;
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::File;
+use std::ops::Deref;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use operetta::local::{ControlPlane, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::OnceCell;
+
+/// The `operetta` binary that cargo has built for this test.
+pub const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
+
+/// Options for a control plane of a test: the guard is the built binary, progress goes to stderr.
+pub fn options() -> Options {
+    Options {
+        guard: Some(OPERETTA.into()),
+        progress: Arc::new(|progress| eprintln!("{progress}")),
+        ..Options::default()
+    }
+}
+
+static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+
+/// The control plane of this test binary, with one fake node; it ends with the process.
+pub async fn plane() -> &'static ControlPlane {
+    PLANE
+        .get_or_init(async || ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
+        .await
+}
+
+/// A namespace of a test's own; deleted, without waiting for its end, when dropped.
+pub struct Namespace(String);
+
+impl Deref for Namespace {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<OsStr> for Namespace {
+    fn as_ref(&self) -> &OsStr {
+        self.0.as_ref()
+    }
+}
+
+impl Display for Namespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Makes a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
+pub async fn namespace() -> Namespace {
+    static NUMBER: AtomicUsize = AtomicUsize::new(1);
+    let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    kubectl(&["create", "namespace", &name]).await.ok();
+    eventually("the ServiceAccount of a new namespace", Duration::from_secs(20), async || {
+        kubectl(&["-n", &name, "get", "serviceaccount", "default"]).await.result()
+    })
+    .await;
+    Namespace(name)
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Blocking, for there is no other way in a destructor; it takes a tenth of a second.
+        if let Some(plane) = PLANE.get() {
+            let _ = Command::new(plane.kubectl())
+                .arg("--kubeconfig")
+                .arg(plane.kubeconfig_path())
+                .args(["delete", "namespace", &self.0, "--wait=false"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+/// What a program has answered.
+#[derive(Debug, Clone)]
+pub struct Output {
+    pub command: String,
+    pub stdout: String,
+    pub stderr: String,
+    pub status: ExitStatus,
+}
+
+impl Output {
+    /// Its standard output; panics with everything unless it succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        self.result().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Its standard output, or everything as an error.
+    pub fn result(self) -> Result<String, String> {
+        if self.status.success() {
+            return Ok(self.stdout);
+        }
+        Err(format!("{}: {}\n{}{}", self.command, self.status, self.stdout, self.stderr))
+    }
+
+    /// Its standard error; panics with everything unless it failed.
+    #[track_caller]
+    pub fn fails(self) -> String {
+        assert!(!self.status.success(), "{} succeeds:\n{}", self.command, self.stdout);
+        self.stderr
+    }
+}
+
+/// Runs kubectl as admin of the control plane.
+pub async fn kubectl(args: &[&str]) -> Output {
+    kubectl_stdin(args, "").await
+}
+
+/// Runs kubectl with an input, as in `apply -f -`.
+pub async fn kubectl_stdin(args: &[&str], input: &str) -> Output {
+    kubectl_of(plane().await, args, input).await
+}
+
+/// Runs kubectl as admin of any control plane.
+pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Output {
+    let mut child = tokio::process::Command::new(plane.kubectl())
+        .arg("--kubeconfig")
+        .arg(plane.kubeconfig_path())
+        .args(args)
+        // The cache of discovery: not that of the person who runs the tests.
+        .env("KUBECACHEDIR", plane.folder().join("kubectl-cache"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("kubectl runs");
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    // A kubectl that does not read its input may be gone already.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = child.wait_with_output().await.expect("kubectl ends");
+    Output {
+        command: format!("kubectl {}", args.join(" ")),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        status: output.status,
+    }
+}
+
+/// Polls until `check` gives a value; panics with what it said last when the time is over.
+pub async fn eventually<T, E: Display>(
+    what: &str,
+    timeout: Duration,
+    mut check: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    let started = Instant::now();
+    loop {
+        let error = match check().await {
+            Ok(value) => return value,
+            Err(error) => error,
+        };
+        assert!(
+            started.elapsed() < timeout,
+            "{what}: not within {:.1} s; at last: {error}",
+            timeout.as_secs_f32()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A running `operetta`; killed when dropped, and when this process ends, however it does.
+pub struct Operetta {
+    child: Child,
+    /// Reads from us; when that ends, it kills. Statics are not dropped.
+    undertaker: Child,
+    output: tempfile::NamedTempFile,
+    command: String,
+}
+
+impl Operetta {
+    /// Starts `operetta` with these arguments against the control plane; its output goes to a file.
+    pub fn run(plane: &ControlPlane, args: &[&str]) -> Self {
+        // The file goes with the control plane, also if this is never dropped.
+        let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
+        Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)
+    }
+
+    /// Starts `operetta` with these arguments and additions to its environment.
+    pub fn run_with(args: &[&str], environment: &[(&str, &Path)]) -> Self {
+        Self::start(args, environment, tempfile::NamedTempFile::new().expect("a file for the output"))
+    }
+
+    fn start(args: &[&str], environment: &[(&str, &Path)], output: tempfile::NamedTempFile) -> Self {
+        // Both append, so that neither writes over the other.
+        let append = || File::options().append(true).open(output.path()).expect("the file for the output");
+        let child = Command::new(OPERETTA)
+            .args(args)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(append())
+            .stderr(append())
+            .spawn()
+            .expect("operetta runs");
+        let undertaker = Command::new("sh")
+            .args(["-c", "read _; kill -9 $0", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh runs");
+        Self { child, undertaker, output, command: format!("operetta {}", args.join(" ")) }
+    }
+
+    /// Everything it has printed so far.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.output.path()).unwrap_or_default()).into_owned()
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has printed this text.
+    pub async fn wait_for(&mut self, text: &str, timeout: Duration) {
+        let started = Instant::now();
+        loop {
+            // Asked first: when it has ended, what follows is all it will ever have printed.
+            let ended = self.child.try_wait().expect("its state is known");
+            if self.output().contains(text) {
+                return;
+            }
+            assert!(
+                ended.is_none() && started.elapsed() < timeout,
+                "{} has not printed {text:?} within {:.1} s ({}); its output:\n{}",
+                self.command,
+                started.elapsed().as_secs_f32(),
+                ended.map_or("it runs".into(), |status| status.to_string()),
+                self.output(),
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&mut self, timeout: Duration) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("its state is known") {
+                self.dismiss();
+                return status;
+            }
+            assert!(
+                started.elapsed() < timeout,
+                "{} does not end; its output:\n{}",
+                self.command,
+                self.output()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        signal(self.pid(), Signal::INT);
+    }
+
+    /// SIGKILL; returns when it has ended.
+    pub fn kill9(&mut self) {
+        self.dismiss();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// The undertaker goes first: once `operetta` has ended, its number may be another's.
+    fn dismiss(&mut self) {
+        let _ = self.undertaker.kill();
+        let _ = self.undertaker.wait();
+    }
+}
+
+impl Drop for Operetta {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+/// Sends a signal to a process.
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process number");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// Whether a process exists and is no zombie.
+pub fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
