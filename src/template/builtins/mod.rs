@@ -40,8 +40,11 @@ pub(super) struct Function {
     pub(super) sig: Sig,
     /// Whether it takes any keywords.
     pub(super) keywords: bool,
-    pub(super) run: fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>,
+    pub(super) run: Call,
 }
+
+/// Gets the arguments, and the keywords that are no parameters.
+type Call = fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>;
 
 /// Parameters.
 pub(super) struct Sig {
