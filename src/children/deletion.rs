@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::decide::{Action, Decision, Verdict};
 use super::observed::Observed;
+use super::status::Status;
 use super::{Context, names};
 
 /// Whether our finalizer is on the object.
@@ -49,6 +50,10 @@ pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
     decision.actions = actions;
     if let Some(message) = waits {
         decision.verdict = Verdict::Deleting { message };
+        // Only then is it worth a write: what merely takes a moment is gone before anybody looks.
+        if observed.iter().any(|o| o.terminating && !o.held_by.is_empty()) {
+            decision.status = Some(Status::deleting(instance, &decision.verdict));
+        }
     } else if decision.actions.is_empty() {
         decision.actions.push(Action::RemoveFinalizer);
     }
