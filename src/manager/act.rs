@@ -265,7 +265,10 @@ impl Shared {
         // The hash of an intent covers the instance's uid, so no other object has it.
         let intent = |meta: &Value| meta["annotations"][names::INTENT].as_str().map(str::to_owned);
         let made_for_it = intent(meta).is_some() && intent(meta) == intent(&body["metadata"]);
-        if made_for_it || owners.iter().any(|owner| owner["uid"] == uid) || meta["annotations"][names::ADOPT] == "true" {
+        if made_for_it
+            || owners.iter().any(|owner| owner["uid"] == uid)
+            || meta["annotations"][names::ADOPT] == "true"
+        {
             return true;
         }
         let same = [names::OPERATOR, names::KIND, names::INSTANCE, names::CHILD]
@@ -302,7 +305,9 @@ impl Shared {
             ]);
             let patched = {
                 let _permit = self.permit().await;
-                self.cluster.json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta").await
+                self.cluster
+                    .json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta")
+                    .await
             };
             match patched {
                 // So the server says that the test did not hold: somebody, a controller mostly, was faster.
