@@ -55,10 +55,10 @@ pub struct Observed {
     pub owned: Option<Arc<FieldSet>>,
     /// What all others own, the status aside. Shared between siblings.
     pub foreign: Arc<FieldSet>,
-    /// What changes when somebody changes more than the status: generation, or else resourceVersion.
-    pub mark: Box<str>,
+    /// What changes when somebody changes what may be ours.
+    pub mark: Mark,
     /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
-    pub settled: Box<str>,
+    pub settled: Mark,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// Finalizers that hold it, while it is being deleted.
@@ -71,6 +71,16 @@ pub struct Observed {
     pub readiness: Readiness,
     /// The object as far as expressions read it.
     pub live: Option<Arc<Value>>,
+}
+
+/// What tells a foreign change that may concern us from others, such as of the status.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mark {
+    /// `metadata.generation`: every change of the spec.
+    Generation(i64),
+    /// Of a kind without generation our entry of managedFields: whoever changes or removes a field of ours
+    /// takes it from there.
+    Entry(Option<Arc<FieldSet>>),
 }
 
 /// Paths of a live object.
@@ -100,9 +110,8 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let mark: Box<str> =
-            meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
+        let mark = meta.generation.map_or_else(|| Mark::Entry(owned.clone()), Mark::Generation);
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
             object: ObjectRef {
@@ -215,7 +224,7 @@ mod tests {
     fn a_child_is_recognised_by_its_labels() {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
-        assert_eq!(&*observed.mark, "7");
+        assert_eq!(observed.mark, Mark::Entry(None));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
     }
 
