@@ -1,5 +1,6 @@
 //! What is known of a live child: a few hundred bytes, whatever the object's size.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -55,7 +56,8 @@ pub struct Observed {
     pub owned: Option<Arc<FieldSet>>,
     /// What all others own, the status aside. Shared between siblings.
     pub foreign: Arc<FieldSet>,
-    /// What changes when somebody changes more than the status: generation, or else resourceVersion.
+    /// What changes when somebody changes more than the status: the generation, or where a kind has none,
+    /// who wrote what when, told by managedFields.
     pub mark: Box<str>,
     /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
     pub settled: Box<str>,
@@ -100,9 +102,8 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let mark: Box<str> =
-            meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
+        let mark = self.mark(&foreign);
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
             object: ObjectRef {
@@ -150,6 +151,26 @@ impl Seen<'_> {
             }
         }
         (owned, FieldSet::united(foreign).interned())
+    }
+
+    /// See [`Observed::mark`]. The resourceVersion alone would not do: a status that is written every few
+    /// seconds, as an autoscaler's, is no reason to look at what we have applied.
+    fn mark(&self, foreign: &FieldSet) -> Box<str> {
+        let meta = self.metadata;
+        if let Some(generation) = meta.generation {
+            return generation.to_string().into();
+        }
+        let entries = meta.managed_fields.as_deref().unwrap_or_default();
+        if entries.is_empty() {
+            return meta.resource_version.as_deref().unwrap_or_default().into();
+        }
+        let mut hasher = DefaultHasher::new();
+        foreign.hash(&mut hasher);
+        for entry in entries.iter().filter(|e| e.subresource.as_deref() != Some("status")) {
+            (&entry.manager, &entry.operation, &entry.subresource).hash(&mut hasher);
+            entry.time.as_ref().map(|time| time.0).hash(&mut hasher);
+        }
+        format!("{:x}", hasher.finish()).into()
     }
 
     fn readiness(&self) -> Readiness {
@@ -217,6 +238,31 @@ mod tests {
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
         assert_eq!(&*observed.mark, "7");
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
+    }
+
+    #[test]
+    fn a_mark_is_for_all_but_the_status() {
+        let entry = |manager: &str, subresource: &str, time: &str, field: &str| {
+            json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": time,
+                "fieldsType": "FieldsV1", "fieldsV1": {field: {}}})
+        };
+        let base = [entry("a", "", "2026-01-01T00:00:00Z", "f:data"), entry("b", "status", "2026-01-01T00:00:00Z", "f:status")];
+        let mark = |entries: &[Value], generation: Value| {
+            let mut meta = meta();
+            meta["managedFields"] = entries.into();
+            meta["generation"] = generation;
+            seen(meta, None, &[]).unwrap().mark
+        };
+        let changed = |index: usize, with: Value| {
+            let mut entries = base.clone();
+            entries[index] = with;
+            mark(&entries, Value::Null) != mark(&base, Value::Null)
+        };
+        assert!(!changed(1, entry("b", "status", "2026-01-01T00:00:09Z", "f:status")));
+        assert!(changed(0, entry("a", "", "2026-01-01T00:00:09Z", "f:data")));
+        assert!(changed(0, entry("c", "", "2026-01-01T00:00:00Z", "f:data")));
+        assert!(changed(0, entry("a", "", "2026-01-01T00:00:00Z", "f:spec")));
+        assert_eq!(&*mark(&base, json!(3)), "3");
     }
 
     #[test]
