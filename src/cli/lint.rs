@@ -1,12 +1,12 @@
 //! `operetta lint`: all that is wrong with packages, without a cluster.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::out;
 use crate::diag::{self, Diagnostic};
 use crate::package;
 
@@ -67,9 +67,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if args.output == Output::Json {
         text = format!("{:#}\n", Value::Array(items));
     }
-    // Whoever closed the pipe early does not want the rest.
-    let _ = io::stdout().write_all(text.as_bytes());
-    exit_code(errors, warnings, unreadable, args.strict)
+    out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
 }
 
 fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::out;
 use crate::children::{self, ChildError, Context, Item, Target};
 use crate::crd;
-use crate::diag::{self, Diagnostic, Source, Span};
+use crate::diag::{Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
 use crate::template::EvalError;
 use crate::yaml::{self, Node, NodeValue};
@@ -89,14 +90,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
     }
     unreadable |= diagnostics.iter().any(|diagnostic| diagnostic.code == package::UNREADABLE);
-    // Whoever closed the pipe early does not want the rest.
-    let _ = io::stdout().write_all(output.finish().as_bytes());
-    let _ = io::stderr().write_all(diag::render(&diagnostics, console::colors_enabled_stderr()).as_bytes());
-    match () {
-        () if unreadable => ExitCode::from(2),
-        () if diagnostics.iter().any(Diagnostic::is_error) => ExitCode::from(1),
+    let code = match () {
+        () if unreadable => ExitCode::from(out::UNUSABLE),
+        () if diagnostics.iter().any(Diagnostic::is_error) => ExitCode::FAILURE,
         () => ExitCode::SUCCESS,
-    }
+    };
+    let code = out::all(&output.finish(), code);
+    super::report(&diagnostics);
+    code
 }
 
 /// A file, or standard input.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use tracing::{info, warn};
 
+use super::out;
 use crate::cluster::Cluster;
 use crate::manager::{Config, Manager};
 
@@ -34,14 +35,14 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     let cluster = match Cluster::connect().await {
         Ok(cluster) => cluster,
         Err(error) => {
-            eprintln!("error: {error}");
+            out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let version = match cluster.version().await {
         Ok(version) => version,
         Err(error) => {
-            eprintln!("error: the API server cannot be reached: {error}");
+            out::note(format!("error: the API server cannot be reached: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -50,15 +51,15 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     let manager = match Manager::start(cluster, packages, config).await {
         Ok(manager) => manager,
         Err(error) => {
-            eprintln!("error: {error}");
+            out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
     super::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 {
-        eprintln!(
-            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run"
+        out::note(
+            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run",
         );
         return ExitCode::FAILURE;
     }

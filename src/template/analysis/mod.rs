@@ -2,11 +2,12 @@
 //! are followed, so that `{% set c = refs.cluster %}{{ c.spec.size }}` reads `refs.cluster.spec.size`.
 
 mod filters;
+mod statements;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::code::{CAPTURED, For, Kind, Node, Stmt, Target, Unit};
+use super::code::{Kind, Node, Unit};
 use super::errors::near;
 use super::reads::{ReadPath, Reads, Segment};
 use super::value::{Name, Val};
@@ -130,143 +131,6 @@ impl<'e> Analysis<'e> {
         }
     }
 
-    fn stmts(&mut self, stmts: &[Stmt]) {
-        for stmt in stmts {
-            match stmt {
-                Stmt::Raw(..) => {}
-                Stmt::Emit(node) | Stmt::Do(node) => self.record(node, false),
-                Stmt::Set { target, value } => {
-                    let origin = self.origin(value, false);
-                    self.assign(target, origin);
-                }
-                Stmt::SetBlock { target, filter, body } => {
-                    self.captured(filter.as_ref(), body);
-                    self.assign(target, Origin::default());
-                }
-                Stmt::Filter { filter, body } => self.captured(Some(filter), body),
-                Stmt::If { test, then, otherwise } => {
-                    self.record(test, true);
-                    self.either_branch(then, otherwise);
-                }
-                Stmt::With { assignments, body } => {
-                    self.open();
-                    for (target, value) in assignments {
-                        let origin = self.origin(value, false);
-                        self.assign(target, origin);
-                    }
-                    self.stmts(body);
-                    self.close();
-                }
-                Stmt::For(def) => self.for_loop(def),
-            }
-        }
-    }
-
-    fn captured(&mut self, filter: Option<&Node>, body: &[Stmt]) {
-        self.open();
-        self.stmts(body);
-        self.close();
-        if let Some(filter) = filter {
-            self.open();
-            self.locals.push((CAPTURED.into(), Origin::default()));
-            self.record(filter, false);
-            self.close();
-        }
-    }
-
-    fn for_loop(&mut self, def: &For) {
-        let iterated = self.origin(&def.iter, false);
-        self.add(&iterated, true);
-        let elements = elements(iterated, &self.location(def.iter.span));
-        self.open();
-        match (&def.target, elements.shape) {
-            (Target::List(targets, _), Shape::Pairs) if targets.len() == 2 => {
-                self.assign(&targets[0], Origin::default());
-                self.assign(&targets[1], Origin { shape: Shape::Value, ..elements });
-            }
-            (target @ Target::Name(_), Shape::Elements) => {
-                self.assign(target, Origin { shape: Shape::Value, ..elements });
-            }
-            (target, _) => {
-                self.add(&elements, false);
-                self.assign(target, Origin::default());
-            }
-        }
-        self.locals.push(("loop".into(), Origin::default()));
-        if let Some(filter) = &def.filter {
-            self.record(filter, true);
-        }
-        self.stmts(&def.body);
-        self.close();
-        self.either_branch(&def.otherwise, &[]);
-    }
-
-    /// Walks two branches of which one is taken. A name that only one of them sets may after it still
-    /// be what it was before.
-    fn either_branch(&mut self, then: &[Stmt], otherwise: &[Stmt]) {
-        let start = self.frames.last().copied().unwrap_or(0);
-        let before = self.locals.len();
-        let mut set = Vec::new();
-        for branch in [then, otherwise] {
-            self.branches.push((self.frames.len(), BTreeSet::new()));
-            self.stmts(branch);
-            set.extend(self.branches.pop().map(|(_, names)| names));
-        }
-        let (Some(second), Some(first)) = (set.pop(), set.pop()) else { return };
-        for name in first.symmetric_difference(&second) {
-            if self.locals[start..before].iter().any(|(known, _)| known == name) {
-                continue;
-            }
-            let location = self.location(Span::default());
-            let outer = self.locals[..before].iter().rev().find(|(known, _)| known == name);
-            let fallback = match outer {
-                Some((_, origin)) => origin.clone(),
-                None => root(name, &location, true),
-            };
-            if let Some(index) = self.locals[before..].iter().position(|(known, _)| known == name) {
-                let known = std::mem::take(&mut self.locals[before + index].1);
-                self.locals[before + index].1 = self.either(known, fallback);
-            }
-        }
-        if let Some((frames, names)) = self.branches.last_mut()
-            && *frames == self.frames.len()
-        {
-            names.extend(first);
-            names.extend(second);
-        }
-    }
-
-    fn assign(&mut self, target: &Target, origin: Origin) {
-        match target {
-            Target::Name(name) => {
-                let depth = self.frames.len();
-                let in_branch = self.branches.last_mut().is_some_and(|(frames, names)| {
-                    let here = *frames == depth;
-                    if here {
-                        names.insert(Arc::clone(name));
-                    }
-                    here
-                });
-                let start = self.frames.last().copied().unwrap_or(0);
-                match self.locals[start..].iter().position(|(known, _)| known == name) {
-                    Some(index) if in_branch => {
-                        let known = std::mem::take(&mut self.locals[start + index].1);
-                        self.locals[start + index].1 = self.either(known, origin);
-                    }
-                    Some(index) => self.locals[start + index].1 = origin,
-                    None => self.locals.push((Arc::clone(name), origin)),
-                }
-            }
-            Target::Field(..) => self.add(&origin, false),
-            Target::List(targets, _) => {
-                self.add(&origin, false);
-                for target in targets {
-                    self.assign(target, Origin::default());
-                }
-            }
-        }
-    }
-
     fn location(&self, span: Span) -> Location {
         Location::new(&self.source, span)
     }
@@ -321,32 +185,17 @@ impl<'e> Analysis<'e> {
 
     /// Where the value of an expression comes from. What is read on the way is recorded.
     fn origin(&mut self, node: &Node, guarded: bool) -> Origin {
-        let location = self.location(node.span);
         match &node.kind {
             Kind::Const(_) => Origin::default(),
-            Kind::Var(name) => self.variable(name, &location, guarded),
+            Kind::Var(name) => self.variable(name, &self.location(node.span), guarded),
             Kind::Attr(base, name) => {
                 let base = self.origin(base, guarded);
-                self.step(base, &Segment::Key(name.to_string()), &location)
+                self.step(base, &Segment::Key(name.to_string()), &self.location(node.span))
             }
             Kind::Item(base, key) => {
                 let base = self.origin(base, guarded);
                 let segment = self.segment(key);
-                self.step(base, &segment, &location)
-            }
-            Kind::Slice(parts) => {
-                let (base, bounds) = &**parts;
-                self.record_all(bounds.iter().flatten(), false);
-                let base = self.origin(base, guarded);
-                elements(base, &location)
-            }
-            Kind::Not(operand) => {
-                self.record(operand, true);
-                Origin::default()
-            }
-            Kind::Neg(operand) => {
-                self.record(operand, guarded);
-                Origin::default()
+                self.step(base, &segment, &self.location(node.span))
             }
             Kind::And(sides) => {
                 self.record(&sides.0, true);
@@ -354,77 +203,79 @@ impl<'e> Analysis<'e> {
             }
             Kind::Or(sides) => {
                 let left = self.origin(&sides.0, true);
-                let right = self.origin(&sides.1, guarded);
-                self.either(left, right)
-            }
-            Kind::Binary(_, sides) => {
-                self.record_all([&sides.0, &sides.1], guarded);
-                Origin::default()
-            }
-            Kind::Compare(first, rest) => {
-                self.record(first, guarded);
-                self.record_all(rest.iter().map(|(_, node)| node), guarded);
-                Origin::default()
+                self.or(left, Some(&sides.1), guarded)
             }
             Kind::If(parts) => {
                 let (test, then, otherwise) = &**parts;
                 self.record(test, true);
                 let then = self.origin(then, guarded);
-                match otherwise {
-                    Some(otherwise) => {
-                        let otherwise = self.origin(otherwise, guarded);
-                        self.either(then, otherwise)
-                    }
-                    None => then,
-                }
+                self.or(then, otherwise.as_ref(), guarded)
             }
             Kind::Default(parts) => {
                 let (value, other, boolean) = &**parts;
                 self.record_all(boolean, false);
                 let value = self.origin(value, true);
-                match other {
-                    Some(other) => {
-                        let other = self.origin(other, guarded);
-                        self.either(value, other)
-                    }
-                    None => value,
-                }
+                self.or(value, other.as_ref(), guarded)
             }
             Kind::Filter(filter, input, args) => {
                 let input = self.origin(input, guarded);
-                self.filter(filter.name, input, args, &location)
+                self.filter(filter.name, input, args, &self.location(node.span))
+            }
+            Kind::Method(base, name, args) => {
+                let base = self.origin(base, guarded);
+                self.method(base, name, args, &self.location(node.span))
+            }
+            Kind::Slice(parts) => {
+                let (base, bounds) = &**parts;
+                self.record_all(bounds.iter().flatten(), false);
+                let base = self.origin(base, guarded);
+                elements(base, &self.location(node.span))
+            }
+            _ => {
+                self.computed(node, guarded);
+                Origin::default()
+            }
+        }
+    }
+
+    /// That value, or where there is another, that one.
+    fn or(&mut self, value: Origin, other: Option<&Node>, guarded: bool) -> Origin {
+        match other {
+            Some(other) => {
+                let other = self.origin(other, guarded);
+                self.either(value, other)
+            }
+            None => value,
+        }
+    }
+
+    /// Records what an expression reads whose value is new.
+    fn computed(&mut self, node: &Node, guarded: bool) {
+        match &node.kind {
+            Kind::Not(operand) => self.record(operand, true),
+            Kind::Neg(operand) => self.record(operand, guarded),
+            Kind::Binary(_, sides) => self.record_all([&sides.0, &sides.1], guarded),
+            Kind::Compare(first, rest) => {
+                self.record(first, guarded);
+                self.record_all(rest.iter().map(|(_, node)| node), guarded);
             }
             Kind::Test(test, input, args) => {
                 self.record_all(args.iter().flatten(), false);
                 let input = self.origin(input, guarded || test.flag);
                 self.add(&input, test.flag);
-                Origin::default()
             }
             Kind::Function(_, args, keywords) => {
                 self.record_all(args.iter().flatten(), false);
                 self.record_all(keywords.iter().map(|(_, node)| node), false);
-                Origin::default()
             }
-            Kind::Macro(_, args) => {
-                self.record_all(args.iter().flatten(), false);
-                Origin::default()
-            }
-            Kind::Partial(name, vars) => {
-                self.partial(name, vars, &location);
-                Origin::default()
-            }
-            Kind::Method(base, name, args) => {
-                let base = self.origin(base, guarded);
-                self.method(base, name, args, &location)
-            }
-            Kind::List(items) => {
-                self.record_all(items, guarded);
-                Origin::default()
-            }
+            Kind::Macro(_, args) => self.record_all(args.iter().flatten(), false),
+            Kind::Partial(name, vars) => self.partial(name, vars, &self.location(node.span)),
+            Kind::List(items) => self.record_all(items, guarded),
             Kind::Map(entries) => {
                 self.record_all(entries.iter().flat_map(|(key, value)| [key, value]), guarded);
-                Origin::default()
             }
+            // All others are in `origin`.
+            _ => {}
         }
     }
 

@@ -10,7 +10,8 @@ use crate::template::errors::near;
 use crate::template::value::{Name, Val};
 
 impl Lower<'_> {
-    pub(super) fn filter(&mut self, filter: &ast::Spanned<ast::Filter<'_>>, own: Span) -> Node {
+    pub(super) fn filter(&mut self, filter: &ast::Spanned<ast::Filter<'_>>) -> Node {
+        let own = self.span(filter.span());
         let input = match &filter.expr {
             Some(expr) => self.expr(expr),
             None => Node { kind: Kind::Var(CAPTURED.into()), span: own },

@@ -81,6 +81,12 @@ impl<'p> Lower<'p> {
         Node { kind: Kind::Const(Val::Undefined), span }
     }
 
+    /// An error in place of an expression.
+    fn refused(&mut self, span: Span, message: &str, help: &str) -> Node {
+        self.error(span, message, help);
+        Self::nothing(span)
+    }
+
     fn declare(&mut self, def: &ast::Spanned<ast::Macro<'_>>) {
         let span = self.span(def.span());
         let mut params: Vec<Name> = Vec::new();
@@ -244,90 +250,110 @@ impl<'p> Lower<'p> {
         Box::new(self.expr(expr))
     }
 
+    /// Only chooses: what it calls keeps its own locals, so that a long chain needs little stack.
     fn expr(&mut self, expr: &ast::Expr<'_>) -> Node {
-        let own = self.span(expr.span());
-        // MiniJinja's spans of operators start anywhere; they are made of their operands here.
-        let from = |first: &Node| Span::new(first.span.start, own.end.max(first.span.end));
         match expr {
-            ast::Expr::Var(var) => self.variable(var.id, own),
-            ast::Expr::Const(value) => {
-                let Some(val) = constant(&value.value) else {
-                    self.error(own, "the number does not fit 64 bits", "");
-                    return Self::nothing(own);
-                };
-                Node { kind: Kind::Const(val), span: own }
-            }
-            ast::Expr::GetAttr(attr) => {
-                let base = self.boxed(&attr.expr);
-                let span = from(&base);
-                Node { kind: Kind::Attr(base, attr.name.into()), span }
-            }
-            ast::Expr::GetItem(item) => {
-                let base = self.boxed(&item.expr);
-                let span = from(&base);
-                Node { kind: Kind::Item(base, self.boxed(&item.subscript_expr)), span }
-            }
-            ast::Expr::Slice(slice) => {
-                let base = self.expr(&slice.expr);
-                let span = from(&base);
-                let mut bound = |bound: &Option<ast::Expr<'_>>| bound.as_ref().map(|bound| self.expr(bound));
-                let bounds = [bound(&slice.start), bound(&slice.stop), bound(&slice.step)];
-                Node { kind: Kind::Slice(Box::new((base, bounds))), span }
-            }
-            ast::Expr::UnaryOp(op) => self.unary(op, own),
+            ast::Expr::Var(var) => self.variable(var.id, self.span(var.span())),
+            ast::Expr::Const(value) => self.constant(value),
+            ast::Expr::GetAttr(attr) => self.attribute(attr),
+            ast::Expr::GetItem(item) => self.item(item),
+            ast::Expr::Slice(slice) => self.slice(slice),
+            ast::Expr::UnaryOp(op) => self.unary(op),
             ast::Expr::BinOp(op) => self.binary(op),
-            ast::Expr::Compare(compare) => {
-                let first = self.boxed(&compare.expr);
-                let mut ops = Vec::new();
-                for op in &compare.ops {
-                    let comparison = match op.op {
-                        ast::CompareOpKind::Eq => Comparison::Eq,
-                        ast::CompareOpKind::Ne => Comparison::Ne,
-                        ast::CompareOpKind::Lt => Comparison::Lt,
-                        ast::CompareOpKind::Lte => Comparison::Le,
-                        ast::CompareOpKind::Gt => Comparison::Gt,
-                        ast::CompareOpKind::Gte => Comparison::Ge,
-                        ast::CompareOpKind::In => Comparison::In,
-                        ast::CompareOpKind::NotIn => Comparison::NotIn,
-                    };
-                    ops.push((comparison, self.expr(&op.expr)));
-                }
-                let end = ops.last().map_or(first.span.end, |(_, node)| node.span.end);
-                let span = Span::new(first.span.start, end);
-                Node { kind: Kind::Compare(first, ops), span }
-            }
-            ast::Expr::IfExpr(cond) => {
-                let then = self.expr(&cond.true_expr);
-                let test = self.expr(&cond.test_expr);
-                let otherwise = cond.false_expr.as_ref().map(|otherwise| self.expr(otherwise));
-                let end = otherwise.as_ref().unwrap_or(&test).span.end;
-                let span = Span::new(then.span.start, end);
-                Node { kind: Kind::If(Box::new((test, then, otherwise))), span }
-            }
-            ast::Expr::Filter(filter) => self.filter(filter, own),
-            ast::Expr::Test(test) => {
-                let value = self.boxed(&test.expr);
-                let span = from(&value);
-                let Some(found) = builtins::test(test.name) else {
-                    self.unknown("test", test.name, builtins::test_names(), own);
-                    return Self::nothing(span);
-                };
-                let args = self.bind(&found.sig, test.name, &test.args, span);
-                Node { kind: Kind::Test(found, value, args), span }
-            }
-            ast::Expr::Call(call) => self.call(call, own),
-            ast::Expr::List(list) => {
-                Node { kind: Kind::List(list.items.iter().map(|item| self.expr(item)).collect()), span: own }
-            }
-            ast::Expr::Tuple(tuple) => {
-                Node { kind: Kind::List(tuple.items.iter().map(|item| self.expr(item)).collect()), span: own }
-            }
-            ast::Expr::Map(map) => {
-                let entries = map.keys.iter().zip(&map.values);
-                let entries = entries.map(|(key, value)| (self.expr(key), self.expr(value))).collect();
-                Node { kind: Kind::Map(entries), span: own }
-            }
+            ast::Expr::Compare(compare) => self.compare(compare),
+            ast::Expr::IfExpr(cond) => self.if_expr(cond),
+            ast::Expr::Filter(filter) => self.filter(filter),
+            ast::Expr::Test(test) => self.test(test),
+            ast::Expr::Call(call) => self.call(call, self.span(call.span())),
+            ast::Expr::List(list) => self.list(&list.items, list.span()),
+            ast::Expr::Tuple(tuple) => self.list(&tuple.items, tuple.span()),
+            ast::Expr::Map(map) => self.map(map),
         }
+    }
+
+    fn constant(&mut self, value: &ast::Spanned<ast::Const>) -> Node {
+        let span = self.span(value.span());
+        match constant(&value.value) {
+            Some(val) => Node { kind: Kind::Const(val), span },
+            None => self.refused(span, "the number does not fit 64 bits", ""),
+        }
+    }
+
+    /// MiniJinja's spans of operators start anywhere; here they start where their first operand does.
+    fn from(&self, first: &Node, own: MjSpan) -> Span {
+        Span::new(first.span.start, self.span(own).end.max(first.span.end))
+    }
+
+    fn attribute(&mut self, attr: &ast::Spanned<ast::GetAttr<'_>>) -> Node {
+        let base = self.boxed(&attr.expr);
+        let span = self.from(&base, attr.span());
+        Node { kind: Kind::Attr(base, attr.name.into()), span }
+    }
+
+    fn item(&mut self, item: &ast::Spanned<ast::GetItem<'_>>) -> Node {
+        let base = self.boxed(&item.expr);
+        let span = self.from(&base, item.span());
+        Node { kind: Kind::Item(base, self.boxed(&item.subscript_expr)), span }
+    }
+
+    fn slice(&mut self, slice: &ast::Spanned<ast::Slice<'_>>) -> Node {
+        let base = self.expr(&slice.expr);
+        let span = self.from(&base, slice.span());
+        let bounds = [&slice.start, &slice.stop, &slice.step];
+        let bounds = bounds.map(|bound| bound.as_ref().map(|bound| self.expr(bound)));
+        Node { kind: Kind::Slice(Box::new((base, bounds))), span }
+    }
+
+    fn compare(&mut self, compare: &ast::Spanned<ast::Compare<'_>>) -> Node {
+        let first = self.boxed(&compare.expr);
+        let mut ops = Vec::new();
+        for op in &compare.ops {
+            let comparison = match op.op {
+                ast::CompareOpKind::Eq => Comparison::Eq,
+                ast::CompareOpKind::Ne => Comparison::Ne,
+                ast::CompareOpKind::Lt => Comparison::Lt,
+                ast::CompareOpKind::Lte => Comparison::Le,
+                ast::CompareOpKind::Gt => Comparison::Gt,
+                ast::CompareOpKind::Gte => Comparison::Ge,
+                ast::CompareOpKind::In => Comparison::In,
+                ast::CompareOpKind::NotIn => Comparison::NotIn,
+            };
+            ops.push((comparison, self.expr(&op.expr)));
+        }
+        let end = ops.last().map_or(first.span.end, |(_, node)| node.span.end);
+        let span = Span::new(first.span.start, end);
+        Node { kind: Kind::Compare(first, ops), span }
+    }
+
+    fn if_expr(&mut self, cond: &ast::Spanned<ast::IfExpr<'_>>) -> Node {
+        let then = self.expr(&cond.true_expr);
+        let test = self.expr(&cond.test_expr);
+        let otherwise = cond.false_expr.as_ref().map(|otherwise| self.expr(otherwise));
+        let end = otherwise.as_ref().unwrap_or(&test).span.end;
+        let span = Span::new(then.span.start, end);
+        Node { kind: Kind::If(Box::new((test, then, otherwise))), span }
+    }
+
+    fn test(&mut self, test: &ast::Spanned<ast::Test<'_>>) -> Node {
+        let value = self.boxed(&test.expr);
+        let span = self.from(&value, test.span());
+        let Some(found) = builtins::test(test.name) else {
+            self.unknown("test", test.name, builtins::test_names(), self.span(test.span()));
+            return Self::nothing(span);
+        };
+        let args = self.bind(&found.sig, test.name, &test.args, span);
+        Node { kind: Kind::Test(found, value, args), span }
+    }
+
+    fn list(&mut self, items: &[ast::Expr<'_>], own: MjSpan) -> Node {
+        let items = items.iter().map(|item| self.expr(item)).collect();
+        Node { kind: Kind::List(items), span: self.span(own) }
+    }
+
+    fn map(&mut self, map: &ast::Spanned<ast::Map<'_>>) -> Node {
+        let entries = map.keys.iter().zip(&map.values);
+        let entries = entries.map(|(key, value)| (self.expr(key), self.expr(value))).collect();
+        Node { kind: Kind::Map(entries), span: self.span(map.span()) }
     }
 
     fn variable(&mut self, name: &str, span: Span) -> Node {
@@ -353,7 +379,8 @@ impl<'p> Lower<'p> {
         Node { kind: Kind::Var(name.into()), span }
     }
 
-    fn unary(&mut self, op: &ast::Spanned<ast::UnaryOp<'_>>, own: Span) -> Node {
+    fn unary(&mut self, op: &ast::Spanned<ast::UnaryOp<'_>>) -> Node {
+        let own = self.span(op.span());
         let operand = self.boxed(&op.expr);
         match op.op {
             ast::UnaryOpKind::Not => {
@@ -373,33 +400,48 @@ impl<'p> Lower<'p> {
         }
     }
 
+    /// `a + b + c` is a chain to the left, so it is walked in a loop.
     fn binary(&mut self, op: &ast::Spanned<ast::BinOp<'_>>) -> Node {
-        use ast::BinOpKind as Op;
-        let (left, right) = (self.expr(&op.left), self.expr(&op.right));
-        let span = Span::new(left.span.start, right.span.end.max(left.span.end));
-        let compare = |op, left, right| Kind::Compare(Box::new(left), vec![(op, right)]);
-        let arithmetic = |op, left, right| Kind::Binary(op, Box::new((left, right)));
-        let kind = match op.op {
-            Op::ScAnd => Kind::And(Box::new((left, right))),
-            Op::ScOr => Kind::Or(Box::new((left, right))),
-            Op::Eq => compare(Comparison::Eq, left, right),
-            Op::Ne => compare(Comparison::Ne, left, right),
-            Op::Lt => compare(Comparison::Lt, left, right),
-            Op::Lte => compare(Comparison::Le, left, right),
-            Op::Gt => compare(Comparison::Gt, left, right),
-            Op::Gte => compare(Comparison::Ge, left, right),
-            Op::In => compare(Comparison::In, left, right),
-            Op::Add => arithmetic(Binary::Add, left, right),
-            Op::Sub => arithmetic(Binary::Sub, left, right),
-            Op::Mul => arithmetic(Binary::Mul, left, right),
-            Op::Div => arithmetic(Binary::Div, left, right),
-            Op::FloorDiv => arithmetic(Binary::FloorDiv, left, right),
-            Op::Rem => arithmetic(Binary::Rem, left, right),
-            Op::Pow => arithmetic(Binary::Pow, left, right),
-            Op::Concat => arithmetic(Binary::Concat, left, right),
-        };
-        Node { kind, span }
+        let mut chain = vec![op];
+        let mut first = &op.left;
+        while let ast::Expr::BinOp(inner) = first {
+            chain.push(inner);
+            first = &inner.left;
+        }
+        let mut left = self.expr(first);
+        while let Some(op) = chain.pop() {
+            let right = self.expr(&op.right);
+            left = operation(op.op, left, right);
+        }
+        left
     }
+}
+
+fn operation(op: ast::BinOpKind, left: Node, right: Node) -> Node {
+    use ast::BinOpKind as Op;
+    let span = Span::new(left.span.start, right.span.end.max(left.span.end));
+    let compare = |op, left, right| Kind::Compare(Box::new(left), vec![(op, right)]);
+    let arithmetic = |op, left, right| Kind::Binary(op, Box::new((left, right)));
+    let kind = match op {
+        Op::ScAnd => Kind::And(Box::new((left, right))),
+        Op::ScOr => Kind::Or(Box::new((left, right))),
+        Op::Eq => compare(Comparison::Eq, left, right),
+        Op::Ne => compare(Comparison::Ne, left, right),
+        Op::Lt => compare(Comparison::Lt, left, right),
+        Op::Lte => compare(Comparison::Le, left, right),
+        Op::Gt => compare(Comparison::Gt, left, right),
+        Op::Gte => compare(Comparison::Ge, left, right),
+        Op::In => compare(Comparison::In, left, right),
+        Op::Add => arithmetic(Binary::Add, left, right),
+        Op::Sub => arithmetic(Binary::Sub, left, right),
+        Op::Mul => arithmetic(Binary::Mul, left, right),
+        Op::Div => arithmetic(Binary::Div, left, right),
+        Op::FloorDiv => arithmetic(Binary::FloorDiv, left, right),
+        Op::Rem => arithmetic(Binary::Rem, left, right),
+        Op::Pow => arithmetic(Binary::Pow, left, right),
+        Op::Concat => arithmetic(Binary::Concat, left, right),
+    };
+    Node { kind, span }
 }
 
 fn constant(value: &minijinja::Value) -> Option<Val> {
