@@ -229,6 +229,24 @@ mod tests {
     }
 
     #[test]
+    fn writes_of_others_and_of_the_status_are_no_foreign_change() {
+        let entry = |manager: &str, operation: &str, time: &str, field: &str| {
+            json!({"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {field: {}}}})
+        };
+        let mark = |entries: &[Value]| {
+            let mut meta = meta();
+            meta["managedFields"] = entries.into();
+            seen(meta, None, &[]).unwrap().mark
+        };
+        let ours = entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:a");
+        let before = mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:00Z", "f:b")]);
+        assert_eq!(mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:09Z", "f:c")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:z")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Update", "2026-01-01T00:00:00Z", "f:a")]), before);
+    }
+
+    #[test]
     fn only_what_is_read_is_kept() {
         let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
         let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
