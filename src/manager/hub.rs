@@ -210,13 +210,11 @@ async fn consume(
             Err(error) => {
                 let text = explain(&error);
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
+                let reason = format!("{kind} of {api_version} cannot be watched: {text}");
                 if is_refusal(&error) {
-                    lose(
-                        shared,
-                        api_version,
-                        kind,
-                        &format!("{kind} of {api_version} cannot be watched: {text}"),
-                    );
+                    lose(shared, api_version, kind, &reason);
+                } else if shared.index().falter_kind(api_version, kind, &reason) {
+                    shared.queue_all();
                 }
             }
         }
@@ -230,7 +228,7 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             Vec::new()
         }
         Event::InitApply(fed) | Event::Apply(fed) => {
-            fed.observed.and_then(|o| shared.index().put_child(o, Origin::Watch)).into_iter().collect()
+            fed.observed.map(|o| shared.index().put_child(o, Origin::Watch)).unwrap_or_default()
         }
         Event::Delete(fed) => {
             let version = fed.resource_version.as_deref();
