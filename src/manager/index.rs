@@ -65,12 +65,16 @@ struct Kind {
 #[derive(Default)]
 struct Gone {
     ends: HashMap<Box<str>, (Box<str>, Instant)>,
+    /// At how many the old ones are swept out: twice what the last sweep left, so that a sweep costs each
+    /// end little also when thousands go at once.
+    sweep_at: usize,
 }
 
 impl Gone {
     fn add(&mut self, uid: &str, resource_version: &str) {
-        if self.ends.len() >= 1_024 {
+        if self.ends.len() >= self.sweep_at.max(1_024) {
             self.ends.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+            self.sweep_at = self.ends.len() * 2;
         }
         self.ends.insert(uid.into(), (resource_version.into(), Instant::now()));
     }
