@@ -401,6 +401,28 @@ fn a_refused_child_waits_and_stops_nobody_else() {
 }
 
 #[test]
+fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml}\n  - {id: c, template: templates/c.yaml}\n",
+        &[
+            ("a", config("{{ name }}-x")),
+            ("b", config("{{ name }}-{{ spec.host }}")),
+            ("c", config("{{ name }}-c")),
+        ],
+    );
+    let mut world = World::new(package, &json!({"host": "y"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    world.edit(json!({"host": "x", "text": "new"}));
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, message } if reason == "InvalidChild" && message.contains("so does b")),
+        "{verdict:?}"
+    );
+    assert_eq!(world.log, ["Update c"]);
+    assert_eq!(world.names(), ["a-c", "a-x", "a-y"]);
+}
+
+#[test]
 fn paused_writes_nothing() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
