@@ -158,7 +158,9 @@ async fn nothing_is_applied_of_a_broken_package_and_the_others_go_on() {
         assert_eq!(crds(&plane).await, [""; 0], "{folder} has left something");
     }
     let refused = run_to_end(&plane, &fixture("broken-crd-cel")).await;
-    for words in ["brokencrdcels.fixtures.operetta.dev", "properties[greeting]", "kubectl apply --dry-run=server"] {
+    for words in
+        ["brokencrdcels.fixtures.operetta.dev", "properties[greeting]", "kubectl apply --dry-run=server"]
+    {
         assert!(refused.contains(words), "{words:?} is not in {refused}");
     }
     two_kinds_one_of_which_is_refused(&plane).await;

@@ -1,6 +1,5 @@
 //! What is known of a live child: a few hundred bytes, whatever the object's size.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -56,11 +55,10 @@ pub struct Observed {
     pub owned: Option<Arc<FieldSet>>,
     /// What all others own, the status aside. Shared between siblings.
     pub foreign: Arc<FieldSet>,
-    /// What changes when somebody changes more than the status: the generation, or where a kind has none,
-    /// who wrote what when, told by managedFields.
-    pub mark: Box<str>,
+    /// What changes when somebody changes what may be ours.
+    pub mark: Mark,
     /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
-    pub settled: Box<str>,
+    pub settled: Mark,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// Finalizers that hold it, while it is being deleted.
@@ -73,6 +71,16 @@ pub struct Observed {
     pub readiness: Readiness,
     /// The object as far as expressions read it.
     pub live: Option<Arc<Value>>,
+}
+
+/// What tells a foreign change that may concern us from others, such as of the status.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mark {
+    /// `metadata.generation`: every change of the spec.
+    Generation(i64),
+    /// Of a kind without generation our entry of managedFields: whoever changes or removes a field of ours
+    /// takes it from there.
+    Entry(Option<Arc<FieldSet>>),
 }
 
 /// Paths of a live object.
@@ -103,7 +111,7 @@ impl Seen<'_> {
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
-        let mark = self.mark(&foreign);
+        let mark = meta.generation.map_or_else(|| Mark::Entry(owned.clone()), Mark::Generation);
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
             object: ObjectRef {
@@ -151,26 +159,6 @@ impl Seen<'_> {
             }
         }
         (owned, FieldSet::united(foreign).interned())
-    }
-
-    /// See [`Observed::mark`]. The resourceVersion alone would not do: a status that is written every few
-    /// seconds, as an autoscaler's, is no reason to look at what we have applied.
-    fn mark(&self, foreign: &FieldSet) -> Box<str> {
-        let meta = self.metadata;
-        if let Some(generation) = meta.generation {
-            return generation.to_string().into();
-        }
-        let entries = meta.managed_fields.as_deref().unwrap_or_default();
-        if entries.is_empty() {
-            return meta.resource_version.as_deref().unwrap_or_default().into();
-        }
-        let mut hasher = DefaultHasher::new();
-        foreign.hash(&mut hasher);
-        for entry in entries.iter().filter(|e| e.subresource.as_deref() != Some("status")) {
-            (&entry.manager, &entry.operation, &entry.subresource).hash(&mut hasher);
-            entry.time.as_ref().map(|time| time.0).hash(&mut hasher);
-        }
-        format!("{:x}", hasher.finish()).into()
     }
 
     fn readiness(&self) -> Readiness {
@@ -236,33 +224,26 @@ mod tests {
     fn a_child_is_recognised_by_its_labels() {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
-        assert_eq!(&*observed.mark, "7");
+        assert_eq!(observed.mark, Mark::Entry(None));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
     }
 
     #[test]
-    fn a_mark_is_for_all_but_the_status() {
-        let entry = |manager: &str, subresource: &str, time: &str, field: &str| {
-            json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": time,
-                "fieldsType": "FieldsV1", "fieldsV1": {field: {}}})
+    fn writes_of_others_and_of_the_status_are_no_foreign_change() {
+        let entry = |manager: &str, operation: &str, time: &str, field: &str| {
+            json!({"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {field: {}}}})
         };
-        let base = [entry("a", "", "2026-01-01T00:00:00Z", "f:data"), entry("b", "status", "2026-01-01T00:00:00Z", "f:status")];
-        let mark = |entries: &[Value], generation: Value| {
+        let mark = |entries: &[Value]| {
             let mut meta = meta();
             meta["managedFields"] = entries.into();
-            meta["generation"] = generation;
             seen(meta, None, &[]).unwrap().mark
         };
-        let changed = |index: usize, with: Value| {
-            let mut entries = base.clone();
-            entries[index] = with;
-            mark(&entries, Value::Null) != mark(&base, Value::Null)
-        };
-        assert!(!changed(1, entry("b", "status", "2026-01-01T00:00:09Z", "f:status")));
-        assert!(changed(0, entry("a", "", "2026-01-01T00:00:09Z", "f:data")));
-        assert!(changed(0, entry("c", "", "2026-01-01T00:00:00Z", "f:data")));
-        assert!(changed(0, entry("a", "", "2026-01-01T00:00:00Z", "f:spec")));
-        assert_eq!(&*mark(&base, json!(3)), "3");
+        let ours = entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:a");
+        let before = mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:00Z", "f:b")]);
+        assert_eq!(mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:09Z", "f:c")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:z")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Update", "2026-01-01T00:00:00Z", "f:a")]), before);
     }
 
     #[test]

@@ -178,12 +178,12 @@ fn id(object: &ObjectRef) -> String {
 fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -> Observed {
     let meta = &intent.body["metadata"];
     let text = |v: &Value| v.as_str().map(Box::from);
-    let mark: Box<str> = version.to_string().into();
+    let mark = Mark::Generation(i64::try_from(version).unwrap());
     Observed {
         object: intent.object.clone(),
         uid,
         instance_uid: text(&meta["labels"][names::INSTANCE_UID]).unwrap(),
-        resource_version: mark.clone(),
+        resource_version: version.to_string().into(),
         child: text(&meta["labels"][names::CHILD]).unwrap(),
         key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),
         order: meta["annotations"][names::ORDER].as_str().unwrap().parse().unwrap(),
@@ -320,7 +320,7 @@ fn a_foreign_change_is_answered_once_in_thirty_seconds() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.settle();
     world.log.clear();
-    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = "999".into();
+    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999);
     world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
     world.now = Duration::from_secs(10);
     let decision = world.decide();
