@@ -423,6 +423,24 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
 }
 
 #[test]
+fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
+    let mut world = World::new(members(""), json!({"size": 3}));
+    world.settle();
+    let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
+    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
+    let kept = &world.objects["ConfigMap/a-2"];
+    let failure = Failure { hash: kept.uid.to_string(), error, retry_at: Duration::from_secs(9), count: 1 };
+    world.memory.kept.insert(kept.object.clone(), failure);
+    world.edit(json!({"size": 1}));
+    let verdict = world.settle();
+    assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "Forbidden"), "{verdict:?}");
+    assert_eq!(world.names(), ["a-0", "a-2"]);
+    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
+    world.now = Duration::from_secs(9);
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+}
+
+#[test]
 fn paused_writes_nothing() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});

@@ -78,14 +78,21 @@ impl Shared {
         self.apply_all(applies, registered, memory, &mut acted).await?;
         for action in rest {
             match action {
-                Action::Delete(observed) => {
-                    self.delete(&observed).await?;
-                    acted.deleted.push(observed.object.clone());
-                }
-                Action::Retain(observed) => {
-                    self.retain(&observed).await?;
-                    acted.retained.push(observed.object.clone());
-                }
+                // One that the server keeps stops no other.
+                Action::Delete(observed) => match self.delete(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.deleted.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
+                Action::Retain(observed) => match self.retain(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.retained.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
                 Action::RemoveFinalizer => self.release(key, registered, instance).await?,
                 Action::AddFinalizer | Action::Apply(_) => {}
             }
@@ -151,17 +158,23 @@ impl Shared {
 
     fn remember(&self, apply: &Apply, error: CallError, memory: &mut Memory) {
         let before = memory.failures.get(&apply.item).filter(|f| f.hash == apply.intent.hash);
+        warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
+        let failure = self.failure(before, apply.intent.hash.clone(), error);
+        memory.failures.insert(apply.item.clone(), failure);
+    }
+
+    fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
+        let before = memory.kept.get(&observed.object).filter(|f| *f.hash == *observed.uid);
+        warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
+        let failure = self.failure(before, observed.uid.to_string(), error);
+        memory.kept.insert(observed.object.clone(), failure);
+    }
+
+    fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
-        warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
-        let failure = Failure {
-            hash: apply.intent.hash.clone(),
-            error,
-            retry_at: self.started.elapsed() + rest,
-            count,
-        };
-        memory.failures.insert(apply.item.clone(), failure);
+        Failure { hash, error, retry_at: self.started.elapsed() + rest, count }
     }
 
     async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {

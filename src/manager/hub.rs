@@ -82,6 +82,12 @@ fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<
         Event::Init => shared.index().begin_instances(&registered.crd),
         Event::InitApply(raw) | Event::Apply(raw) => {
             let key = instance_key(&registered.crd, &raw);
+            if raw.is_cut && raw.metadata.deletion_timestamp.is_none() {
+                // It must not be rendered from a part of it. To help it go, a part will do.
+                warn!(instance = %key, "it is nested too deeply to be read, and is left as it is");
+                shared.index().list_instance(&key);
+                return;
+            }
             if shared.index().put_instance(key.clone(), &raw.body) {
                 shared.queue.add(key);
             }

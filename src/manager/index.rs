@@ -118,11 +118,16 @@ fn older(a: &str, b: &str) -> bool {
 }
 
 impl Index {
-    /// Takes in an instance; `true` if it is news.
-    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+    /// An instance exists, whatever it is.
+    pub(super) fn list_instance(&mut self, key: &InstanceKey) {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
             listed.insert(key.clone());
         }
+    }
+
+    /// Takes in an instance; `true` if it is news.
+    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+        self.list_instance(&key);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         if self.gone.covers(uid, resource_version) {
