@@ -189,7 +189,11 @@ async fn watch_children(scene: &Scene) -> Seen {
                 match event.expect("the watch goes on") {
                     Event::Apply(object) if is_child(&object) => {
                         let name = format!("{} {}", kind.plural, object.name_any());
-                        seen.lock().unwrap().entry(name).or_default().insert(object.uid().unwrap_or_default());
+                        seen.lock()
+                            .unwrap()
+                            .entry(name)
+                            .or_default()
+                            .insert(object.uid().unwrap_or_default());
                     }
                     Event::InitDone => drop(listed.take().map(|listed| listed.send(()))),
                     _ => {}

@@ -82,7 +82,15 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     let report = async || {
         reported += 1;
         let status = json!({"status": {"currentReplicas": 2, "desiredReplicas": reported}}).to_string();
-        let patch = ["patch", "horizontalpodautoscaler", "shop", "--subresource=status", "--type=merge", "-p", &status];
+        let patch = [
+            "patch",
+            "horizontalpodautoscaler",
+            "shop",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status,
+        ];
         scene.kubectl(&patch).await;
     };
     quiet_for(&audit, QUIET, report).await;
