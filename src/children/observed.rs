@@ -101,12 +101,16 @@ pub struct Seen<'a> {
 impl Seen<'_> {
     /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
     /// of a child, by operator and child id; no path means nothing.
+    ///
+    /// The instance's uid alone makes it one. Whoever takes another label of ours from it has changed it, and
+    /// that is repaired; were it nobody's, its creation would be tried for ever and find it there.
     pub fn observe(&self, reads: impl Fn(&str, &str) -> Paths) -> Option<Observed> {
         let meta = self.metadata;
         let labels = meta.labels.as_ref()?;
         let label = |key: &str| labels.get(key).map(String::as_str);
         let instance_uid = label(names::INSTANCE_UID)?;
-        let (operator, child) = (label(names::OPERATOR)?, label(names::CHILD)?);
+        let operator = label(names::OPERATOR).unwrap_or_default();
+        let child = label(names::CHILD).unwrap_or_default();
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
@@ -226,6 +230,11 @@ mod tests {
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
         assert_eq!(observed.mark, Mark::Entry(None));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
+        for label in ["operetta.dev/operator", "operetta.dev/child"] {
+            let mut meta = meta();
+            meta["labels"].as_object_mut().unwrap().remove(label);
+            assert_eq!(&*seen(meta, None, &[]).expect("still ours").instance_uid, "i", "{label}");
+        }
     }
 
     #[test]

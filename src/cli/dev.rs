@@ -98,6 +98,8 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     let mut session = Session::default();
     let result = tokio::select! {
         result = session.go(args, view, packages, manifests) => result,
+        // Nothing is drawn before the first line to keep.
+        () = view.draw(), if !args.until_ready => Ok(()),
         () = super::shutdown() => {
             view.finish();
             out::note("\nstopping");
@@ -109,7 +111,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
         out::note(format!("error: {error}"));
     }
     tokio::select! {
-        () = session.end() => {}
+        () = session.end(view) => {}
         // Once more: whoever asks twice does not want to wait. The control plane goes by itself.
         () = super::shutdown() => {}
     }
@@ -144,31 +146,25 @@ impl Session {
         let cluster = match args.cluster {
             Which::Local => self.local(args, view).await?,
             Which::Current => {
-                let cluster = Cluster::connect().await?;
-                let version = cluster.version().await?;
-                let context = kube::config::Kubeconfig::read().ok().and_then(|config| config.current_context);
-                let context = context.unwrap_or_else(|| "of this pod".to_owned());
-                view.keep(format!("cluster {context}, Kubernetes {version}"));
-                cluster
+                let server = super::connect::connect().await?;
+                view.keep(format!("context {}, {}", server.context, server.address));
+                server.cluster
             }
         };
         let config = Config { observer: Some(view.observer()), ..Config::default() };
         let manager = self.manager.insert(Manager::start(cluster.clone(), packages, config).await?);
         if !manager.problems.is_empty() {
-            super::report(&manager.problems);
+            view.report(&manager.problems);
             return Err(Failure(None));
         }
         let applied = instances::apply(&cluster, manifests).await.map_err(|errors| {
-            super::report(&errors);
+            view.report(&errors);
             Failure(None)
         })?;
         if args.until_ready {
             return until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
         }
-        tokio::select! {
-            () = view.draw() => Ok(()),
-            error = failure(self.plane.as_ref()) => Err(error.into()),
-        }
+        Err(failure(self.plane.as_ref()).await.into())
     }
 
     /// Starts a control plane and says how to reach it.
@@ -185,7 +181,7 @@ impl Session {
     }
 
     /// Ends what has been started; returns when nothing is left of it.
-    async fn end(self) {
+    async fn end(self, view: &View) {
         if let Some(manager) = self.manager {
             match self.plane {
                 // Nobody needs the end of a turn in a cluster that is going.
@@ -194,6 +190,8 @@ impl Session {
             }
         }
         if let Some(plane) = self.plane {
+            // Whoever still speaks with it would complain.
+            view.silence();
             plane.stop().await;
         }
     }

@@ -21,7 +21,8 @@ use crate::package;
   operetta lint operators/* --strict            # in CI: warnings count, too
   operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
 
-Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 a package cannot be read.")]
+Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package
+cannot be read or the output not be written.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]

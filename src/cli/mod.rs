@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod completion;
+mod connect;
 mod dev;
 mod instances;
 mod lint;

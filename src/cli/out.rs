@@ -29,7 +29,7 @@ pub(super) fn line(text: impl Display) -> bool {
 pub(super) fn all(text: &str, code: ExitCode) -> ExitCode {
     match written(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            note(format!("error: standard output cannot be written: {error}"));
+            note(format!("error: standard output cannot be written: {}", reason(&error)));
             ExitCode::from(UNUSABLE)
         }
         _ => code,
@@ -40,6 +40,12 @@ fn written(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
+}
+
+/// Why a file cannot be read, without the system's number of the error.
+pub(super) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Whether messages on standard error have colours: on a terminal, unless `NO_COLOR` or `TERM` speak against.

@@ -40,12 +40,12 @@ const OWN_PREFIX: &str = "operetta.dev/";
 /// of operetta.dev, ownerReferences) is left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  operetta render operators/webapp -f operators/webapp/examples/webapp.yaml
+  operetta render operators/webapp -f examples/webapp/minimal.yaml
   kubectl get etcdcluster db -o yaml | operetta render operators/etcd -f -
-  operetta render operators/etcd -f cluster.yaml -o name
-  operetta render operators/etcd -f cluster.yaml | kubectl diff -f -
+  operetta render operators/etcd -f examples/etcd/example-etcd-cluster.yaml -o name
+  operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
 
-Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 a file cannot be read.")]
+Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file\ncannot be read or the output not be written.")]
 pub(super) struct Args {
     /// Folder of the package
     package: PathBuf,
@@ -112,7 +112,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     };
     let unreadable = |message: String| Diagnostic::error(package::UNREADABLE, message);
     if let Err(error) = result {
-        return Err(unreadable(format!("cannot read {name}: {error}")));
+        return Err(unreadable(format!("cannot read {name}: {}", out::reason(&error))));
     }
     if bytes.len() as u64 > MAX_INPUT {
         return Err(unreadable(format!("{name} is larger than {} MiB", MAX_INPUT >> 20)));

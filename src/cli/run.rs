@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use tracing::{info, warn};
 
-use super::out;
-use crate::cluster::Cluster;
+use super::{connect, out};
 use crate::manager::{Config, Manager};
 
 /// Run the manager against the kubeconfig's cluster
@@ -32,23 +31,23 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &Args) -> ExitCode {
     let (packages, broken) = super::load(&args.packages);
-    let cluster = match Cluster::connect().await {
-        Ok(cluster) => cluster,
+    let server = match connect::connect().await {
+        Ok(server) => server,
         Err(error) => {
             out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let version = match cluster.version().await {
-        Ok(version) => version,
-        Err(error) => {
-            out::note(format!("error: the API server cannot be reached: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    info!(kubernetes = %version, packages = packages.len(), broken, "starting");
+    info!(
+        server = %server.address,
+        context = %server.context,
+        kubernetes = %server.version,
+        packages = packages.len(),
+        broken,
+        "starting"
+    );
     let config = Config { namespace: args.namespace.clone(), ..Config::default() };
-    let manager = match Manager::start(cluster, packages, config).await {
+    let manager = match Manager::start(server.cluster, packages, config).await {
         Ok(manager) => manager,
         Err(error) => {
             out::note(format!("error: {error}"));

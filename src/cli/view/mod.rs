@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::out;
 use crate::children::{Decision, Verdict};
+use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
 
 /// How often the table is drawn at most.
@@ -37,6 +38,8 @@ struct Rows {
     drawn: Vec<usize>,
     /// The table stays as it is.
     finished: bool,
+    /// Log lines are of no interest any more.
+    silent: bool,
 }
 
 #[derive(Clone, PartialEq)]
@@ -152,11 +155,10 @@ impl View {
         }
     }
 
-    /// Draws the table whenever something has changed, or the terminal's size has. Ends when nobody reads
-    /// standard output any more.
+    /// Draws the table whenever something has changed, or the terminal's size has; first when there is
+    /// something to show. Ends when nobody reads standard output any more.
     pub(super) async fn draw(&self) {
         let mut resized = signal(SignalKind::window_change()).ok();
-        self.changed.notify_one();
         loop {
             let resize = async {
                 match &mut resized {
@@ -207,6 +209,16 @@ impl View {
         rows.drawn.clear();
     }
 
+    /// From now on log lines are dropped.
+    pub(super) fn silence(&self) {
+        self.rows().silent = true;
+    }
+
+    /// Shows diagnostics above the table.
+    pub(super) fn report(&self, diagnostics: &[Diagnostic]) {
+        self.above(&crate::diag::render(diagnostics, out::colors()));
+    }
+
     /// Writes lines above the table.
     fn above(&self, text: &str) {
         let mut rows = self.rows();
@@ -217,7 +229,9 @@ impl View {
             let _ = stdout.write_all(erase.as_bytes());
             let _ = stdout.flush();
         }
-        out::message(text);
+        if !rows.silent {
+            out::message(text);
+        }
         drop(rows);
         self.changed.notify_one();
     }

@@ -178,6 +178,30 @@ fn a_large_object_is_paid_for_each_time_it_is_read() {
 }
 
 #[test]
+fn a_thousand_objects_may_be_asked_for_their_names() {
+    let object = json!({
+        "metadata": {"name": "x", "managedFields": vec![json!({"f:metadata": {"f:labels": {"f:a": {}}}}); 100]},
+        "spec": {"containers": [{"image": "i"}]},
+    });
+    let members = (0..1_000).map(|i| (json!(i), live(object.clone(), true, true))).collect();
+    let scope = usual().with("m", Var::Map(members));
+    for text in [
+        "m.values() | map(attribute='metadata.name') | list | length",
+        "m.values() | select('ready') | selectattr('metadata.name', 'eq', 'x') | list | length",
+        "m.values() | sort(attribute='spec.containers.0.image') | list | length",
+        "m.values() | selectattr('metadata.nope', 'undefined') | list | length",
+    ] {
+        assert_eq!(
+            eval_in(text, &scope).unwrap_or_else(|error| panic!("{text}: {error}")),
+            json!(1_000),
+            "{text}"
+        );
+    }
+    let text = "names: {% for x in m.values() %}{{ x.metadata.name }}{% endfor %}";
+    assert_eq!(render_in(text, &scope).unwrap(), json!({"names": "x".repeat(1_000)}));
+}
+
+#[test]
 fn names_that_stand_for_many_paths_stay_few() {
     let many = "{% set x = x.a or x.b or x %}".repeat(2_000) + "{{ x }}";
     let branches = "{% if a %}{% set x = x.a or x.b %}{% endif %}".repeat(2_000) + "{{ x }}";
