@@ -68,7 +68,7 @@ fn lint_names_the_place_of_each_mistake() {
             assert_eq!(output.status.code(), Some(0), "{folder}: {}", text(&output));
             continue;
         };
-        let expected = if broken.is_warning { 0 } else { 1 };
+        let expected = i32::from(!broken.is_warning);
         assert_eq!(output.status.code(), Some(expected), "{folder}: {}", text(&output));
         let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
         let findings = findings.as_array().unwrap();

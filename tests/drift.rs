@@ -7,6 +7,7 @@ mod support;
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use support::eventually;
 use support::ext::{
@@ -54,15 +55,18 @@ fn remove(path: &str) -> Damage {
     Json(json!([{"op": "remove", "path": path}]))
 }
 
-fn replace(path: &str, value: Value) -> Damage {
+fn replace(path: &str, value: impl Into<Value>) -> Damage {
+    let value = value.into();
     Json(json!([{"op": "replace", "path": path, "value": value}]))
 }
 
-fn add(path: &str, value: Value) -> Damage {
+fn add(path: &str, value: impl Into<Value>) -> Damage {
+    let value = value.into();
     Json(json!([{"op": "add", "path": path, "value": value}]))
 }
 
-fn label(key: &str, value: Value) -> Damage {
+fn label(key: &str, value: impl Into<Value>) -> Damage {
+    let value = value.into();
     Merge(json!({"metadata": {"labels": {key: value}}}))
 }
 
@@ -99,28 +103,20 @@ fn cases() -> Vec<Case> {
         put_back(
             CONFIG_MAP,
             "the label with the instance's uid is edited",
-            label("operetta.dev/instance-uid", "x".into()),
+            label("operetta.dev/instance-uid", "x"),
         ),
         put_back(
             CONFIG_MAP,
             "the label with the instance's name is edited",
-            label("operetta.dev/instance", "x".into()),
+            label("operetta.dev/instance", "x"),
         ),
-        put_back(
-            CONFIG_MAP,
-            "the label with the child's id is edited",
-            label("operetta.dev/child", "x".into()),
-        ),
+        put_back(CONFIG_MAP, "the label with the child's id is edited", label("operetta.dev/child", "x")),
         put_back(
             CONFIG_MAP,
             "the label with the child's id is removed",
             label("operetta.dev/child", Value::Null),
         ),
-        put_back(
-            CONFIG_MAP,
-            "the label with the package is edited",
-            label("operetta.dev/operator", "x".into()),
-        ),
+        put_back(CONFIG_MAP, "the label with the package is edited", label("operetta.dev/operator", "x")),
         put_back(CONFIG_MAP, "all labels are removed", remove("/metadata/labels")),
         put_back(
             CONFIG_MAP,
@@ -151,8 +147,8 @@ fn cases() -> Vec<Case> {
         }),
         put_back(SERVICE, "its selector is edited", Merge(json!({"spec": {"selector": {"light": "other"}}}))),
         put_back(SERVICE, "its selector is narrowed", Merge(json!({"spec": {"selector": {"more": "x"}}}))),
-        put_back(SERVICE, "its port is edited", replace("/spec/ports/0/port", 81.into())),
-        put_back(SERVICE, "its port is renamed", replace("/spec/ports/0/name", "other".into())),
+        put_back(SERVICE, "its port is edited", replace("/spec/ports/0/port", 81)),
+        put_back(SERVICE, "its port is renamed", replace("/spec/ports/0/name", "other")),
         stays(
             SERVICE,
             "a port is added",
@@ -181,7 +177,7 @@ fn cases() -> Vec<Case> {
             "a rule is added",
             add("/rules/-", json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})),
         ),
-        put_back(ROLE, "a verb is added", add("/rules/0/verbs/-", "delete".into())),
+        put_back(ROLE, "a verb is added", add("/rules/0/verbs/-", "delete")),
         put_back(ROLE, "its rules are removed", Merge(json!({"rules": []}))),
         put_back(
             NETWORK_POLICY,
@@ -202,7 +198,7 @@ fn cases() -> Vec<Case> {
         put_back(
             DEPLOYMENT,
             "its probe asks elsewhere",
-            replace("/spec/template/spec/containers/0/readinessProbe/httpGet/path", "/other".into()),
+            replace("/spec/template/spec/containers/0/readinessProbe/httpGet/path", "/other"),
         ),
         put_back(
             DEPLOYMENT,
@@ -212,12 +208,12 @@ fn cases() -> Vec<Case> {
         put_back(
             DEPLOYMENT,
             "its port is edited",
-            replace("/spec/template/spec/containers/0/ports/0/containerPort", 81.into()),
+            replace("/spec/template/spec/containers/0/ports/0/containerPort", 81),
         ),
         put_back(
             DEPLOYMENT,
             "its container is renamed",
-            replace("/spec/template/spec/containers/0/name", "other".into()),
+            replace("/spec/template/spec/containers/0/name", "other"),
         ),
         stays(
             DEPLOYMENT,
@@ -312,9 +308,8 @@ async fn what_is_ours_is_put_back_and_what_is_theirs_stays() {
         scene.ready(instance_of(case.kind, "").0, &name(i)).await;
         before.push(essence(scene.get(case.kind, &name(i)).await));
     }
-    for (i, case) in cases.iter().enumerate() {
-        inflict(&scene, case, &name(i)).await;
-    }
+    let damages = cases.iter().enumerate().map(async |(i, case)| inflict(&scene, case, &name(i)).await);
+    futures::stream::iter(damages).buffer_unordered(4).collect::<Vec<()>>().await;
     let wrong = async || {
         let mut wrong = Vec::new();
         for (i, case) in cases.iter().enumerate() {
