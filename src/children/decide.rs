@@ -83,6 +83,8 @@ pub enum Why {
 pub struct Memory {
     /// Applies that the server refused, by item name.
     pub failures: HashMap<String, Failure>,
+    /// Deletions, and retentions, that the server refused; the hash is the object's uid.
+    pub kept: HashMap<ObjectRef, Failure>,
     /// Objects whose entries do not cover the intent even right after our apply, as they were then.
     pub accepted: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered, by object.
@@ -140,7 +142,7 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// How the instance stands.
     pub verdict: Verdict,
-    /// The status to write once there is nothing to do now; `None` while it is being deleted.
+    /// The status to write once there is nothing to do now; of what is being deleted only if something holds it.
     pub status: Option<Status>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,
@@ -151,7 +153,7 @@ pub struct Decision {
 /// Decides about an instance. `now` is time since the manager started.
 pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
     if !ctx.instance["metadata"]["deletionTimestamp"].is_null() {
-        return deletion::decide(ctx);
+        return deletion::decide_from(ctx.instance, ctx.observed, memory, now);
     }
     let target = target(ctx);
     let mut deciding = Deciding {
@@ -402,7 +404,16 @@ impl Deciding<'_> {
             self.notes.waiting.push(("Pruning".into(), text));
             return;
         }
-        let (actions, waits) = deletion::wave(leftovers.into_iter());
+        let (mut actions, waits) = deletion::wave(leftovers.into_iter());
+        for (object, failure) in rest(&mut actions, self.memory, self.now) {
+            let note = (reason_of(&failure.error), format!("{object} cannot be deleted: {}", failure.error));
+            self.wake(failure.retry_at.saturating_sub(self.now));
+            if failure.error.class == Class::Permanent {
+                self.notes.stalled.push(note);
+            } else {
+                self.notes.waiting.push(note);
+            }
+        }
         self.actions.extend(actions);
         if let Some(waits) = waits {
             self.notes.waiting.push(("Pruning".into(), waits));
@@ -431,6 +442,22 @@ impl Deciding<'_> {
     fn wake(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |again| again.min(after)));
     }
+}
+
+/// Takes out the deletions that the server has refused and that it is not yet time to try again.
+pub(super) fn rest<'m>(
+    actions: &mut Vec<Action>,
+    memory: &'m Memory,
+    now: Duration,
+) -> Vec<(ObjectRef, &'m Failure)> {
+    let mut resting = Vec::new();
+    actions.retain(|action| {
+        let (Action::Delete(o) | Action::Retain(o)) = action else { return true };
+        let failure = memory.kept.get(&o.object).filter(|f| *f.hash == *o.uid && f.retry_at > now);
+        resting.extend(failure.map(|failure| (o.object.clone(), failure)));
+        failure.is_none()
+    });
+    resting
 }
 
 /// Whether our entry of managedFields still owns every leaf of the intent.

@@ -2,26 +2,23 @@
 //! package that no longer compiles cannot hold a deletion.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::{Action, Decision, Verdict};
+use super::decide::{self, Action, Decision, Memory, Verdict};
+use super::names;
 use super::observed::Observed;
-use super::{Context, names};
+use super::status::Status;
 
 /// Whether our finalizer is on the object.
 pub(super) fn has_finalizer(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == names::FINALIZER))
 }
 
-/// Decides about an instance that is being deleted.
-pub(super) fn decide(ctx: &Context<'_>) -> Decision {
-    decide_from(ctx.instance, ctx.observed)
-}
-
-/// The same with neither package nor schema: an instance whose package cannot be loaded any more goes like
-/// any other.
-pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
+/// Decides about an instance that is being deleted, with neither package nor schema: an instance whose
+/// package cannot be loaded any more goes like any other.
+pub fn decide_from(instance: &Value, observed: &[Arc<Observed>], memory: &Memory, now: Duration) -> Decision {
     let mut decision = Decision {
         actions: Vec::new(),
         verdict: Verdict::Deleting {
@@ -45,10 +42,20 @@ pub fn decide_from(instance: &Value, observed: &[Arc<Observed>]) -> Decision {
         return decision;
     }
     let remaining = observed.iter().filter(|o| o.retained != Some(true));
-    let (actions, waits) = wave(remaining);
+    let (mut actions, waits) = wave(remaining);
+    let resting = decide::rest(&mut actions, memory, now);
+    decision.again = resting.iter().map(|(_, failure)| failure.retry_at.saturating_sub(now)).min();
     decision.actions = actions;
-    if let Some(message) = waits {
+    if let Some((object, failure)) = resting.first() {
+        let message = format!("{object} cannot be deleted: {}", failure.error);
         decision.verdict = Verdict::Deleting { message };
+        decision.status = Some(Status::deleting(instance, &decision.verdict));
+    } else if let Some(message) = waits {
+        decision.verdict = Verdict::Deleting { message };
+        // Only then is it worth a write: what merely takes a moment is gone before anybody looks.
+        if observed.iter().any(|o| o.terminating && !o.held_by.is_empty()) {
+            decision.status = Some(Status::deleting(instance, &decision.verdict));
+        }
     } else if decision.actions.is_empty() {
         decision.actions.push(Action::RemoveFinalizer);
     }

@@ -1,5 +1,6 @@
 //! `render(package revision, spec, children)`: which objects an instance should have now.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -58,6 +59,7 @@ pub fn target(ctx: &Context<'_>) -> Target {
     for (index, child) in ctx.resource.children.iter().enumerate() {
         building.child(index, child);
     }
+    refuse_twins(&mut building.items);
     for (index, child) in ctx.resource.children.iter().enumerate() {
         if !building.open.contains_key(&index) {
             let from = building.items.partition_point(|item| item.child < index);
@@ -68,6 +70,32 @@ pub fn target(ctx: &Context<'_>) -> Target {
     }
     let scope = building.scope();
     Target { items: building.items, open: building.open, scope }
+}
+
+/// Two items that are one object would apply it in turn for ever. Neither has it: which of them is meant
+/// nobody can tell, and the live object stays as it is.
+fn refuse_twins(items: &mut [Item]) {
+    let mut first: HashMap<ObjectRef, usize> = HashMap::new();
+    let mut twins: Vec<(usize, usize)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Ok(intent) = &item.intent else { continue };
+        match first.entry(intent.object.clone()) {
+            Entry::Occupied(other) => twins.push((*other.get(), index)),
+            Entry::Vacant(free) => {
+                free.insert(index);
+            }
+        }
+    }
+    for (one, other) in twins {
+        for (index, twin) in [(one, other), (other, one)] {
+            let twin = items[twin].name.clone();
+            if let Ok(intent) = &items[index].intent {
+                let message =
+                    format!("renders {}, and so does {twin}; give them different names", intent.object);
+                items[index].intent = Err(ChildError::Invalid { message });
+            }
+        }
+    }
 }
 
 struct Building<'a> {

@@ -178,12 +178,12 @@ fn id(object: &ObjectRef) -> String {
 fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -> Observed {
     let meta = &intent.body["metadata"];
     let text = |v: &Value| v.as_str().map(Box::from);
-    let mark: Box<str> = version.to_string().into();
+    let mark = Mark::Generation(i64::try_from(version).unwrap());
     Observed {
         object: intent.object.clone(),
         uid,
         instance_uid: text(&meta["labels"][names::INSTANCE_UID]).unwrap(),
-        resource_version: mark.clone(),
+        resource_version: version.to_string().into(),
         child: text(&meta["labels"][names::CHILD]).unwrap(),
         key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),
         order: meta["annotations"][names::ORDER].as_str().unwrap().parse().unwrap(),
@@ -320,7 +320,7 @@ fn a_foreign_change_is_answered_once_in_thirty_seconds() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.settle();
     world.log.clear();
-    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = "999".into();
+    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999);
     world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
     world.now = Duration::from_secs(10);
     let decision = world.decide();
@@ -398,6 +398,46 @@ fn a_refused_child_waits_and_stops_nobody_else() {
     // Another intent is tried at once.
     world.edit(json!({"size": 2, "text": "mended"}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+}
+
+#[test]
+fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml}\n  - {id: c, template: templates/c.yaml}\n",
+        &[
+            ("a", config("{{ name }}-x")),
+            ("b", config("{{ name }}-{{ spec.host }}")),
+            ("c", config("{{ name }}-c")),
+        ],
+    );
+    let mut world = World::new(package, &json!({"host": "y"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    world.edit(json!({"host": "x", "text": "new"}));
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, message } if reason == "InvalidChild" && message.contains("so does b")),
+        "{verdict:?}"
+    );
+    assert_eq!(world.log, ["Update c"]);
+    assert_eq!(world.names(), ["a-c", "a-x", "a-y"]);
+}
+
+#[test]
+fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
+    let mut world = World::new(members(""), json!({"size": 3}));
+    world.settle();
+    let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
+    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
+    let kept = &world.objects["ConfigMap/a-2"];
+    let failure = Failure { hash: kept.uid.to_string(), error, retry_at: Duration::from_secs(9), count: 1 };
+    world.memory.kept.insert(kept.object.clone(), failure);
+    world.edit(json!({"size": 1}));
+    let verdict = world.settle();
+    assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "Forbidden"), "{verdict:?}");
+    assert_eq!(world.names(), ["a-0", "a-2"]);
+    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
+    world.now = Duration::from_secs(9);
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
 }
 
 #[test]

@@ -69,8 +69,10 @@ impl fmt::Display for CallError {
     }
 }
 
-/// The server's text up to where it begins to print values, one line, at most 400 characters.
+/// The server's text up to where it begins to print values, at most 400 characters. After the first line it
+/// prints a diff: of a pod with its env, where fields of it were changed that must not.
 fn safe(text: &str) -> String {
+    let text = text.trim_start().lines().next().unwrap_or_default();
     let cut = ["Invalid value", "Unsupported value", "Duplicate value", ", got &value"]
         .iter()
         .filter_map(|mark| text.find(mark).map(|at| at + if mark.starts_with(',') { 0 } else { mark.len() }))
@@ -230,6 +232,13 @@ mod tests {
             "details": {"causes": [{"field": "spec.y", "reason": "FieldValueInvalid", "message": "Invalid value: \"hunter2\": must be z"}]},
         }));
         assert_eq!(error.to_string(), "spec.y: Invalid value");
+        assert!(!error.message.contains("hunter2"));
+        let diff = "pod updates may not change fields other than `spec.containers[*].image`\n  core.PodSpec{\n- Value: \"hunter2\"";
+        let error = status(json!({
+            "code": 422, "reason": "Invalid", "message": format!("Pod \"x\" is invalid: spec: Forbidden: {diff}"),
+            "details": {"causes": [{"field": "spec", "reason": "FieldValueForbidden", "message": format!("Forbidden: {diff}")}]},
+        }));
+        assert!(error.to_string().ends_with("`spec.containers[*].image`"), "{error}");
         assert!(!error.message.contains("hunter2"));
     }
 

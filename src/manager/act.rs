@@ -23,6 +23,9 @@ const REFUSED_LAST: Duration = Duration::from_secs(300);
 /// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
 const WIN_BACK_ATTEMPTS: usize = 5;
 
+/// How long until what is being deleted is looked at again: it belongs to nobody whom its end would wake.
+const GOING: Duration = Duration::from_secs(3);
+
 /// What was done, for Events.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
@@ -75,14 +78,21 @@ impl Shared {
         self.apply_all(applies, registered, memory, &mut acted).await?;
         for action in rest {
             match action {
-                Action::Delete(observed) => {
-                    self.delete(&observed).await?;
-                    acted.deleted.push(observed.object.clone());
-                }
-                Action::Retain(observed) => {
-                    self.retain(&observed).await?;
-                    acted.retained.push(observed.object.clone());
-                }
+                // One that the server keeps stops no other.
+                Action::Delete(observed) => match self.delete(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.deleted.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
+                Action::Retain(observed) => match self.retain(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.retained.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
                 Action::RemoveFinalizer => self.release(key, registered, instance).await?,
                 Action::AddFinalizer | Action::Apply(_) => {}
             }
@@ -148,17 +158,23 @@ impl Shared {
 
     fn remember(&self, apply: &Apply, error: CallError, memory: &mut Memory) {
         let before = memory.failures.get(&apply.item).filter(|f| f.hash == apply.intent.hash);
+        warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
+        let failure = self.failure(before, apply.intent.hash.clone(), error);
+        memory.failures.insert(apply.item.clone(), failure);
+    }
+
+    fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
+        let before = memory.kept.get(&observed.object).filter(|f| *f.hash == *observed.uid);
+        warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
+        let failure = self.failure(before, observed.uid.to_string(), error);
+        memory.kept.insert(observed.object.clone(), failure);
+    }
+
+    fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
-        warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
-        let failure = Failure {
-            hash: apply.intent.hash.clone(),
-            error,
-            retry_at: self.started.elapsed() + rest,
-            count,
-        };
-        memory.failures.insert(apply.item.clone(), failure);
+        Failure { hash, error, retry_at: self.started.elapsed() + rest, count }
     }
 
     async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
@@ -174,7 +190,11 @@ impl Shared {
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
         if matches!(apply.why, Why::Repair | Why::Recheck) {
-            self.win_back(&kind, apply, &manager).await?;
+            match self.win_back(&kind, apply, &manager).await {
+                // Somebody wrote in between, which says nothing about the intent.
+                Err(error) if error.class == Class::Conflict => return Ok(Applied::Again),
+                result => result?,
+            }
         }
         let reply = {
             let _permit = self.permit().await;
@@ -218,6 +238,16 @@ impl Shared {
         // which we would know it: then it is told what it is once more.
         if labelled && self.learn_child(object, live.clone(), Origin::Read).is_some() {
             return Ok(Applied::Again);
+        }
+        if !labelled && is_going(&live, &body) {
+            return Err(CallError {
+                class: Class::Retry,
+                code: error.code,
+                reason: "Terminating".into(),
+                message: format!("{object} of a former instance of that name is still being deleted"),
+                causes: Vec::new(),
+                retry_after: Some(GOING),
+            });
         }
         if !labelled && !self.may_take(&live, &body) {
             return Err(CallError {
@@ -300,7 +330,8 @@ impl Shared {
             };
             debug!(object = %object, strays = strays.len(), "winning back items of keyed lists");
             let patch = json!([
-                {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+                // A test that fails would be a 422, like a patch that can never do; this is a 409.
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
                 {"op": "replace", "path": "/metadata/managedFields", "value": entries},
             ]);
             let patched = {
@@ -310,8 +341,8 @@ impl Shared {
                     .await
             };
             match patched {
-                // So the server says that the test did not hold: somebody, a controller mostly, was faster.
-                Err(error) if error.code == 422 || error.class == Class::Conflict => {}
+                // Somebody, a controller mostly, was faster.
+                Err(error) if error.class == Class::Conflict => {}
                 other => return other.map(drop),
             }
         }
@@ -335,8 +366,8 @@ impl Shared {
                 .await
         };
         match reply {
-            // It lives on for its finalizers or its grace period.
-            Ok(reply) if reply["kind"] != "Status" => {
+            // It lives on for its finalizers or its grace period. Some kinds answer with an object that is gone.
+            Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
                 self.learn_child(object, reply, Origin::OwnWrite);
                 Ok(())
             }
@@ -406,7 +437,12 @@ impl Shared {
         if !instance["metadata"]["deletionTimestamp"].is_null() {
             let selector = format!("{}={uid}", names::INSTANCE_UID);
             for (api_version, kind_name) in &registered.child_kinds {
-                let Some(kind) = self.kinds.known(api_version, kind_name) else { continue };
+                // Not found is not there; not to be told is no ground to let go of what may be there.
+                let found = {
+                    let _permit = self.permit().await;
+                    self.kinds.find(&self.cluster.client(), api_version, kind_name).await?
+                };
+                let Some(kind) = found else { continue };
                 let found = {
                     let _permit = self.permit().await;
                     self.cluster.list(&kind, None, &selector, 500).await
@@ -502,6 +538,20 @@ impl Shared {
         self.index().put_child(observed.clone(), origin);
         Some(observed)
     }
+}
+
+/// Whether the object was a child of a former instance of the same name and is on its way out: terminating,
+/// or the garbage collector's.
+fn is_going(live: &Value, body: &Value) -> bool {
+    let meta = &live["metadata"];
+    let label = |meta: &Value, label: &str| meta["labels"][label].as_str().map(str::to_owned);
+    let same = [names::OPERATOR, names::KIND, names::INSTANCE]
+        .iter()
+        .all(|name| label(meta, name) == label(&body["metadata"], name));
+    let Some(former) = label(meta, names::INSTANCE_UID).filter(|_| same) else { return false };
+    let owned = meta["ownerReferences"].as_array().is_some_and(|all| all.iter().any(|o| o["uid"] == *former));
+    former.as_str() != body["metadata"]["labels"][names::INSTANCE_UID]
+        && (owned || !meta["deletionTimestamp"].is_null())
 }
 
 /// Whether the intent makes the garbage collector responsible.

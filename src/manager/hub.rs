@@ -82,6 +82,12 @@ fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<
         Event::Init => shared.index().begin_instances(&registered.crd),
         Event::InitApply(raw) | Event::Apply(raw) => {
             let key = instance_key(&registered.crd, &raw);
+            if raw.is_cut && raw.metadata.deletion_timestamp.is_none() {
+                // It must not be rendered from a part of it. To help it go, a part will do.
+                warn!(instance = %key, "it is nested too deeply to be read, and is left as it is");
+                shared.index().list_instance(&key);
+                return;
+            }
             if shared.index().put_instance(key.clone(), &raw.body) {
                 shared.queue.add(key);
             }
@@ -210,13 +216,11 @@ async fn consume(
             Err(error) => {
                 let text = explain(&error);
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
+                let reason = format!("{kind} of {api_version} cannot be watched: {text}");
                 if is_refusal(&error) {
-                    lose(
-                        shared,
-                        api_version,
-                        kind,
-                        &format!("{kind} of {api_version} cannot be watched: {text}"),
-                    );
+                    lose(shared, api_version, kind, &reason);
+                } else if shared.index().falter_kind(api_version, kind, &reason) {
+                    shared.queue_all();
                 }
             }
         }
@@ -230,16 +234,11 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             Vec::new()
         }
         Event::InitApply(fed) | Event::Apply(fed) => {
-            let mut index = shared.index();
-            let before = index.instance_of(&fed.object).cloned();
-            let news = match fed.observed {
-                Some(observed) => index.put_child(observed, Origin::Watch),
+            match fed.observed {
+                Some(observed) => shared.index().put_child(observed, Origin::Watch),
                 // Somebody took a label of ours: it is no child that we would know.
-                None => index.remove_child(&fed.object, &fed.uid, None),
-            };
-            // With another label it concerns two, or only the one that it no longer says to belong to.
-            let moved = before.filter(|before| index.instance_of(&fed.object) != Some(before));
-            moved.into_iter().chain(news).collect()
+                None => shared.index().remove_child(&fed.object, &fed.uid, None).into_iter().collect(),
+            }
         }
         Event::Delete(fed) => {
             let version = fed.resource_version.as_deref();

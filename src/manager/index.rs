@@ -65,12 +65,16 @@ struct Kind {
 #[derive(Default)]
 struct Gone {
     ends: HashMap<Box<str>, (Box<str>, Instant)>,
+    /// At how many the old ones are swept out: twice what the last sweep left, so that a sweep costs each
+    /// end little also when thousands go at once.
+    sweep_at: usize,
 }
 
 impl Gone {
     fn add(&mut self, uid: &str, resource_version: &str) {
-        if self.ends.len() >= 1_024 {
+        if self.ends.len() >= self.sweep_at.max(1_024) {
             self.ends.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+            self.sweep_at = self.ends.len() * 2;
         }
         self.ends.insert(uid.into(), (resource_version.into(), Instant::now()));
     }
@@ -114,11 +118,16 @@ fn older(a: &str, b: &str) -> bool {
 }
 
 impl Index {
-    /// Takes in an instance; `true` if it is news.
-    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+    /// An instance exists, whatever it is.
+    pub(super) fn list_instance(&mut self, key: &InstanceKey) {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
             listed.insert(key.clone());
         }
+    }
+
+    /// Takes in an instance; `true` if it is news.
+    pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
+        self.list_instance(&key);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         if self.gone.covers(uid, resource_version) {
@@ -194,42 +203,40 @@ impl Index {
         self.by_uid.get(uid)
     }
 
-    /// Which instance a child belongs to by its label.
-    pub(super) fn instance_of(&self, object: &ObjectRef) -> Option<&InstanceKey> {
-        self.by_uid.get(&self.children.get(object)?.instance_uid)
-    }
-
-    /// Takes in a child; returns the instance that it concerns if it is news.
-    pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Option<InstanceKey> {
+    /// Takes in a child; returns the instances that it concerns if it is news: the one that it belongs to, and
+    /// the one that it belonged to before somebody gave it another label.
+    pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Vec<InstanceKey> {
+        let mut concerned = Vec::new();
         let kind = (Arc::clone(&observed.object.api_version), Arc::clone(&observed.object.kind));
         if let Some(listed) = self.kinds.get_mut(&kind).and_then(|k| k.relist.as_mut()) {
             listed.insert(observed.object.clone());
         }
         if self.gone.covers(&observed.uid, &observed.resource_version) {
-            return None;
+            return concerned;
         }
         if let Some(present) = self.children.get(&observed.object) {
             if older(&observed.resource_version, &present.resource_version) {
-                return None;
+                return concerned;
             }
             if origin != Origin::OwnWrite && present.uid == observed.uid {
                 observed.settled = present.settled.clone();
                 if **present == observed {
-                    return None;
+                    return concerned;
                 }
             }
             if present.instance_uid != observed.instance_uid {
                 let (object, uid) = (observed.object.clone(), present.instance_uid.clone());
                 self.unlink(&object, &uid);
+                concerned.extend(self.by_uid.get(&uid).cloned());
             }
         }
         let siblings = self.of_instance.entry(observed.instance_uid.clone()).or_default();
         if !siblings.contains(&observed.object) {
             siblings.push(observed.object.clone());
         }
-        let key = self.by_uid.get(&observed.instance_uid).cloned();
+        concerned.extend(self.by_uid.get(&observed.instance_uid).cloned());
         self.children.insert(observed.object.clone(), Arc::new(observed));
-        key
+        concerned
     }
 
     /// A child is gone, or has lost its label, at that resourceVersion if it is known; returns the instance
@@ -264,9 +271,8 @@ impl Index {
     pub(super) fn begin_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         entry.relist = Some(HashSet::new());
-        if !matches!(entry.state, Some(KindState::Synced)) {
-            entry.state = Some(KindState::Syncing);
-        }
+        // What is unknown stays so until a list succeeds: else each attempt would hold up all instances.
+        entry.state.get_or_insert(KindState::Syncing);
     }
 
     /// A list of a child kind is complete; returns the instances of children that it did not bring, and
@@ -287,6 +293,12 @@ impl Index {
             concerned = self.instances.keys().cloned().collect();
         }
         concerned
+    }
+
+    /// A list or watch of the kind has failed, perhaps not for long. What was listed once is still good to
+    /// decide on; before that nothing is known, and nobody shall wait for it in silence.
+    pub(super) fn falter_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
+        self.kind_state(api_version, kind) == KindState::Syncing && self.lose_kind(api_version, kind, reason)
     }
 
     /// The kind cannot be listed.
@@ -323,5 +335,62 @@ impl Index {
     /// How many instances and children are held.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.instances.len(), self.children.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::children::Seen;
+    use serde_json::json;
+
+    fn key(name: &str) -> InstanceKey {
+        InstanceKey { crd: "things.example.org".into(), namespace: Some("n".into()), name: name.into() }
+    }
+
+    fn index() -> Index {
+        let mut index = Index::default();
+        for (name, uid) in [("a", "uid-a"), ("b", "uid-b")] {
+            index.put_instance(key(name), &json!({"metadata": {"uid": uid, "resourceVersion": "1"}}));
+        }
+        index
+    }
+
+    fn child(instance_uid: &str, version: &str) -> Observed {
+        let metadata = serde_json::from_value(json!({
+            "name": "c", "namespace": "n", "uid": "uid-c", "resourceVersion": version,
+            "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": instance_uid},
+        }))
+        .unwrap();
+        let (api_version, kind) = ("v1".into(), "ConfigMap".into());
+        let seen = Seen { api_version: &api_version, kind: &kind, metadata: &metadata, body: None };
+        seen.observe(|_, _| Arc::from([])).unwrap()
+    }
+
+    #[test]
+    fn a_child_that_is_relabelled_concerns_its_former_instance_too() {
+        let mut index = index();
+        assert_eq!(index.put_child(child("uid-a", "2"), Origin::Watch), [key("a")]);
+        assert_eq!(index.put_child(child("nobody", "3"), Origin::Watch), [key("a")]);
+        assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), [key("b")]);
+        assert_eq!(index.put_child(child("uid-a", "5"), Origin::Watch), [key("b"), key("a")]);
+        assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), []);
+    }
+
+    #[test]
+    fn what_is_unknown_stays_so_until_a_list_succeeds() {
+        let mut index = index();
+        let (api_version, kind) = ("v1".into(), "ConfigMap".into());
+        let unknown = KindState::Unknown("500".into());
+        index.begin_kind(&api_version, &kind);
+        assert_eq!(index.kind_state("v1", "ConfigMap"), KindState::Syncing);
+        assert!(index.falter_kind(&api_version, &kind, "500"), "else all instances wait in silence");
+        index.begin_kind(&api_version, &kind);
+        assert_eq!(index.kind_state("v1", "ConfigMap"), unknown);
+        assert!(!index.falter_kind(&api_version, &kind, "500"));
+        assert_eq!(index.end_kind(&api_version, &kind).len(), 2);
+        // A passing failure of what is known changes nothing.
+        assert!(!index.falter_kind(&api_version, &kind, "500"));
+        assert_eq!(index.kind_state("v1", "ConfigMap"), KindState::Synced);
     }
 }

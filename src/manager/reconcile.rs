@@ -33,8 +33,12 @@ pub(super) struct Mind {
 impl Mind {
     /// Whether forgetting it would change nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let Memory { failures, accepted, reapplied } = &self.memory;
-        self.told.is_none() && failures.is_empty() && accepted.is_empty() && reapplied.is_empty()
+        let Memory { failures, kept, accepted, reapplied } = &self.memory;
+        self.told.is_none()
+            && failures.is_empty()
+            && kept.is_empty()
+            && accepted.is_empty()
+            && reapplied.is_empty()
     }
 }
 
@@ -119,7 +123,8 @@ impl Shared {
     fn decide(&self, registered: &Registered, look: &Look, memory: &Memory) -> Option<Decision> {
         let Some((package, resource)) = registered.resource() else {
             let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
-            return deleting.then(|| children::decide_deletion(&look.instance, &look.observed));
+            let now = self.started.elapsed();
+            return deleting.then(|| children::decide_deletion(&look.instance, &look.observed, memory, now));
         };
         let namespaced =
             |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);

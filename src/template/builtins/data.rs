@@ -6,8 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::Args;
 use crate::template::errors::{Fault, Res};
+use crate::template::json::{JsonPath, Meter};
 use crate::template::limits::Run;
-use crate::template::value::{JsonPath, Meter, Val};
+use crate::template::value::Val;
 
 fn json(run: &Run<'_>, input: &Val) -> Res<serde_json::Value> {
     input.to_json(run, &mut Meter::new(run.limits.output), &mut JsonPath::default())

@@ -221,7 +221,7 @@ pub(super) fn urlencode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                out.push(byte.into())
+                out.push(byte.into());
             }
             _ => {
                 let _ = write!(out, "%{byte:02X}");
@@ -233,6 +233,7 @@ pub(super) fn urlencode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
 
 /// One field of a `printf` format.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // They are the flags of the format.
 struct Field {
     left: bool,
     zero: bool,

@@ -1,5 +1,8 @@
 use super::*;
 
+/// A template, and what it gives for a value `v`.
+type Position = (&'static str, fn(&str) -> Value);
+
 /// Text that would be something else, were it ever read as YAML or as a template.
 fn hostile() -> Vec<String> {
     let mut texts: Vec<String> = [
@@ -66,8 +69,7 @@ fn hostile() -> Vec<String> {
 
 #[test]
 fn a_string_arrives_as_exactly_that_string_in_every_position() {
-    // The template, and what it gives for the text in place of `@`.
-    let positions: &[(&str, fn(&str) -> Value)] = &[
+    let positions: &[Position] = &[
         ("a: {{ v }}", |v| json!({ "a": v })),
         ("a: \"{{ v }}\"", |v| json!({ "a": v })),
         ("a: '{{ v }}'", |v| json!({ "a": v })),
