@@ -56,7 +56,7 @@ async fn sized(scene: &Scene, size: usize) {
 #[tokio::test]
 async fn the_example_as_it_is_becomes_three_ready_members() {
     let bytes = std::fs::read(EXAMPLE).unwrap();
-    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let sha256 = operetta::children::names::hex(&Sha256::digest(&bytes));
     assert_eq!(sha256, EXAMPLE_SHA256, "{EXAMPLE} is not what users of etcd-operator apply");
 
     let scene = Scene::new(&PACKAGES).await;

@@ -424,7 +424,7 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
 
 #[test]
 fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
-    let mut world = World::new(members(""), json!({"size": 3}));
+    let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
     let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
