@@ -11,7 +11,9 @@ use super::out;
 #[command(after_help = "Examples:
   source <(operetta completion bash)
   operetta completion zsh > \"${fpath[1]}/_operetta\"
-  operetta completion fish > ~/.config/fish/completions/operetta.fish")]
+  operetta completion fish > ~/.config/fish/completions/operetta.fish
+
+Exit codes: 0 success, 2 wrong usage, or the output cannot be written.")]
 pub(super) struct Args {
     /// Which shell
     #[arg(value_enum)]

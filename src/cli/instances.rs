@@ -82,6 +82,7 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
                     "manifest::incomplete",
                     format!("a manifest needs {} as text", missing.join(", ")),
                 )
+                .help("YAML takes y, no, on and 12 for something else than text: quote them")
                 .at(&source, document.span),
             );
         }

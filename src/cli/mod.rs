@@ -30,21 +30,43 @@ use crate::package::Package;
     name = "operetta",
     version,
     arg_required_else_help = true,
-    after_help = "Try it, with nothing installed but Go:
+    after_help = "Try it; this needs no cluster, and Go the first time:
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
-Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage."
+Environment:
+  KUBECONFIG           the cluster of run and of dev --cluster current (default: ~/.kube/config)
+  OPERETTA_LOG         as --log
+  OPERETTA_LOG_FORMAT  as --log-format
+  NO_COLOR             no colours
+
+Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage; lint and render
+also end with 2 where a file cannot be read."
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 
     /// How log lines are written
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "OPERETTA_LOG_FORMAT", hide_env = true)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = LogFormat::Text,
+        env = "OPERETTA_LOG_FORMAT",
+        hide_env = true,
+        help_heading = "Logging (run and dev)"
+    )]
     log_format: LogFormat,
 
     /// What is logged: error, warn, info, debug, or a filter such as operetta=debug [default: info; dev: warn]
-    #[arg(long, global = true, env = "OPERETTA_LOG", hide_env = true, value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "OPERETTA_LOG",
+        hide_env = true,
+        value_name = "FILTER",
+        help_heading = "Logging (run and dev)"
+    )]
     log: Option<String>,
 }
 

@@ -18,6 +18,9 @@ use crate::manager::{Config, Manager};
   operetta run operators/etcd operators/webapp
   KUBECONFIG=staging.yaml operetta run operators/* --log-format json
 
+Environment:
+  KUBECONFIG  which cluster (default: ~/.kube/config, else that of the pod it runs in)
+
 Exit codes: 0 stopped by a signal, 1 nothing to run or no API server, 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages

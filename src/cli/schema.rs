@@ -12,7 +12,10 @@ use crate::package;
 ///
 ///   # yaml-language-server: $schema=../../schemas/operator.schema.json
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  operetta schema > schemas/operator.schema.json")]
+#[command(after_help = "Examples:
+  operetta schema > schemas/operator.schema.json
+
+Exit codes: 0 success, 2 wrong usage, or the output cannot be written.")]
 pub(super) struct Args {}
 
 /// Prints the schema.
