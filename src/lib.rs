@@ -3,6 +3,9 @@
 //!
 //! `docs/architecture.md` is the map of the code and of the invariants that hold in it.
 
+// Tests may; the product says what went wrong instead.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 pub mod children;
 pub mod cli;
 pub mod cluster;

@@ -84,7 +84,7 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
         dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
     dev.wait_for("export KUBECONFIG=", START).await;
     let name = "etcdclusters/default/example-etcd-cluster: ";
-    for line in ["members[0] (Pod default/example-etcd-cluster-0) is ready", "Ready: all "] {
+    for line in ["members[0] (Pod default/example-etcd-cluster-0): ready", "Ready: 7 children"] {
         dev.wait_for(&format!("{name}{line}"), LONG).await;
     }
     let told = dev.output();
@@ -106,7 +106,7 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
 #[tokio::test]
 async fn nothing_outlives_a_kill() {
     for (signal, after) in
-        [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "is ready"), (Signal::KILL, "is ready")]
+        [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "): ready"), (Signal::KILL, "): ready")]
     {
         let temporary = tempfile::tempdir().unwrap();
         let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE], temporary.path());
@@ -140,8 +140,7 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
     assert_eq!(status.code(), Some(1), "{told}");
     assert!(told.contains("refused.yaml:3") && told.contains("spec.size"), "{told}");
     std::fs::remove_file(refused).unwrap();
-    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().map(|e| e.unwrap().path()).collect();
-    assert!(left.is_empty(), "{left:?}");
+    nothing_left(&BTreeSet::new(), temporary.path()).await;
 
     // A package that cannot be loaded: before anything is started.
     let mut broken = dev(&[&fixture("broken-yaml")], temporary.path());

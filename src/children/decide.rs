@@ -155,7 +155,7 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// How the instance stands.
     pub verdict: Verdict,
-    /// The status to write once there is nothing to do now; `None` while it is being deleted.
+    /// The status to write once there is nothing to do now; of what is being deleted only if something holds it.
     pub status: Option<Status>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::decide::{self, Action, Decision, Memory, Verdict};
 use super::names;
 use super::observed::Observed;
+use super::status::Status;
 
 /// Whether our finalizer is on the object.
 pub(super) fn has_finalizer(object: &Value) -> bool {
@@ -48,8 +49,13 @@ pub fn decide_from(instance: &Value, observed: &[Arc<Observed>], memory: &Memory
     if let Some((object, failure)) = resting.first() {
         let message = format!("{object} cannot be deleted: {}", failure.error);
         decision.verdict = Verdict::Deleting { message };
+        decision.status = Some(Status::deleting(instance, &decision.verdict));
     } else if let Some(message) = waits {
         decision.verdict = Verdict::Deleting { message };
+        // Only then is it worth a write: what merely takes a moment is gone before anybody looks.
+        if observed.iter().any(|o| o.terminating && !o.held_by.is_empty()) {
+            decision.status = Some(Status::deleting(instance, &decision.verdict));
+        }
     } else if decision.actions.is_empty() {
         decision.actions.push(Action::RemoveFinalizer);
     }

@@ -23,7 +23,7 @@ use serde_json::Value;
 pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide, is_covered};
 pub use deletion::decide_from as decide_deletion;
 pub use intent::Intent;
-pub use observed::{ObjectRef, Observed, Paths, Seen};
+pub use observed::{Mark, ObjectRef, Observed, Paths, Seen};
 pub use status::{Status, patch as status_patch};
 pub use target::{Item, Target, target};
 

@@ -55,10 +55,10 @@ pub struct Observed {
     pub owned: Option<Arc<FieldSet>>,
     /// What all others own, the status aside. Shared between siblings.
     pub foreign: Arc<FieldSet>,
-    /// What changes when somebody changes more than the status: generation, or else resourceVersion.
-    pub mark: Box<str>,
+    /// What changes when somebody changes what may be ours.
+    pub mark: Mark,
     /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
-    pub settled: Box<str>,
+    pub settled: Mark,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// Finalizers that hold it, while it is being deleted.
@@ -71,6 +71,16 @@ pub struct Observed {
     pub readiness: Readiness,
     /// The object as far as expressions read it.
     pub live: Option<Arc<Value>>,
+}
+
+/// What tells a foreign change that may concern us from others, such as of the status.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mark {
+    /// `metadata.generation`: every change of the spec.
+    Generation(i64),
+    /// Of a kind without generation our entry of managedFields: whoever changes or removes a field of ours
+    /// takes it from there.
+    Entry(Option<Arc<FieldSet>>),
 }
 
 /// Paths of a live object.
@@ -104,9 +114,8 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let mark: Box<str> =
-            meta.generation.map_or_else(|| resource_version.into(), |g| g.to_string().into());
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
+        let mark = meta.generation.map_or_else(|| Mark::Entry(owned.clone()), Mark::Generation);
         let terminating = meta.deletion_timestamp.is_some();
         Some(Observed {
             object: ObjectRef {
@@ -219,13 +228,31 @@ mod tests {
     fn a_child_is_recognised_by_its_labels() {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
-        assert_eq!(&*observed.mark, "7");
+        assert_eq!(observed.mark, Mark::Entry(None));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
         for label in ["operetta.dev/operator", "operetta.dev/child"] {
             let mut meta = meta();
             meta["labels"].as_object_mut().unwrap().remove(label);
             assert_eq!(&*seen(meta, None, &[]).expect("still ours").instance_uid, "i", "{label}");
         }
+    }
+
+    #[test]
+    fn writes_of_others_and_of_the_status_are_no_foreign_change() {
+        let entry = |manager: &str, operation: &str, time: &str, field: &str| {
+            json!({"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {field: {}}}})
+        };
+        let mark = |entries: &[Value]| {
+            let mut meta = meta();
+            meta["managedFields"] = entries.into();
+            seen(meta, None, &[]).unwrap().mark
+        };
+        let ours = entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:a");
+        let before = mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:00Z", "f:b")]);
+        assert_eq!(mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:09Z", "f:c")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:z")]), before);
+        assert_ne!(mark(&[entry("operetta/o", "Update", "2026-01-01T00:00:00Z", "f:a")]), before);
     }
 
     #[test]

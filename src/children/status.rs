@@ -74,6 +74,12 @@ impl Status {
         let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
         Self { generation, revision, conditions, fields }
     }
+
+    /// Of an instance that is being deleted, whether or not its package is known: the rest stays as it is.
+    pub(super) fn deleting(instance: &Value, verdict: &Verdict) -> Self {
+        let generation = instance["metadata"]["generation"].as_i64().unwrap_or(0);
+        Self { generation, revision: None, conditions: standard(verdict, &[]), fields: Vec::new() }
+    }
 }
 
 /// Ready, Reconciling and Stalled in kstatus terms.

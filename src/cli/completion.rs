@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
+use super::out;
+
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -18,6 +20,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut command = super::Cli::command();
-    clap_complete::generate(args.shell, &mut command, "operetta", &mut std::io::stdout());
-    ExitCode::SUCCESS
+    // Into memory first: the generator panics where its output cannot be written.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "operetta", &mut script);
+    out::all(&String::from_utf8_lossy(&script), ExitCode::SUCCESS)
 }

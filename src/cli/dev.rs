@@ -1,18 +1,23 @@
 //! `operetta dev`: an API server, the packages and the manager in one, for trying things.
 
+use std::fmt::Display;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use tokio::time::Instant;
 
 use super::instances::{self, Applied};
+use super::out;
 use super::view::View;
 use crate::cluster::Cluster;
-use crate::local::{self, ControlPlane};
+use crate::local::{self, ControlPlane, Progress};
 use crate::manager::{Config, Manager};
+use crate::package::Package;
 
 /// Try packages: brings an API server, installs them, runs the manager and shows what happens
 ///
@@ -26,7 +31,13 @@ use crate::manager::{Config, Manager};
   operetta dev operators/* --cluster current           # the kubeconfig's cluster instead
   operetta dev operators/etcd --apply my.yaml --until-ready    # for scripts: exit 0 once all is Ready
 
-Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed; 2 wrong usage.")]
+Environment:
+  KUBECONFIG         the kubeconfig of --cluster current
+  OPERETTA_CACHE     where the built control plane is kept (default: ~/.cache/operetta)
+  KUBEBUILDER_ASSETS a folder with kube-apiserver, etcd and the rest, so that nothing has to be built
+
+Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was
+interrupted; 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
@@ -76,84 +87,140 @@ impl Args {
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     // Everything that can be wrong without a cluster is told before one is started.
     let (packages, broken) = super::load(&args.packages);
-    let manifests = match instances::read(&args.apply) {
-        Ok(manifests) => manifests,
-        Err(errors) => {
-            super::report(&errors);
-            return ExitCode::FAILURE;
-        }
-    };
+    let manifests = instances::read(&args.apply);
+    if let Err(errors) = &manifests {
+        super::report(errors);
+    }
+    let Ok(manifests) = manifests else { return ExitCode::FAILURE };
     if broken > 0 {
         return ExitCode::FAILURE;
     }
-    tokio::select! {
-        code = session(args, view, packages, manifests) => code,
+    let mut session = Session::default();
+    let result = tokio::select! {
+        result = session.go(args, view, packages, manifests) => result,
+        // Nothing is drawn before the first line to keep.
+        () = view.draw(), if !args.until_ready => Ok(()),
         () = super::shutdown() => {
-            eprintln!("\nstopping");
-            ExitCode::SUCCESS
+            view.finish();
+            out::note("\nstopping");
+            if args.until_ready { Err("interrupted before all was Ready".into()) } else { Ok(()) }
+        }
+    };
+    view.finish();
+    if let Err(Failure(Some(error))) = &result {
+        out::note(format!("error: {error}"));
+    }
+    tokio::select! {
+        () = session.end(view) => {}
+        // Once more: whoever asks twice does not want to wait. The control plane goes by itself.
+        () = super::shutdown() => {}
+    }
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Why a session has ended, unless that has been told already.
+struct Failure(Option<String>);
+
+impl<E: Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(Some(error.to_string()))
+    }
+}
+
+/// What has been started and must be ended.
+#[derive(Default)]
+struct Session {
+    plane: Option<ControlPlane>,
+    manager: Option<Manager>,
+}
+
+impl Session {
+    /// Starts all that is needed, and shows what happens until that is to end.
+    async fn go(
+        &mut self,
+        args: &Args,
+        view: &Arc<View>,
+        packages: Vec<Arc<Package>>,
+        manifests: Vec<instances::Manifest>,
+    ) -> Result<(), Failure> {
+        let cluster = match args.cluster {
+            Which::Local => self.local(args, view).await?,
+            Which::Current => {
+                let server = super::connect::connect().await?;
+                view.keep(format!("context {}, {}", server.context, server.address));
+                server.cluster
+            }
+        };
+        let config = Config { observer: Some(view.observer()), ..Config::default() };
+        let manager = self.manager.insert(Manager::start(cluster.clone(), packages, config).await?);
+        if !manager.problems.is_empty() {
+            view.report(&manager.problems);
+            return Err(Failure(None));
+        }
+        let applied = instances::apply(&cluster, manifests).await.map_err(|errors| {
+            view.report(&errors);
+            Failure(None)
+        })?;
+        if args.until_ready {
+            return until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
+        }
+        Err(failure(self.plane.as_ref()).await.into())
+    }
+
+    /// Starts a control plane and says how to reach it.
+    async fn local(&mut self, args: &Args, view: &Arc<View>) -> Result<Cluster, Failure> {
+        let options = local::Options { nodes: args.nodes, progress: progress(), ..local::Options::default() };
+        let plane = self.plane.insert(ControlPlane::start(options).await?);
+        let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
+        view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
+        // Built along with the rest, and of the right version.
+        if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
+            view.keep(format!("export PATH=\"$PATH:{}\"", folder.display()));
+        }
+        Ok(cluster)
+    }
+
+    /// Ends what has been started; returns when nothing is left of it.
+    async fn end(self, view: &View) {
+        if let Some(manager) = self.manager {
+            match self.plane {
+                // Nobody needs the end of a turn in a cluster that is going.
+                Some(_) => drop(tokio::time::timeout(Duration::from_secs(1), manager.stop()).await),
+                None => manager.stop().await,
+            }
+        }
+        if let Some(plane) = self.plane {
+            // Whoever still speaks with it would complain.
+            view.silence();
+            plane.stop().await;
         }
     }
 }
 
-async fn session(
-    args: &Args,
-    view: &Arc<View>,
-    packages: Vec<Arc<crate::package::Package>>,
-    manifests: Vec<instances::Manifest>,
-) -> ExitCode {
-    let fail = |error: &dyn std::fmt::Display| {
-        eprintln!("error: {error}");
-        ExitCode::FAILURE
-    };
-    let (plane, cluster) = match args.cluster {
-        Which::Local => {
-            let progress = Arc::new(|step: &local::Progress| eprintln!("{step}"));
-            let options = local::Options { nodes: args.nodes, progress, ..local::Options::default() };
-            let plane = match ControlPlane::start(options).await {
-                Ok(plane) => plane,
-                Err(error) => return fail(&error),
-            };
-            let cluster = match Cluster::of_kubeconfig(plane.kubeconfig_path()).await {
-                Ok(cluster) => cluster,
-                Err(error) => return fail(&error),
-            };
-            println!("export KUBECONFIG={}", plane.kubeconfig_path().display());
-            (Some(plane), cluster)
+/// Tells how the start goes on: on a terminal each second of a build in the same line, else now and then.
+fn progress() -> local::OnProgress {
+    let in_place = std::io::stderr().is_terminal() && !out::is_dumb();
+    let announced = AtomicBool::new(false);
+    Arc::new(move |step| match step {
+        Progress::Building { part, elapsed, .. } => {
+            if !announced.swap(true, Ordering::Relaxed) {
+                out::note("building Kubernetes, once for all; this takes some minutes");
+            }
+            if in_place {
+                out::message(&format!("\r{step}\x1b[K"));
+            } else if elapsed.as_secs() % 30 == 0 && (*part == 1 || elapsed.as_secs() > 0) {
+                out::note(step);
+            }
         }
-        Which::Current => match Cluster::connect().await {
-            Ok(cluster) => (None, cluster),
-            Err(error) => return fail(&error),
-        },
-    };
-    let config = Config { observer: Some(view.observer()), ..Config::default() };
-    let manager = match Manager::start(cluster.clone(), packages, config).await {
-        Ok(manager) => manager,
-        Err(error) => return fail(&error),
-    };
-    super::report(&manager.problems);
-    if !manager.problems.is_empty() {
-        return ExitCode::FAILURE;
-    }
-    let applied = match instances::apply(&cluster, manifests).await {
-        Ok(applied) => applied,
-        Err(errors) => {
-            super::report(&errors);
-            return ExitCode::FAILURE;
-        }
-    };
-    let code = if args.until_ready {
-        until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await
-    } else {
-        tokio::select! {
-            () = view.draw() => ExitCode::SUCCESS,
-            error = failure(plane.as_ref()) => fail(&error),
-        }
-    };
-    manager.stop().await;
-    if let Some(plane) = plane {
-        plane.stop().await;
-    }
-    code
+        Progress::Built { .. } if in_place => out::message(&format!("\r{step}\x1b[K\n")),
+        _ => out::note(step),
+    })
+}
+
+/// Whether the shell finds a program.
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Ends when a part of the control plane does.
@@ -165,7 +232,7 @@ async fn failure(plane: Option<&ControlPlane>) -> local::Error {
 }
 
 /// Waits until all objects are Ready at their newest generation.
-async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) -> ExitCode {
+async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) -> Result<(), Failure> {
     let deadline = Instant::now() + timeout;
     for Applied { kind, namespace, name } in applied {
         loop {
@@ -181,12 +248,12 @@ async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) 
                 Err(error) => error.to_string(),
             };
             if Instant::now() > deadline {
-                eprintln!("error: {} {name} is not ready after {} s: {waits}", kind.kind, timeout.as_secs());
-                return ExitCode::FAILURE;
+                let waited = timeout.as_secs();
+                return Err(format!("{} {name} is not ready after {waited} s: {waits}", kind.kind).into());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        println!("{} {name} is Ready", kind.kind);
+        out::line(format!("{} {name} is Ready", kind.kind));
     }
-    ExitCode::SUCCESS
+    Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::out;
 use crate::cluster::{ApiKind, Class, Cluster, Kinds};
 use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml;
@@ -45,13 +46,20 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> 
 fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let shown = file.display().to_string();
     let unreadable = |reason: String| {
-        vec![Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))]
+        vec![
+            Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))
+                .help("give files of manifests: --apply FILE..."),
+        ]
     };
-    let size = std::fs::metadata(file).map_err(|e| unreadable(e.to_string()))?.len();
+    let metadata = std::fs::metadata(file).map_err(|e| unreadable(out::reason(&e)))?;
+    if metadata.is_dir() {
+        return Err(unreadable("it is a folder".to_owned()));
+    }
+    let size = metadata.len();
     if size > FILE {
         return Err(unreadable(format!("it has {size} bytes; {FILE} are allowed")));
     }
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e.to_string()))?;
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(out::reason(&e)))?;
     let source = Source::new(shown, text);
     let documents = yaml::parse(&source, &yaml::Options::default()).map_err(|e| vec![e])?;
     let (mut manifests, mut errors) = (Vec::new(), Vec::new());

@@ -1,12 +1,12 @@
 //! `operetta lint`: all that is wrong with packages, without a cluster.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::out;
 use crate::diag::{self, Diagnostic};
 use crate::package;
 
@@ -21,7 +21,8 @@ use crate::package;
   operetta lint operators/* --strict            # in CI: warnings count, too
   operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
 
-Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 a package cannot be read.")]
+Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package
+cannot be read or the output not be written.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
@@ -67,9 +68,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if args.output == Output::Json {
         text = format!("{:#}\n", Value::Array(items));
     }
-    // Whoever closed the pipe early does not want the rest.
-    let _ = io::stdout().write_all(text.as_bytes());
-    exit_code(errors, warnings, unreadable, args.strict)
+    out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
 }
 
 fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {

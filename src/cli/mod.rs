@@ -1,18 +1,25 @@
 //! The command line: one file a command.
 
 mod completion;
+mod connect;
 mod dev;
 mod instances;
 mod lint;
+mod out;
 mod render;
 mod run;
 mod schema;
 mod view;
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::diag::Diagnostic;
+use crate::package::Package;
 
 /// Operators described in YAML, interpreted
 ///
@@ -69,7 +76,8 @@ pub fn main() -> ExitCode {
             block_on(run::run(args))
         }
         Command::Dev(args) => {
-            let view = view::View::new(args.wants_live_view() && std::io::stdout().is_terminal());
+            let live = args.wants_live_view() && std::io::stdout().is_terminal() && !out::is_dumb();
+            let view = view::View::new(live);
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
         }
@@ -89,7 +97,7 @@ fn block_on(task: impl Future<Output = ExitCode>) -> ExitCode {
             code
         }
         Err(error) => {
-            eprintln!("operetta: no threads can be started: {error}");
+            out::note(format!("error: no threads can be started: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -109,49 +117,54 @@ where
         format!("warn,kube_client=off,kube_runtime=error,operetta={filter}")
     };
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|error| {
-        eprintln!("operetta: --log {filter}: {error}; logging at info");
+        out::note(format!("warning: --log {filter}: {error}; logging at info"));
         EnvFilter::new("warn,kube_client=off,operetta=info")
     });
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // A log that nobody reads any more is no reason to panic.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match cli.log_format {
-        LogFormat::Text => builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Text => builder.with_target(false).with_ansi(out::colors()).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
 }
 
-/// Loads packages and prints what is wrong with those that cannot be, and the warnings of the others.
-fn load(paths: &[std::path::PathBuf]) -> (Vec<std::sync::Arc<crate::package::Package>>, usize) {
-    let color = std::io::stderr().is_terminal();
-    let mut packages: Vec<std::sync::Arc<crate::package::Package>> = Vec::new();
+/// Loads packages and prints what is wrong with those that cannot be, and the warnings of the others. Gives
+/// those that can be, and how many cannot.
+fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
+    let mut packages: Vec<(Arc<Package>, &Path)> = Vec::new();
     let mut broken = 0;
     for path in paths {
         match crate::package::load(path) {
             Ok((package, warnings)) => {
-                eprint!("{}", crate::diag::render(&warnings, color));
-                if packages.iter().any(|other| other.name == package.name) {
-                    eprintln!(
-                        "error: two packages are named {}; the one in {} is left out",
-                        package.name,
-                        path.display()
-                    );
-                    broken += 1;
-                } else {
-                    packages.push(std::sync::Arc::new(package));
+                report(&warnings);
+                match packages.iter().find(|(other, _)| other.name == package.name) {
+                    Some((_, first)) => {
+                        out::note(format!(
+                            "error: {} and {} are both named {}; the latter is left out\n  help: give each \
+                             package once, or change metadata.name in one of them",
+                            first.display(),
+                            path.display(),
+                            package.name,
+                        ));
+                        broken += 1;
+                    }
+                    None => packages.push((Arc::new(package), path)),
                 }
             }
             Err(errors) => {
-                eprint!("{}", crate::diag::render(&errors, color));
-                eprintln!("error: the package {} cannot be loaded", path.display());
+                report(&errors);
+                out::note(format!("error: the package {} cannot be loaded", path.display()));
                 broken += 1;
             }
         }
     }
-    (packages, broken)
+    (packages.into_iter().map(|(package, _)| package).collect(), broken)
 }
 
 /// Prints diagnostics for people.
-fn report(diagnostics: &[crate::diag::Diagnostic]) {
-    eprint!("{}", crate::diag::render(diagnostics, std::io::stderr().is_terminal()));
+fn report(diagnostics: &[Diagnostic]) {
+    out::message(&crate::diag::render(diagnostics, out::colors()));
 }
 
 /// Ends with the first SIGINT or SIGTERM.

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::out;
 use crate::children::{self, ChildError, Context, Item, Target};
 use crate::crd;
-use crate::diag::{self, Diagnostic, Source, Span};
+use crate::diag::{Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
 use crate::template::EvalError;
 use crate::yaml::{self, Node, NodeValue};
@@ -39,12 +40,12 @@ const OWN_PREFIX: &str = "operetta.dev/";
 /// of operetta.dev, ownerReferences) is left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  operetta render operators/webapp -f operators/webapp/examples/webapp.yaml
+  operetta render operators/webapp -f examples/webapp/minimal.yaml
   kubectl get etcdcluster db -o yaml | operetta render operators/etcd -f -
-  operetta render operators/etcd -f cluster.yaml -o name
-  operetta render operators/etcd -f cluster.yaml | kubectl diff -f -
+  operetta render operators/etcd -f examples/etcd/example-etcd-cluster.yaml -o name
+  operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
 
-Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 a file cannot be read.")]
+Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file\ncannot be read or the output not be written.")]
 pub(super) struct Args {
     /// Folder of the package
     package: PathBuf,
@@ -89,14 +90,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
     }
     unreadable |= diagnostics.iter().any(|diagnostic| diagnostic.code == package::UNREADABLE);
-    // Whoever closed the pipe early does not want the rest.
-    let _ = io::stdout().write_all(output.finish().as_bytes());
-    let _ = io::stderr().write_all(diag::render(&diagnostics, console::colors_enabled_stderr()).as_bytes());
-    match () {
-        () if unreadable => ExitCode::from(2),
-        () if diagnostics.iter().any(Diagnostic::is_error) => ExitCode::from(1),
+    let code = match () {
+        () if unreadable => ExitCode::from(out::UNUSABLE),
+        () if diagnostics.iter().any(Diagnostic::is_error) => ExitCode::FAILURE,
         () => ExitCode::SUCCESS,
-    }
+    };
+    let code = out::all(&output.finish(), code);
+    super::report(&diagnostics);
+    code
 }
 
 /// A file, or standard input.
@@ -111,7 +112,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     };
     let unreadable = |message: String| Diagnostic::error(package::UNREADABLE, message);
     if let Err(error) = result {
-        return Err(unreadable(format!("cannot read {name}: {error}")));
+        return Err(unreadable(format!("cannot read {name}: {}", out::reason(&error))));
     }
     if bytes.len() as u64 > MAX_INPUT {
         return Err(unreadable(format!("{name} is larger than {} MiB", MAX_INPUT >> 20)));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
+use super::{connect, out};
 use crate::manager::{Config, Manager};
 
 /// Run the manager against the kubeconfig's cluster
@@ -31,34 +31,34 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &Args) -> ExitCode {
     let (packages, broken) = super::load(&args.packages);
-    let cluster = match Cluster::connect().await {
-        Ok(cluster) => cluster,
+    let server = match connect::connect().await {
+        Ok(server) => server,
         Err(error) => {
-            eprintln!("error: {error}");
+            out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let version = match cluster.version().await {
-        Ok(version) => version,
-        Err(error) => {
-            eprintln!("error: the API server cannot be reached: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    info!(kubernetes = %version, packages = packages.len(), broken, "starting");
+    info!(
+        server = %server.address,
+        context = %server.context,
+        kubernetes = %server.version,
+        packages = packages.len(),
+        broken,
+        "starting"
+    );
     let config = Config { namespace: args.namespace.clone(), ..Config::default() };
-    let manager = match Manager::start(cluster, packages, config).await {
+    let manager = match Manager::start(server.cluster, packages, config).await {
         Ok(manager) => manager,
         Err(error) => {
-            eprintln!("error: {error}");
+            out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
     super::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 {
-        eprintln!(
-            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run"
+        out::note(
+            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run",
         );
         return ExitCode::FAILURE;
     }

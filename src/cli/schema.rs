@@ -1,8 +1,8 @@
 //! `operetta schema`: the JSON Schema of package files, for editors.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use super::out;
 use crate::package;
 
 /// Print the JSON Schema of operator.yaml
@@ -15,10 +15,7 @@ use crate::package;
 #[command(after_help = "Examples:\n  operetta schema > schemas/operator.schema.json")]
 pub(super) struct Args {}
 
-/// Prints the schema. Exit code 0, or 1 if standard output cannot be written.
+/// Prints the schema.
 pub(super) fn run(_: &Args) -> ExitCode {
-    match io::stdout().write_all(package::schema::operator_text().as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    out::all(&package::schema::operator_text(), ExitCode::SUCCESS)
 }

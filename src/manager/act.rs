@@ -20,6 +20,8 @@ use crate::cluster::{ApiKind, CallError, Class, Propagation};
 /// How long a refused intent rests before it is tried again: doubled each time, up to the last.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
+/// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
+const WIN_BACK_ATTEMPTS: usize = 5;
 
 /// How long until what is being deleted is looked at again: it belongs to nobody whom its end would wake.
 const GOING: Duration = Duration::from_secs(3);
@@ -231,12 +233,13 @@ impl Shared {
         };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let ours = |label: &str| live["metadata"]["labels"][label] == body["metadata"]["labels"][label];
-        if ours(names::INSTANCE_UID) {
-            // Ours after all: a write whose reply was lost, or a stale cache.
-            self.learn_child(object, live, Origin::Read);
+        let labelled = ours(names::INSTANCE_UID);
+        // Ours after all: a write whose reply was lost, or a stale cache. Unless somebody took the labels by
+        // which we would know it: then it is told what it is once more.
+        if labelled && self.learn_child(object, live.clone(), Origin::Read).is_some() {
             return Ok(Applied::Again);
         }
-        if is_going(&live, &body) {
+        if !labelled && is_going(&live, &body) {
             return Err(CallError {
                 class: Class::Retry,
                 code: error.code,
@@ -246,7 +249,7 @@ impl Shared {
                 retry_after: Some(GOING),
             });
         }
-        if !self.may_take(&live, &body) {
+        if !labelled && !self.may_take(&live, &body) {
             return Err(CallError {
                 class: Class::Conflict,
                 code: error.code,
@@ -278,9 +281,9 @@ impl Shared {
         }
     }
 
-    /// Whether an object that is not labelled as this instance's may become its: it is the owner already and
-    /// somebody took the label, a person said so, or it was that of a former instance of the same name and
-    /// nobody owns it any more.
+    /// Whether an object that is not labelled as this instance's may become its: it was made for it and
+    /// somebody changed the label, a person said so, or it was that of a former instance of the same name and
+    /// nobody owns it any more. Never that of another living instance.
     fn may_take(&self, live: &Value, body: &Value) -> bool {
         let meta = &live["metadata"];
         let uid = body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
@@ -289,10 +292,13 @@ impl Shared {
         if former.is_some_and(|uid| self.index().by_uid(uid).is_some()) {
             return false;
         }
-        if owners.iter().any(|owner| owner["uid"] == uid) {
-            return true;
-        }
-        if meta["annotations"][names::ADOPT] == "true" {
+        // The hash of an intent covers the instance's uid, so no other object has it.
+        let intent = |meta: &Value| meta["annotations"][names::INTENT].as_str().map(str::to_owned);
+        let made_for_it = intent(meta).is_some() && intent(meta) == intent(&body["metadata"]);
+        if made_for_it
+            || owners.iter().any(|owner| owner["uid"] == uid)
+            || meta["annotations"][names::ADOPT] == "true"
+        {
             return true;
         }
         let same = [names::OPERATOR, names::KIND, names::INSTANCE, names::CHILD]
@@ -308,30 +314,39 @@ impl Shared {
             return Ok(());
         }
         let object = &apply.intent.object;
-        let live = {
-            let _permit = self.permit().await;
-            self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?
-        };
-        let Some(live) = live else { return Ok(()) };
-        let strays = fields::strays(&live, &apply.intent.body, manager);
-        if strays.is_empty() {
-            return Ok(());
+        for _ in 0..WIN_BACK_ATTEMPTS {
+            let live = {
+                let _permit = self.permit().await;
+                self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?
+            };
+            let Some(live) = live else { return Ok(()) };
+            let strays = fields::strays(&live, &apply.intent.body, manager);
+            if strays.is_empty() {
+                return Ok(());
+            }
+            let meta = &live["metadata"];
+            let Some(entries) = fields::take_over(&meta["managedFields"], manager, &strays) else {
+                return Ok(());
+            };
+            debug!(object = %object, strays = strays.len(), "winning back items of keyed lists");
+            let patch = json!([
+                // A test that fails would be a 422, like a patch that can never do; this is a 409.
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+                {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+            ]);
+            let patched = {
+                let _permit = self.permit().await;
+                self.cluster
+                    .json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta")
+                    .await
+            };
+            match patched {
+                // Somebody, a controller mostly, was faster.
+                Err(error) if error.class == Class::Conflict => {}
+                other => return other.map(drop),
+            }
         }
-        let meta = &live["metadata"];
-        let Some(entries) = fields::take_over(&meta["managedFields"], manager, &strays) else {
-            return Ok(());
-        };
-        debug!(object = %object, strays = strays.len(), "winning back items of keyed lists");
-        let patch = json!([
-            // A test that fails would be a 422, like a patch that can never do; this is a 409.
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
-            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
-        ]);
-        let _permit = self.permit().await;
-        self.cluster
-            .json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta")
-            .await
-            .map(drop)
+        Ok(())
     }
 
     async fn delete(&self, observed: &Observed) -> Result<(), CallError> {

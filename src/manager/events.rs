@@ -1,12 +1,13 @@
-//! Kubernetes Events, on transitions only. They are a courtesy: one at a time in the background, so that a
-//! rollout of thousands does not wait for them; what does not fit the queue is dropped and counted.
+//! Kubernetes Events, on transitions only. They are a courtesy: one at a time in the background, and slowly
+//! while instances have their turns, so that a rollout of thousands does not wait for them; what does not
+//! fit the queue is dropped and counted.
 //!
 //! The library's recorder takes Events of one reason for the same, whatever they say, and keeps the first
 //! text. Ours counts only what reads the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -22,6 +23,8 @@ const QUEUE: usize = 4_096;
 const SERIES: Duration = Duration::from_secs(600);
 /// How many recent Events are remembered for that.
 const RECENT: usize = 1_024;
+/// The pause after an Event while instances have their turns.
+const PACE: Duration = Duration::from_millis(40);
 /// The longest text, in bytes; the API allows 1,024.
 pub(super) const NOTE: usize = 1_000;
 
@@ -41,8 +44,8 @@ struct Entry {
 }
 
 impl Events {
-    /// Starts the publisher; it ends with the last handle.
-    pub(super) fn start(cluster: Cluster) -> Self {
+    /// Starts the publisher; it ends with the last handle. `turns` is how many instances have theirs now.
+    pub(super) fn start(cluster: Cluster, turns: Arc<AtomicUsize>) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Entry>(QUEUE);
         let mut publisher = Publisher { cluster, recent: HashMap::new() };
         tokio::spawn(async move {
@@ -54,6 +57,9 @@ impl Events {
                         debug!(reason = %entry.reason, %error, "an Event was refused");
                     }
                     Err(error) => warn!(reason = %entry.reason, %error, "an Event could not be published"),
+                }
+                if turns.load(Ordering::Relaxed) > 0 {
+                    tokio::time::sleep(PACE).await;
                 }
             }
         });

@@ -234,7 +234,11 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             Vec::new()
         }
         Event::InitApply(fed) | Event::Apply(fed) => {
-            fed.observed.map(|o| shared.index().put_child(o, Origin::Watch)).unwrap_or_default()
+            match fed.observed {
+                Some(observed) => shared.index().put_child(observed, Origin::Watch),
+                // Somebody took a label of ours: it is no child that we would know.
+                None => shared.index().remove_child(&fed.object, &fed.uid, None).into_iter().collect(),
+            }
         }
         Event::Delete(fed) => {
             let version = fed.resource_version.as_deref();

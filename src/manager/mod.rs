@@ -13,6 +13,7 @@ mod registry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,8 @@ struct Shared {
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
     calls: Semaphore,
+    /// How many instances have their turn now.
+    turns: Arc<AtomicUsize>,
     started: Instant,
     namespace: String,
     observer: Option<Observer>,
@@ -107,8 +110,10 @@ impl Manager {
         let loaded: BTreeSet<String> = registered.iter().map(|r: &Registered| r.crd.to_string()).collect();
         registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
 
+        let turns = Arc::new(AtomicUsize::new(0));
         let shared = Arc::new(Shared {
-            events: Events::start(cluster.clone()),
+            events: Events::start(cluster.clone(), Arc::clone(&turns)),
+            turns,
             cluster,
             kinds,
             index: Mutex::default(),
@@ -169,7 +174,9 @@ impl Drop for Manager {
 
 async fn work(shared: &Arc<Shared>) {
     while let Some(key) = shared.queue.next().await {
+        shared.turns.fetch_add(1, Ordering::Relaxed);
         let turn = AssertUnwindSafe(shared.reconcile(&key)).catch_unwind().await;
+        shared.turns.fetch_sub(1, Ordering::Relaxed);
         let failed = match turn {
             Ok(outcome) => outcome == Outcome::Failed,
             Err(panic) => {

@@ -93,7 +93,8 @@ pub(super) enum Kind {
     Var(Name),
     Attr(Box<Node>, Name),
     Item(Box<Node>, Box<Node>),
-    Slice(Box<(Node, Option<Node>, Option<Node>, Option<Node>)>),
+    /// Value; start, stop and step.
+    Slice(Box<(Node, [Option<Node>; 3])>),
     Not(Box<Node>),
     Neg(Box<Node>),
     And(Box<(Node, Node)>),

@@ -114,6 +114,22 @@ impl Fault {
         self
     }
 
+    /// Says what to do in place of what was said so far.
+    pub(super) fn suggest(mut self, help: String) -> Self {
+        if let Self::Problem(problem) = &mut self {
+            problem.diagnostic.help = Some(help);
+        }
+        self
+    }
+
+    /// Says what is wrong in place of what was said so far.
+    pub(super) fn message(mut self, message: String) -> Self {
+        if let Self::Problem(problem) = &mut self {
+            problem.diagnostic.message = message;
+        }
+        self
+    }
+
     /// Gives it a place, unless it has one.
     pub(super) fn at(mut self, source: &Arc<Source>, span: Span) -> Self {
         if let Self::Problem(problem) = &mut self
@@ -157,4 +173,15 @@ impl From<Fault> for EvalError {
             }
         }
     }
+}
+
+/// The candidate nearest to a word, if one is near. Long words are no typing mistakes, and costly to
+/// compare.
+pub(super) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const LONGEST: usize = 64;
+    if word.len() > LONGEST {
+        return None;
+    }
+    let candidates = candidates.into_iter().filter(|candidate| candidate.len() <= LONGEST).take(1_000);
+    crate::diag::did_you_mean(word, candidates)
 }

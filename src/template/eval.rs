@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::builtins::Args;
+use super::builtins::{self, Args, Filter, Test};
 use super::code::{Kind, Node, Piece, Unit};
+use super::errors::near;
 use super::errors::{Fault, Res};
+use super::json::{JsonPath, Meter};
 use super::limits::Run;
 use super::ops;
 use super::scope::{Function, Lets, Scope};
-use super::value::{JsonPath, Meter, Name, Val};
-use crate::diag::did_you_mean;
+use super::value::{Name, Val};
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
 /// more stack than an operator.
@@ -101,7 +102,10 @@ impl<'r> Cx<'r> {
                         names.pop();
                     }
                     names.clear();
-                    json.map_or(Val::Undefined, Val::from_json)
+                    match json {
+                        Some(found) => Val::converted(self.run, found)?,
+                        None => Val::Undefined,
+                    }
                 }
                 Val::Lets(lets) => {
                     let lets = Arc::clone(lets);
@@ -142,83 +146,113 @@ impl<'r> Cx<'r> {
         let value = match value {
             // So that `let.x is known` works for a let that reads what is unknown.
             Err(Fault::Unknown(unknown)) => Val::Unknown(unknown),
+            // It would be shared by all that read the let, and change under them.
+            Ok(Val::Namespace(_)) => return Err(Fault::failed("a namespace cannot be the value of a let")),
             other => other?,
         };
         layer.remember(name, value.clone());
         Ok(value)
     }
 
-    #[inline(never)]
+    /// Only chooses: what it calls keeps its own locals, so that deep expressions need little stack.
     fn compute(&mut self, node: &Node) -> Res<Val> {
         match &node.kind {
             Kind::Const(value) => Ok(value.clone()),
             Kind::Var(name) => Ok(self.variable(name)),
             Kind::Attr(..) => self.attributes(node),
             Kind::Item(base, key) => self.item(base, key),
-            Kind::Slice(parts) => {
-                let (base, start, stop, step) = &**parts;
-                let base = self.need(base)?;
-                let mut bound =
-                    |bound: &Option<Node>| bound.as_ref().map_or(Ok(Val::Null), |node| self.need(node));
-                let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?);
-                ops::slice(self.run, &base, [&start, &stop, &step])
-            }
-            Kind::Not(operand) => Ok(Val::Bool(!self.truthy(operand)?)),
-            Kind::Neg(operand) => {
-                let value = self.need(operand)?;
-                ops::negate(self.run, &value)
-            }
-            Kind::And(sides) => {
-                let left = self.eval(&sides.0)?;
-                if left.truthy()? { self.eval(&sides.1) } else { Ok(left) }
-            }
-            Kind::Or(sides) => {
-                let left = self.eval(&sides.0)?;
-                if left.truthy()? { Ok(left) } else { self.eval(&sides.1) }
-            }
-            Kind::Binary(op, sides) => {
-                let left = self.need(&sides.0)?;
-                let right = self.need(&sides.1)?;
-                ops::binary(self.run, *op, &left, &right)
-            }
+            Kind::Slice(parts) => self.slice(&parts.0, &parts.1),
+            Kind::Not(operand) => self.truthy(operand).map(|truth| Val::Bool(!truth)),
+            Kind::Neg(operand) => self.need(operand).and_then(|value| ops::negate(self.run, &value)),
+            Kind::And(sides) => self.and_or(&sides.0, &sides.1, true),
+            Kind::Or(sides) => self.and_or(&sides.0, &sides.1, false),
+            Kind::Binary(..) => self.binary(node),
             Kind::Compare(first, rest) => self.comparison(first, rest),
-            Kind::If(parts) => {
-                let (test, then, otherwise) = &**parts;
-                if self.truthy(test)? {
-                    self.eval(then)
-                } else {
-                    otherwise.as_ref().map_or(Ok(Val::Undefined), |otherwise| self.eval(otherwise))
-                }
-            }
+            Kind::If(parts) => self.if_else(&parts.0, &parts.1, parts.2.as_ref()),
             Kind::Default(parts) => self.default(&parts.0, parts.1.as_ref(), parts.2.as_ref()),
-            Kind::Filter(filter, input, args) => {
-                let input = if filter.lenient { self.eval(input)? } else { self.need(input)? };
-                let args = self.arguments(args)?;
-                filter.call(self.run, &input, &args)
-            }
-            Kind::Test(test, input, args) => {
-                let input = self.eval(input)?;
-                let args = self.arguments(args)?;
-                test.call(self.run, &input, &args).map(Val::Bool)
-            }
-            Kind::Function(function, args, keywords) => {
-                let args = self.needed_arguments(args)?;
-                let keywords = self.keywords(keywords)?;
-                (function.run)(self.run, &Args::of_function(&args, function), &keywords)
-            }
+            Kind::Filter(filter, input, args) => self.filter(filter, input, args),
+            Kind::Test(test, input, args) => self.test(test, input, args),
+            Kind::Function(function, args, keywords) => self.builtin(function, args, keywords),
             Kind::Macro(index, args) => self.macro_call(*index, args),
             Kind::Partial(name, vars) => self.partial(name, vars),
             Kind::Method(base, name, args) => self.method(base, name, args),
-            Kind::List(items) => {
-                self.run.items(items.len())?;
-                let items = items.iter().map(|item| self.eval(item)).collect::<Res<Vec<_>>>()?;
-                Val::list(items)
-            }
+            Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
         }
     }
 
-    #[inline(never)]
+    fn slice(&mut self, base: &Node, bounds: &[Option<Node>; 3]) -> Res<Val> {
+        let base = self.need(base)?;
+        let mut values = [Val::Null, Val::Null, Val::Null];
+        for (value, bound) in values.iter_mut().zip(bounds) {
+            if let Some(bound) = bound {
+                *value = self.need(bound)?;
+            }
+        }
+        let [start, stop, step] = &values;
+        ops::slice(self.run, &base, [start, stop, step])
+    }
+
+    fn and_or(&mut self, left: &Node, right: &Node, and: bool) -> Res<Val> {
+        let left = self.eval(left)?;
+        if left.truthy()? == and { self.eval(right) } else { Ok(left) }
+    }
+
+    fn if_else(&mut self, test: &Node, then: &Node, otherwise: Option<&Node>) -> Res<Val> {
+        if self.truthy(test)? {
+            self.eval(then)
+        } else {
+            otherwise.map_or(Ok(Val::Undefined), |otherwise| self.eval(otherwise))
+        }
+    }
+
+    /// `a + b + c` is a chain to the left, so it is walked in a loop.
+    fn binary(&mut self, node: &Node) -> Res<Val> {
+        let mut chain = Vec::new();
+        let mut first = node;
+        while let Kind::Binary(op, sides) = &first.kind {
+            chain.push((*op, &sides.1, first.span));
+            first = &sides.0;
+        }
+        let mut left = self.need(first)?;
+        while let Some((op, right, span)) = chain.pop() {
+            self.run.fuel(1)?;
+            let right = self.need(right)?;
+            let result = ops::binary(self.run, op, &left, &right);
+            left = result.map_err(|fault| fault.at(&self.unit.source, span))?;
+        }
+        Ok(left)
+    }
+
+    fn filter(&mut self, filter: &'static Filter, input: &Node, args: &[Option<Node>]) -> Res<Val> {
+        let input = if filter.lenient { self.eval(input)? } else { self.need(input)? };
+        let args = self.arguments(args)?;
+        filter.call(self.run, &input, &args)
+    }
+
+    fn test(&mut self, test: &'static Test, input: &Node, args: &[Option<Node>]) -> Res<Val> {
+        let input = self.eval(input)?;
+        let args = self.arguments(args)?;
+        test.call(self.run, &input, &args).map(Val::Bool)
+    }
+
+    fn builtin(
+        &mut self,
+        function: &'static builtins::Function,
+        args: &[Option<Node>],
+        keywords: &[(Name, Node)],
+    ) -> Res<Val> {
+        let args = self.needed_arguments(args)?;
+        let keywords = self.keywords(keywords)?;
+        (function.run)(self.run, &Args::of_function(&args, function), &keywords)
+    }
+
+    fn list(&mut self, items: &[Node]) -> Res<Val> {
+        self.run.items(items.len())?;
+        let items = items.iter().map(|item| self.eval(item)).collect::<Res<Vec<_>>>()?;
+        Val::list(items)
+    }
+
     fn item(&mut self, base: &Node, key: &Node) -> Res<Val> {
         let base = self.eval(base)?;
         let key = self.need(key)?;
@@ -229,28 +263,34 @@ impl<'r> Cx<'r> {
                 self.let_value(&lets, &name)
             }
             Val::Live(live) => match (&*live.json, &key) {
-                (Value::Object(map), Val::Str(name)) => {
-                    Ok(map.get(&**name).map_or(Val::Undefined, Val::from_json))
-                }
+                (Value::Object(map), Val::Str(name)) => match map.get(&**name) {
+                    Some(found) => Val::converted(self.run, found),
+                    None => Ok(Val::Undefined),
+                },
                 _ => ops::item(self.run, live.whole(), &key),
             },
             base => ops::item(self.run, base, &key),
         }
     }
 
-    #[inline(never)]
     fn comparison(&mut self, first: &Node, rest: &[(super::code::Comparison, Node)]) -> Res<Val> {
         let mut left = self.eval(first)?;
         let mut left_node = first;
         for (op, node) in rest {
             let right = self.eval(node)?;
             // Say which side is undefined.
-            let compared =
-                ops::compare(self.run, *op, &left, &right).map_err(|fault| match (&left, &right) {
-                    (Val::Undefined, _) => self.name_undefined(fault, left_node),
-                    (_, Val::Undefined) => self.name_undefined(fault, node),
-                    _ => fault,
-                })?;
+            let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| {
+                let culprit = match (&left, &right) {
+                    (Val::Undefined, _) => left_node,
+                    (_, Val::Undefined) => node,
+                    _ => return fault,
+                };
+                let fault = match self.shown(culprit) {
+                    Some(text) => fault.message(format!("`{text}` is undefined and has no order")),
+                    None => fault,
+                };
+                self.name_undefined(fault, culprit)
+            })?;
             if !compared {
                 return Ok(Val::Bool(false));
             }
@@ -260,7 +300,6 @@ impl<'r> Cx<'r> {
     }
 
     /// `value | default(other)`: the other is evaluated only where it is needed.
-    #[inline(never)]
     fn default(&mut self, value: &Node, other: Option<&Node>, boolean: Option<&Node>) -> Res<Val> {
         let value = self.eval(value)?;
         let replace = match value.known()? {
@@ -289,7 +328,6 @@ impl<'r> Cx<'r> {
         keywords.iter().map(|(name, node)| Ok((Arc::clone(name), self.eval(node)?))).collect()
     }
 
-    #[inline(never)]
     fn map(&mut self, entries: &[(Node, Node)]) -> Res<Val> {
         self.run.items(entries.len())?;
         let mut keyed = Vec::with_capacity(entries.len());
@@ -316,7 +354,6 @@ impl<'r> Cx<'r> {
     }
 
     /// A macro sees its arguments, what the top level of its file has set, and the variables of the scope.
-    #[inline(never)]
     fn macro_call(&mut self, index: usize, args: &[Option<Node>]) -> Res<Val> {
         let unit = self.unit;
         let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
@@ -347,7 +384,6 @@ impl<'r> Cx<'r> {
         result.map(|()| Val::Fragment(Arc::new(pieces)))
     }
 
-    #[inline(never)]
     fn partial(&mut self, name: &Name, vars: &[(Name, Node)]) -> Res<Val> {
         let path = super::partial_path(name);
         let Some(template) = self.run.engine.template(&path) else {
@@ -372,12 +408,9 @@ impl<'r> Cx<'r> {
         self.run.enter(2 * CALL_LEVELS)?;
         let value = template.render(self.run, scope);
         self.run.leave(2 * CALL_LEVELS);
-        let value = value?;
-        self.run.memory(template.unit.source.text.len())?;
-        Ok(Val::from_json(&value))
+        Val::converted(self.run, &value?)
     }
 
-    #[inline(never)]
     fn method(&mut self, base_node: &Node, name: &Name, args: &[Node]) -> Res<Val> {
         let base = self.need(base_node)?;
         let args = args.iter().map(|arg| self.eval(arg).map(Some)).collect::<Res<Vec<_>>>()?;
@@ -392,7 +425,7 @@ impl<'r> Cx<'r> {
             _ => false,
         };
         match (&**name, args.as_slice()) {
-            ("keys" | "values" | "items", []) if is_map => match super::builtins::filter(name) {
+            ("keys" | "values" | "items", []) if is_map => match builtins::filter(name) {
                 Some(filter) => filter.call(self.run, &base, &[]),
                 None => Ok(Val::Undefined),
             },
@@ -419,77 +452,8 @@ impl<'r> Cx<'r> {
             plain.push(arg.to_json(self.run, &mut meter, &mut JsonPath::default())?);
         }
         match (function.0)(&plain) {
-            Ok(value) => Ok(Val::from_json(&value)),
+            Ok(value) => Val::converted(self.run, &value),
             Err(message) => Err(Fault::failed(format!("`{name}`: {message}"))),
-        }
-    }
-
-    /// The error for an expression that is undefined, with what may have been meant.
-    pub(super) fn undefined(&mut self, node: &Node) -> Fault {
-        let fault = Fault::undefined(match self.shown(node) {
-            Some(text) => format!("`{text}` is undefined"),
-            None => "the value is undefined".to_owned(),
-        });
-        self.name_undefined(fault, node)
-    }
-
-    /// Adds the place and a suggestion for an expression that is undefined.
-    fn name_undefined(&mut self, fault: Fault, node: &Node) -> Fault {
-        let near = self.near(node).ok().flatten();
-        let fault = fault.at(&self.unit.source, node.span);
-        match near {
-            Some(near) => fault.help(near),
-            None => fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"),
-        }
-    }
-
-    /// The text of a path, as the author wrote it.
-    fn shown(&self, node: &Node) -> Option<String> {
-        let path = matches!(node.kind, Kind::Var(_) | Kind::Attr(..) | Kind::Item(..));
-        let text = self.unit.source.text.get(node.span.start..node.span.end)?;
-        (path && text.len() <= 80 && !text.contains(['\n', '{'])).then(|| text.to_owned())
-    }
-
-    /// The suggestion for the first step of a path that does not exist.
-    fn near(&mut self, node: &Node) -> Res<Option<String>> {
-        match &node.kind {
-            Kind::Var(name) => {
-                if self.locals.iter().any(|(known, _)| known == name) || self.scope.get(name).is_some() {
-                    return Ok(None);
-                }
-                let mut names = self.scope.names();
-                names.extend(self.locals.iter().map(|(name, _)| name.to_string()));
-                names.retain(|name| !name.starts_with('\0'));
-                let near = did_you_mean(name, names.iter().map(String::as_str));
-                Ok(Some(match near {
-                    Some(near) => format!("there is no variable `{name}`; did you mean `{near}`?"),
-                    None => format!(
-                        "there is no variable `{name}`; there are {}",
-                        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-                    ),
-                }))
-            }
-            Kind::Attr(base, name) => {
-                let value = match self.eval(base)? {
-                    Val::Undefined => return self.near(base),
-                    value => value,
-                };
-                let keys: Vec<String> = match &value {
-                    Val::Map(map) => map.entries.keys().map(ToString::to_string).collect(),
-                    Val::Live(live) => {
-                        live.json.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
-                    }
-                    Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
-                    _ => Vec::new(),
-                };
-                let near = did_you_mean(name, keys.iter().map(String::as_str));
-                Ok(near.map(|near| format!("did you mean `{near}`?")))
-            }
-            Kind::Item(base, _) => match self.eval(base)? {
-                Val::Undefined => self.near(base),
-                _ => Ok(None),
-            },
-            _ => Ok(None),
         }
     }
 
@@ -512,10 +476,10 @@ impl<'r> Cx<'r> {
 fn no_method(base: &Val, name: &str) -> Fault {
     let fault = Fault::failed(format!("{} has no method `{name}`", base.kind()));
     let known = ["keys", "values", "items", "get"];
-    if super::builtins::filter(name).is_some() {
+    if builtins::filter(name).is_some() {
         return fault.help(format!("it is a filter: `| {name}`"));
     }
-    match did_you_mean(name, known) {
+    match near(name, known) {
         Some(near) => fault.help(format!("did you mean `{near}()`?")),
         None => fault.help(
             "maps have keys(), values(), items() and get(key, default); for the rest there are filters",

@@ -30,7 +30,7 @@ impl Default for Limits {
             fuel: 500_000,
             memory: 16 << 20,
             output: 1 << 20,
-            nesting: 250,
+            nesting: 400,
             source: 256 << 10,
             expression: 16 << 10,
         }

@@ -23,6 +23,7 @@ mod code;
 mod errors;
 mod eval;
 mod exec;
+mod json;
 mod kinds;
 mod limits;
 mod lower;
@@ -32,6 +33,7 @@ mod quantity;
 mod reads;
 mod scope;
 mod substitute;
+mod suggest;
 mod text;
 mod value;
 
@@ -49,11 +51,12 @@ use crate::yaml;
 use code::{Piece, Slot, Stmt, Unit};
 use errors::{Fault, Res};
 use eval::Cx;
+use json::{JsonPath, Meter};
 use limits::Run;
 use parse::Place;
 use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
-use value::{JsonPath, Meter, Val};
+use value::Val;
 
 pub use errors::EvalError;
 pub use limits::Limits;
@@ -262,7 +265,9 @@ impl Template {
     fn render(&self, run: &Run<'_>, scope: &Scope) -> Res<Value> {
         let mut pieces = Vec::new();
         Cx::new(run, scope, &self.unit).exec(&self.unit.body, &mut pieces)?;
-        let tree = self.tree(substitute::assemble(run, &pieces)?, &pieces)?;
+        let text = substitute::assemble(run, &pieces)?;
+        run.fuel(text.len() / 8)?;
+        let tree = self.tree(text, &pieces)?;
         Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)
     }
 
@@ -276,7 +281,7 @@ impl Template {
         }
         let node = substitute::parse(text.clone(), &self.unit.source, pieces).map_err(|diagnostic| {
             substitute::first_fault(pieces, &self.unit.source)
-                .unwrap_or_else(|| substitute::failed(diagnostic))
+                .unwrap_or_else(|| substitute::failed(*diagnostic))
         })?;
         let tree = Arc::new((text, node));
         *lock() = Some(Arc::clone(&tree));

@@ -13,7 +13,10 @@ use super::value::{Unknown, Val};
 pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
     Ok(match value {
         Val::Map(map) => map.entries.get(name).cloned().unwrap_or(Val::Undefined),
-        Val::Live(live) => live.json.get(name).map_or(Val::Undefined, Val::from_json),
+        Val::Live(live) => match live.json.get(name) {
+            Some(found) => Val::converted(run, found)?,
+            None => Val::Undefined,
+        },
         Val::Keyed(keyed) if keyed.entries.is_empty() => Val::Undefined,
         Val::Keyed(_) => return item(run, value, &Val::str(name)),
         Val::Unknown(unknown) if name == "error" => Val::str(unknown.reason.as_str()),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use minijinja::machinery::{Token, ast, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
+use super::errors::near;
 use super::substitute::{CLOSE, OPEN};
 use crate::diag::{Diagnostic, Source, Span};
 
@@ -54,6 +55,10 @@ impl Place {
 
     pub(super) fn error(&self, message: impl Into<String>, start: usize, end: usize) -> Diagnostic {
         Diagnostic::error("template::syntax", message).at(&self.source, self.span(start, end))
+    }
+
+    fn shown(&self, span: Span) -> &str {
+        self.source.text.get(span.start..span.end).unwrap_or_default()
     }
 
     /// The place of a line of the text, from 1, without its indentation.
@@ -150,13 +155,22 @@ fn syntax_error(error: &minijinja::Error, text: &str, place: &Place) -> Diagnost
         Some(word) => {
             let known = ["for", "if", "elif", "else", "endif", "endfor", "set", "endset", "with", "endwith", "macro",
                 "endmacro", "filter", "endfilter", "do", "raw", "endraw"];
-            match crate::diag::did_you_mean(word, known) {
+            match near(word, known) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                 None => diagnostic,
             }
         }
+        None if test_before_if(place.shown(span)) => {
+            diagnostic.help("put the test in parentheses: `(x is defined) if y else z`")
+        }
         None => diagnostic,
     }
+}
+
+/// Whether a test stands right before an `if`, which MiniJinja takes for an argument of the test.
+fn test_before_if(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.windows(3).any(|words| words[2] == "if" && matches!(words[0], "is" | "not"))
 }
 
 fn too_deep(place: &Place, what: &str, limit: usize, at: (usize, usize)) -> Box<Diagnostic> {

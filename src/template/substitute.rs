@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 
 use super::code::{Piece, Slot};
 use super::errors::{Fault, FaultKind, Res};
+use super::json::{JsonPath, Meter, Step};
 use super::limits::Run;
-use super::value::{JsonPath, Meter, Name, Step, Val};
+use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml::{self, Node, NodeValue, Style};
 
@@ -248,10 +249,8 @@ impl<'a> Substitute<'a> {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(OPEN) {
             let (index, after) = after.split_once(CLOSE).ok_or_else(broken)?;
-            let slot = match index.parse().ok().and_then(|index: usize| self.pieces.get(index)) {
-                Some(Piece::Slot(slot)) => slot,
-                _ => return Err(broken()),
-            };
+            let piece = index.parse().ok().and_then(|index: usize| self.pieces.get(index));
+            let Some(Piece::Slot(slot)) = piece else { return Err(broken()) };
             if before.contains(CLOSE) {
                 return Err(broken());
             }
@@ -376,6 +375,6 @@ pub(super) fn first_fault(pieces: &[Piece], source: &Arc<Source>) -> Option<Faul
 }
 
 /// A diagnostic as an error of an evaluation.
-pub(super) fn failed(diagnostic: Box<Diagnostic>) -> Fault {
-    Fault::Problem(Box::new(super::errors::Problem { kind: FaultKind::Failed, diagnostic: *diagnostic }))
+pub(super) fn failed(diagnostic: Diagnostic) -> Fault {
+    Fault::Problem(Box::new(super::errors::Problem { kind: FaultKind::Failed, diagnostic }))
 }

@@ -10,6 +10,7 @@ use serde_json::{Number, Value};
 
 use super::code::Piece;
 use super::errors::{Fault, Res};
+use super::json::json_bytes;
 use super::limits::{Run, VALUE_DEPTH};
 use super::quantity::Quantity;
 use super::scope::{Function, Lets};
@@ -207,6 +208,12 @@ impl Val {
         }
     }
 
+    /// From JSON, paid for: part of a live object, or what a filter has read.
+    pub(super) fn converted(run: &Run<'_>, value: &Value) -> Res<Self> {
+        run.memory(json_bytes(value))?;
+        Ok(Self::from_json(value))
+    }
+
     fn from_number(number: &Number) -> Self {
         if let Some(int) = number.as_i64() {
             Self::Int(int.into())
@@ -368,155 +375,5 @@ impl Val {
             }
             other => Err(Fault::failed(format!("{} is no map", other.kind()))),
         }
-    }
-
-    /// To JSON, for the outside. `meter` bounds the size.
-    pub(super) fn to_json(&self, run: &Run<'_>, meter: &mut Meter, path: &mut JsonPath) -> Res<Value> {
-        meter.take(8)?;
-        let at = |fault: Fault, path: &JsonPath| fault.path(|| path.to_string());
-        Ok(match self {
-            Self::Null => Value::Null,
-            Self::Bool(bool) => Value::Bool(*bool),
-            Self::Int(int) => match (i64::try_from(*int), u64::try_from(*int)) {
-                (Ok(int), _) => Value::from(int),
-                (_, Ok(int)) => Value::from(int),
-                _ => return Err(at(Fault::failed("a number does not fit 64 bits"), path)),
-            },
-            Self::Float(float) => Number::from_f64(*float).map_or(Value::Null, Value::Number),
-            Self::Str(text) => {
-                meter.take(text.len())?;
-                Value::String(text.to_string())
-            }
-            Self::Fragment(_) | Self::Version(_) | Self::Quantity(_) => {
-                let text = self.text(run).map_err(|fault| at(fault, path))?;
-                meter.take(text.len())?;
-                Value::String(text.to_string())
-            }
-            Self::List(list) => {
-                let mut items = Vec::with_capacity(list.items.len());
-                for (index, item) in list.items.iter().enumerate() {
-                    if !matches!(item, Self::Omit) {
-                        path.0.push(Step::Index(index));
-                        items.push(item.to_json(run, meter, path)?);
-                        path.0.pop();
-                    }
-                }
-                Value::Array(items)
-            }
-            Self::Map(map) => {
-                let mut entries = serde_json::Map::new();
-                for (key, item) in &map.entries {
-                    if !matches!(item, Self::Omit) {
-                        meter.take(key.len())?;
-                        path.0.push(Step::Key(Arc::clone(key)));
-                        entries.insert(key.to_string(), item.to_json(run, meter, path)?);
-                        path.0.pop();
-                    }
-                }
-                Value::Object(entries)
-            }
-            Self::Keyed(keyed) => {
-                let mut entries = serde_json::Map::new();
-                for (key, item) in &keyed.entries {
-                    if !matches!(item, Self::Omit) {
-                        let key = key.text(run).map_err(|fault| at(fault, path))?;
-                        meter.take(key.len())?;
-                        path.0.push(Step::Key(Arc::clone(&key)));
-                        entries.insert(key.to_string(), item.to_json(run, meter, path)?);
-                        path.0.pop();
-                    }
-                }
-                Value::Object(entries)
-            }
-            Self::Live(live) => {
-                meter.json(&live.json)?;
-                (*live.json).clone()
-            }
-            Self::Undefined => {
-                let fault = Fault::undefined(if path.0.is_empty() {
-                    "the value is undefined".to_owned()
-                } else {
-                    format!("a value within it is undefined, at {path}")
-                });
-                return Err(fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"));
-            }
-            Self::Unknown(unknown) => return Err(Fault::Unknown(Arc::clone(unknown))),
-            Self::Omit => {
-                return Err(at(Fault::failed("`omit` cannot be the whole value here"), path));
-            }
-            Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => {
-                return Err(at(Fault::failed(format!("{} is no value of its own", self.kind())), path)
-                    .help("name one of its fields"));
-            }
-        })
-    }
-}
-
-/// Bytes of output that are left.
-pub(super) struct Meter {
-    left: usize,
-    limit: usize,
-}
-
-impl Meter {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { left: limit, limit }
-    }
-
-    pub(super) fn take(&mut self, bytes: usize) -> Res<()> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(Fault::limit(
-                format!("the result passes the limit of {} bytes", self.limit),
-                "an object of Kubernetes can hold no more than about 1 MiB: split it",
-            )),
-        }
-    }
-
-    fn json(&mut self, value: &Value) -> Res<()> {
-        self.take(8)?;
-        match value {
-            Value::String(text) => self.take(text.len()),
-            Value::Array(items) => items.iter().try_for_each(|item| self.json(item)),
-            Value::Object(entries) => entries.iter().try_for_each(|(key, item)| {
-                self.take(key.len())?;
-                self.json(item)
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Where in a value a conversion is.
-#[derive(Default)]
-pub(super) struct JsonPath(pub(super) Vec<Step>);
-
-#[derive(Clone)]
-pub(super) enum Step {
-    Key(Name),
-    Index(usize),
-}
-
-impl fmt::Display for JsonPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, step) in self.0.iter().enumerate() {
-            match step {
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => {
-                    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '<';
-                    if key.is_empty() || !key.chars().all(plain) {
-                        write!(f, "[{key:?}]")?;
-                    } else if position == 0 {
-                        f.write_str(key)?;
-                    } else {
-                        write!(f, ".{key}")?;
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -8,8 +8,8 @@ fn refused(text: &str, limits: Limits) -> Diagnostic {
     let source = Source::new("t.yaml", text);
     let start = Instant::now();
     let error = parse(&source, &Options { limits, ..Options::default() }).expect_err("a limit");
-    // Generous for a debug build on a busy machine; a release build takes a millisecond.
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // A release build takes a millisecond. This is to tell a text that expands without end, not to time.
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     error
 }
 

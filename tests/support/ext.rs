@@ -57,6 +57,19 @@ impl Kind {
         format!("/{root}/{}/{place}{}/{name}", self.api, self.plural)
     }
 
+    /// What kube's own APIs take.
+    pub fn resource(self) -> kube::api::ApiResource {
+        let (group, version) = self.api.split_once('/').unwrap_or(("", self.api));
+        kube::api::ApiResource {
+            group: group.into(),
+            version: version.into(),
+            api_version: self.api.into(),
+            // Only paths are made of it.
+            kind: self.plural.into(),
+            plural: self.plural.into(),
+        }
+    }
+
     /// `group/version`.
     pub fn api_version(self) -> &'static str {
         self.api

@@ -6,14 +6,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::Args;
 use crate::template::errors::{Fault, Res};
+use crate::template::json::{JsonPath, Meter};
 use crate::template::limits::Run;
-use crate::template::value::{JsonPath, Meter, Val};
+use crate::template::value::Val;
 
 fn json(run: &Run<'_>, input: &Val) -> Res<serde_json::Value> {
     input.to_json(run, &mut Meter::new(run.limits.output), &mut JsonPath::default())
 }
 
 fn write_json(run: &Run<'_>, value: &serde_json::Value, indent: usize) -> Res<Val> {
+    run.memory(written_bytes(value, indent, 1))?;
     let text = if indent == 0 {
         value.to_string()
     } else {
@@ -26,8 +28,25 @@ fn write_json(run: &Run<'_>, value: &serde_json::Value, indent: usize) -> Res<Va
             .and_then(|()| String::from_utf8(out).ok())
             .ok_or_else(|| Fault::failed("the value cannot be written as JSON"))?
     };
-    run.memory(text.len())?;
     Ok(Val::str(text))
+}
+
+/// At most the bytes that a value takes as text, escapes aside.
+fn written_bytes(value: &serde_json::Value, indent: usize, depth: usize) -> usize {
+    let line = 2 + indent * depth;
+    match value {
+        serde_json::Value::String(text) => text.len() + 2,
+        serde_json::Value::Array(items) => {
+            items.iter().map(|item| line + written_bytes(item, indent, depth + 1)).sum::<usize>() + line
+        }
+        serde_json::Value::Object(entries) => {
+            let entry = |(key, item): (&String, &serde_json::Value)| {
+                line + key.len() + 4 + written_bytes(item, indent, depth + 1)
+            };
+            entries.iter().map(entry).sum::<usize>() + line
+        }
+        _ => 24,
+    }
 }
 
 /// Compact, with sorted keys: the same value gives the same text.
@@ -47,8 +66,8 @@ pub(super) fn to_json_pretty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Va
 
 pub(super) fn to_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let value = json(run, input)?;
+    run.memory(written_bytes(&value, 2, 1))?;
     let text = crate::yaml::to_string(&value);
-    run.memory(text.len())?;
     Ok(Val::str(text))
 }
 
@@ -63,8 +82,8 @@ fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
             "decode less",
         ));
     }
-    // A value takes more than its text.
-    run.memory(text.len().saturating_mul(4))?;
+    run.memory(text.len())?;
+    run.fuel(text.len() / 8)?;
     Ok(text)
 }
 
@@ -72,24 +91,23 @@ fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
 
 pub(super) fn from_json(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = decodable(run, input)?;
-    serde_json::from_str::<serde_json::Value>(&text).map(|value| Val::from_json(&value)).map_err(|error| {
-        Fault::failed(format!(
-            "the text is not JSON: see its line {}, column {}",
-            error.line(),
-            error.column()
-        ))
-    })
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Fault::failed(format!("the text is not JSON: see its line {line}, column {column}"))
+    })?;
+    Val::converted(run, &value)
 }
 
 pub(super) fn from_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = decodable(run, input)?;
-    crate::yaml::from_str(&text).map(|value| Val::from_json(&value)).map_err(|error| {
+    let value = crate::yaml::from_str(&text).map_err(|error| {
         let place = error.location.map_or(String::new(), |location| {
             let (line, column) = location.source.line_col(location.span.start);
             format!(": see its line {line}, column {column}")
         });
         Fault::failed(format!("the text is not YAML of one document{place}"))
-    })
+    })?;
+    Val::converted(run, &value)
 }
 
 pub(super) fn b64encode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {

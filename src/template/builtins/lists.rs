@@ -199,11 +199,12 @@ fn pick_by_attribute(run: &Run<'_>, input: &Val, args: &Args<'_>, keep: bool) ->
     let Some((Some(path), rest)) = args.rest().split_first() else {
         return Err(Fault::failed("the name of the attribute is missing"));
     };
-    pick(run, input, Some(path.defined()?.text(run)?), rest, keep)
+    let path = path.defined()?.text(run)?;
+    pick(run, input, Some(&path), rest, keep)
 }
 
 /// The items for which the test, or without one their truth, is `keep`.
-fn pick(run: &Run<'_>, input: &Val, path: Option<Name>, rest: &[Option<Val>], keep: bool) -> Res<Val> {
+fn pick(run: &Run<'_>, input: &Val, path: Option<&str>, rest: &[Option<Val>], keep: bool) -> Res<Val> {
     let test = match rest.split_first() {
         Some((Some(name), rest)) => {
             let test = test_by_value(run, name)?;
@@ -213,7 +214,7 @@ fn pick(run: &Run<'_>, input: &Val, path: Option<Name>, rest: &[Option<Val>], ke
     };
     let mut out = Vec::new();
     for item in input.iterate(run)? {
-        let subject = match &path {
+        let subject = match path {
             Some(path) => dotted(run, item.known()?, path)?,
             None => item.clone(),
         };
@@ -325,13 +326,9 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     let mut best: Option<(Val, Val)> = None;
     for item in input.iterate(run)? {
         let key = sort_key(run, &item, path.as_deref(), case_sensitive)?;
-        let better = match &best {
-            Some((best, _)) => ops::order(run, &key, best)? == wanted,
-            None => {
-                ops::order(run, &key, &key)?;
-                true
-            }
-        };
+        // The first is compared with itself, so that one without an order does not pass by chance.
+        let order = ops::order(run, &key, best.as_ref().map_or(&key, |(best, _)| best))?;
+        let better = best.is_none() || order == wanted;
         if better {
             best = Some((key, item));
         }

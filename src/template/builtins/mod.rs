@@ -40,8 +40,11 @@ pub(super) struct Function {
     pub(super) sig: Sig,
     /// Whether it takes any keywords.
     pub(super) keywords: bool,
-    pub(super) run: fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>,
+    pub(super) run: Call,
 }
+
+/// Gets the arguments, and the keywords that are no parameters.
+type Call = fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>;
 
 /// Parameters.
 pub(super) struct Sig {
@@ -171,10 +174,21 @@ fn too_much(name: &str, max: usize) -> Fault {
     Fault::limit(format!("the argument `{name}` passes the limit of {max}"), "use a smaller number")
 }
 
-/// `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`.
+/// `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`. Of a live object no more is
+/// converted than what stands there: a thousand of them may be asked for their names.
 fn dotted(run: &Run<'_>, value: &Val, path: &str) -> Res<Val> {
-    let mut found = value.clone();
-    for step in path.split('.') {
+    let mut steps = path.split('.');
+    let mut found = match value {
+        Val::Live(live) => {
+            let json = steps.try_fold(&*live.json, |json, step| match json.as_array() {
+                Some(items) => items.get(step.parse::<usize>().ok()?),
+                None => json.get(step),
+            });
+            return json.map_or(Ok(Val::Undefined), |json| Val::converted(run, json));
+        }
+        other => other.clone(),
+    };
+    for step in steps {
         found = match step.parse::<u32>() {
             Ok(index) if !matches!(found, Val::Map(_)) => ops::item(run, &found, &Val::Int(index.into()))?,
             _ => ops::attribute(run, &found, step)?,
@@ -352,36 +366,25 @@ pub(super) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.iter().map(|filter| filter.name)
 }
 
+/// Without those that are written as operators.
 pub(super) fn test_names() -> impl Iterator<Item = &'static str> {
-    TESTS.iter().map(|test| test.name)
+    TESTS.iter().map(|test| test.name).filter(|name| !name.contains(['=', '<', '>']))
 }
 
 pub(super) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|function| function.name).chain(["partial"])
 }
 
-/// The filter of that name, for `map('name')`.
+/// The filter of that name, for `map('name')`. A computed name is not shown: it may be secret.
 fn filter_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Filter> {
     let name = name.defined()?.text(run)?;
-    filter(&name).ok_or_else(|| {
-        let fault = Fault::failed(format!("there is no filter `{name}`"));
-        match crate::diag::did_you_mean(&name, filter_names()) {
-            Some(near) => fault.help(format!("did you mean `{near}`?")),
-            None => fault,
-        }
-    })
+    filter(&name).ok_or_else(|| Fault::failed("there is no filter of that name"))
 }
 
 /// The test of that name, for `select('name')`.
 fn test_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Test> {
     let name = name.defined()?.text(run)?;
-    test(&name).ok_or_else(|| {
-        let fault = Fault::failed(format!("there is no test `{name}`"));
-        match crate::diag::did_you_mean(&name, test_names()) {
-            Some(near) => fault.help(format!("did you mean `{near}`?")),
-            None => fault,
-        }
-    })
+    test(&name).ok_or_else(|| Fault::failed("there is no test of that name"))
 }
 
 /// Binds positional arguments to the parameters of a filter or a test that is called by name.

@@ -125,14 +125,12 @@ pub(super) fn cidr_host(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val>
     args.need(0)?;
     let index = args.int(0)?.unwrap_or(0);
     let mask = range.host_mask();
-    let offset = if index >= 0 { index.unsigned_abs() } else { mask.wrapping_sub(index.unsigned_abs() - 1) };
-    if offset > mask || index.unsigned_abs() > mask && mask != u128::MAX && index.unsigned_abs() - 1 > mask {
-        return Err(Fault::failed("the range has no address of that index"));
-    }
-    match address(range.address, range.network() | offset) {
-        Some(ip) => Ok(Val::str(ip.to_string())),
-        None => Err(Fault::failed("the range has no address of that index")),
-    }
+    let none = || Fault::failed("the range has no address of that index");
+    let distance = if index < 0 { index.unsigned_abs() - 1 } else { index.unsigned_abs() };
+    let from_start = mask.checked_sub(distance).ok_or_else(none)?;
+    let offset = if index < 0 { from_start } else { distance };
+    let found = address(range.address, range.network() | offset).ok_or_else(none)?;
+    Ok(Val::str(found.to_string()))
 }
 
 /// The subnet of that index, with so many more bits of prefix.

@@ -95,18 +95,16 @@ pub(super) fn split(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
             return Err(Fault::failed("text cannot be split by nothing"));
         }
         (Some(separator), most) => {
-            run.items(most.map_or(text.len(), |most| most.min(text.len())) / separator.len() + 1)?;
-            match most {
-                Some(most) => text.splitn(most.saturating_add(1), &*separator).collect(),
-                None => text.split(&*separator).collect(),
-            }
+            let count = text.matches(&*separator).count().min(most.unwrap_or(usize::MAX));
+            run.items(count + 1)?;
+            text.splitn(count + 1, &*separator).collect()
         }
         (None, None) => {
-            run.items(text.len() / 2 + 1)?;
+            run.items(text.split_whitespace().count())?;
             text.split_whitespace().collect()
         }
         (None, Some(most)) => {
-            run.items(most.min(text.len() / 2) + 1)?;
+            run.items(most.min(text.len()) + 1)?;
             text.trim_start().splitn(most.saturating_add(1), char::is_whitespace).collect()
         }
     };
@@ -223,7 +221,7 @@ pub(super) fn urlencode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                out.push(byte.into())
+                out.push(byte.into());
             }
             _ => {
                 let _ = write!(out, "%{byte:02X}");
@@ -235,6 +233,7 @@ pub(super) fn urlencode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
 
 /// One field of a `printf` format.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // They are the flags of the format.
 struct Field {
     left: bool,
     zero: bool,

@@ -106,7 +106,10 @@ pub(super) fn eval(text: &str) -> Result<Value, EvalError> {
 
 /// The name of an error's kind and its text.
 pub(super) fn problem<T: std::fmt::Debug>(result: Result<T, EvalError>) -> (&'static str, String) {
-    let error = result.unwrap_err();
+    let error = match result {
+        Err(error) => error,
+        Ok(value) => panic!("no error: {}", format!("{value:?}").chars().take(200).collect::<String>()),
+    };
     let kind = match &error {
         EvalError::Unknown { .. } => "unknown",
         EvalError::Undefined(_) => "undefined",

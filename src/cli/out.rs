@@ -1,0 +1,59 @@
+//! Writing to the terminal, a pipe or a file. Whoever closes a pipe early (`| head`) does not want the rest:
+//! that is no failure, and no panic as it is with `println!`.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Exit code where a file cannot be read, or standard output not be written.
+pub(super) const UNUSABLE: u8 = 2;
+
+/// A line for people on standard error, where messages belong.
+pub(super) fn note(text: impl Display) {
+    message(&format!("{text}\n"));
+}
+
+/// Text for people on standard error as it is. There is nobody left to tell that it cannot be written.
+pub(super) fn message(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes());
+    let _ = stderr.flush();
+}
+
+/// A line on standard output; whether somebody still reads it.
+pub(super) fn line(text: impl Display) -> bool {
+    written(&format!("{text}\n")).is_ok()
+}
+
+/// The whole output of a command, and then its exit code; another one if it cannot be written.
+pub(super) fn all(text: &str, code: ExitCode) -> ExitCode {
+    match written(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            note(format!("error: standard output cannot be written: {}", reason(&error)));
+            ExitCode::from(UNUSABLE)
+        }
+        _ => code,
+    }
+}
+
+fn written(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Why a file cannot be read, without the system's number of the error.
+pub(super) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Whether messages on standard error have colours: on a terminal, unless `NO_COLOR` or `TERM` speak against.
+pub(super) fn colors() -> bool {
+    console::colors_enabled_stderr()
+}
+
+/// Whether a terminal can do more than print line after line.
+pub(super) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}

@@ -1,0 +1,343 @@
+//! What `operetta dev` shows: on a terminal a table that is drawn anew, else a line a change.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use console::Term;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use super::out;
+use crate::children::{Decision, Verdict};
+use crate::diag::Diagnostic;
+use crate::manager::{InstanceKey, Observer};
+
+/// How often the table is drawn at most.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// The live view.
+pub(super) struct View {
+    live: bool,
+    rows: Mutex<Rows>,
+    changed: Notify,
+    /// Nobody reads standard output any more.
+    unread: Notify,
+}
+
+#[derive(Default)]
+struct Rows {
+    /// Lines that stay above the table.
+    header: Vec<String>,
+    instances: BTreeMap<String, Row>,
+    /// How many columns each line of the table has that stands on the screen.
+    drawn: Vec<usize>,
+    /// The table stays as it is.
+    finished: bool,
+    /// Log lines are of no interest any more.
+    silent: bool,
+}
+
+#[derive(Clone, PartialEq)]
+struct Row {
+    state: State,
+    message: String,
+    children: Vec<Child>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Child {
+    name: String,
+    object: String,
+    waits: Option<String>,
+}
+
+/// Those that people should look at first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Stalled,
+    Reconciling,
+    Deleting,
+    Paused,
+    Ready,
+}
+
+impl State {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
+            Self::Paused => "Paused",
+            Self::Deleting => "Deleting",
+        }
+    }
+}
+
+impl Row {
+    fn of(decision: &Decision) -> Self {
+        let (state, message) = match &decision.verdict {
+            Verdict::Ready { children: 1 } => (State::Ready, "the only child is ready".to_owned()),
+            Verdict::Ready { children } => (State::Ready, format!("all {children} children are ready")),
+            Verdict::Reconciling { message, .. } => (State::Reconciling, message.clone()),
+            Verdict::Stalled { reason, message } => (State::Stalled, format!("{reason}: {message}")),
+            Verdict::Paused => (State::Paused, "nothing is written".to_owned()),
+            Verdict::Deleting { message } => (State::Deleting, message.clone()),
+        };
+        let children = decision
+            .children
+            .iter()
+            .map(|(name, object, ready)| Child {
+                name: printable(name),
+                object: object.as_ref().map(|object| printable(&object.to_string())).unwrap_or_default(),
+                waits: ready.as_ref().err().map(|waits| printable(waits)),
+            })
+            .collect();
+        Self { state, message: printable(&message), children }
+    }
+}
+
+/// The text in one line, without what a terminal would take for a command: a package may have a condition's
+/// message from anywhere.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl View {
+    pub(super) fn new(live: bool) -> Arc<Self> {
+        Arc::new(Self { live, rows: Mutex::default(), changed: Notify::new(), unread: Notify::new() })
+    }
+
+    /// A line that people need all the time; above the table it is never scrolled away.
+    pub(super) fn keep(&self, line: String) {
+        if self.live {
+            self.rows().header.push(line);
+            self.changed.notify_one();
+        } else {
+            self.print(&line);
+        }
+    }
+
+    /// What the manager tells its decisions to.
+    pub(super) fn observer(self: &Arc<Self>) -> Observer {
+        let view = Arc::clone(self);
+        Arc::new(move |key, decision| view.update(key, decision))
+    }
+
+    fn update(&self, key: &InstanceKey, decision: Option<&Decision>) {
+        let name = printable(&key.to_string());
+        let row = decision.map(Row::of);
+        let mut rows = self.rows();
+        let before = rows.instances.get(&name);
+        if before == row.as_ref() || rows.finished {
+            return;
+        }
+        if !self.live {
+            for line in changes(&name, before, row.as_ref()) {
+                self.print(&line);
+            }
+        }
+        match row {
+            Some(row) => rows.instances.insert(name, row),
+            None => rows.instances.remove(&name),
+        };
+        drop(rows);
+        self.changed.notify_one();
+    }
+
+    fn print(&self, line: &str) {
+        if !out::line(line) {
+            self.unread.notify_one();
+        }
+    }
+
+    /// Draws the table whenever something has changed, or the terminal's size has; first when there is
+    /// something to show. Ends when nobody reads standard output any more.
+    pub(super) async fn draw(&self) {
+        let mut resized = signal(SignalKind::window_change()).ok();
+        loop {
+            let resize = async {
+                match &mut resized {
+                    Some(resized) => resized.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.unread.notified() => return,
+                () = self.changed.notified() => {}
+                _ = resize => {}
+            }
+            if self.live {
+                if self.draw_now().is_err() {
+                    return;
+                }
+                tokio::time::sleep(FRAME).await;
+            }
+        }
+    }
+
+    fn draw_now(&self) -> io::Result<()> {
+        let mut rows = self.rows();
+        if rows.finished {
+            return Ok(());
+        }
+        let (height, width) = Term::stdout().size();
+        // The cursor stands below the last line, and a line that fills the last column might wrap.
+        let (height, width) = (usize::from(height).max(5) - 1, usize::from(width).max(20) - 1);
+        let lines = table::table(&rows.header, &rows.instances, height, width);
+        // All in one piece, each line over the one that stood there: so nothing flickers.
+        let mut frame = String::from("\x1b[?2026h");
+        frame.push_str(&up(&rows.drawn, width + 1));
+        for line in &lines {
+            let _ = write!(frame, "{line}\x1b[K\r\n");
+        }
+        frame.push_str("\x1b[J\x1b[?2026l");
+        rows.drawn = lines.iter().map(|line| console::measure_text_width(line)).collect();
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(frame.as_bytes())?;
+        stdout.flush()
+    }
+
+    /// Leaves the table as it is; whatever comes now stands below it.
+    pub(super) fn finish(&self) {
+        let mut rows = self.rows();
+        rows.finished = true;
+        rows.drawn.clear();
+    }
+
+    /// From now on log lines are dropped.
+    pub(super) fn silence(&self) {
+        self.rows().silent = true;
+    }
+
+    /// Shows diagnostics above the table.
+    pub(super) fn report(&self, diagnostics: &[Diagnostic]) {
+        self.above(&crate::diag::render(diagnostics, out::colors()));
+    }
+
+    /// Writes lines above the table.
+    fn above(&self, text: &str) {
+        let mut rows = self.rows();
+        if !rows.drawn.is_empty() {
+            let erase = format!("{}\x1b[J", up(&rows.drawn, usize::from(Term::stdout().size().1)));
+            rows.drawn.clear();
+            let mut stdout = io::stdout().lock();
+            let _ = stdout.write_all(erase.as_bytes());
+            let _ = stdout.flush();
+        }
+        if !rows.silent {
+            out::message(text);
+        }
+        drop(rows);
+        self.changed.notify_one();
+    }
+
+    /// Where log lines go, so that they do not tear the table.
+    pub(super) fn writer(self: &Arc<Self>) -> impl Fn() -> Writer + Send + Sync + 'static {
+        let view = Arc::clone(self);
+        move || Writer(Arc::clone(&view))
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Moves the cursor to the first of the lines that stand above it. Where the terminal has become narrower
+/// meanwhile, it has wrapped those that no longer fit.
+fn up(drawn: &[usize], columns: usize) -> String {
+    let height: usize = drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
+    if height == 0 { "\r".to_owned() } else { format!("\r\x1b[{height}A") }
+}
+
+/// Writes log lines above the table.
+pub(super) struct Writer(Arc<View>);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.above(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One line for each child that changed, one for the instance if its state or message did.
+fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String> {
+    let Some(after) = after else {
+        return vec![format!("{name}: gone")];
+    };
+    let called = |child: &Child| match child.object.as_str() {
+        "" => child.name.clone(),
+        object => format!("{} ({object})", child.name),
+    };
+    let mut lines = Vec::new();
+    for child in &after.children {
+        let old = before.and_then(|row| row.children.iter().find(|c| c.name == child.name));
+        if old != Some(child) {
+            lines.push(match &child.waits {
+                None => format!("{name}: {} is ready", called(child)),
+                Some(waits) => format!("{name}: {}: {waits}", called(child)),
+            });
+        }
+    }
+    for child in before.iter().flat_map(|row| &row.children) {
+        if !after.children.iter().any(|c| c.name == child.name) {
+            lines.push(format!("{name}: {} is gone", called(child)));
+        }
+    }
+    if before.is_none_or(|row| (row.state, &row.message) != (after.state, &after.message)) {
+        lines.push(format!("{name}: {}: {}", after.state.text(), after.message));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(state: State, children: &[(&str, Option<&str>)]) -> Row {
+        let children = children.iter().map(|(name, waits)| Child {
+            name: (*name).to_owned(),
+            object: format!("Pod default/{name}"),
+            waits: waits.map(str::to_owned),
+        });
+        Row { state, message: "m".to_owned(), children: children.collect() }
+    }
+
+    #[test]
+    fn a_line_a_change() {
+        let first = row(State::Reconciling, &[("a", None), ("b", Some("is Pending"))]);
+        let second = row(State::Ready, &[("b", None)]);
+        let expected =
+            ["x: a (Pod default/a) is ready", "x: b (Pod default/b): is Pending", "x: Reconciling: m"];
+        assert_eq!(changes("x", None, Some(&first)), expected);
+        let expected = ["x: b (Pod default/b) is ready", "x: a (Pod default/a) is gone", "x: Ready: m"];
+        assert_eq!(changes("x", Some(&first), Some(&second)), expected);
+        assert_eq!(changes("x", Some(&second), Some(&second)), [""; 0]);
+        assert_eq!(changes("x", Some(&second), None), ["x: gone"]);
+    }
+
+    #[test]
+    fn the_way_up_counts_wrapped_lines() {
+        for (drawn, columns, expected) in [
+            (&[][..], 80, "\r"),
+            (&[10, 0, 80], 80, "\r\x1b[3A"),
+            (&[10, 0, 81], 80, "\r\x1b[4A"),
+            (&[79, 79], 40, "\r\x1b[4A"),
+        ] {
+            assert_eq!(up(drawn, columns), expected, "{drawn:?} {columns}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_command_to_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\nc"), "a [2Jb c");
+    }
+}

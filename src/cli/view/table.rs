@@ -1,0 +1,144 @@
+//! The table of `operetta dev`: what fits a terminal, the most important first.
+
+use std::collections::BTreeMap;
+
+use console::{measure_text_width, pad_str, style, truncate_str};
+
+use super::{Child, Row, State};
+
+/// Columns of the longest state.
+const STATE: usize = 11;
+
+/// Columns that names of children are aligned to at most.
+const NAME: usize = 24;
+
+/// The table in at most that many lines of that many columns. Where not everything fits, the children go that
+/// are ready, and then the instances that are; the header and the line of totals always stay.
+pub(super) fn table(
+    header: &[String],
+    instances: &BTreeMap<String, Row>,
+    height: usize,
+    width: usize,
+) -> Vec<String> {
+    // The header is there to be copied: it is never cut, and counts as the lines that it wraps to.
+    let wrapped: usize = header.iter().map(|line| measure_text_width(line).div_ceil(width + 1).max(1)).sum();
+    let room = height.saturating_sub(wrapped + 1);
+    let mut body = body(instances, true);
+    if body.len() > room {
+        body = self::body(instances, false);
+    }
+    if body.len() > room {
+        let hidden = body.len() + 1 - room.max(1);
+        body.truncate(room.saturating_sub(1));
+        body.push(style(format!("… {hidden} more lines")).dim().to_string());
+    }
+    let header = header.iter().map(|line| style(line).bold().to_string());
+    let cut = |line: String| truncate_str(&line, width, "…").into_owned();
+    let totals = style(totals(instances)).dim().to_string();
+    header.chain(body.into_iter().chain([totals]).map(cut)).collect()
+}
+
+/// All instances with all children; or the urgent first, with those children only that are not ready.
+fn body(instances: &BTreeMap<String, Row>, whole: bool) -> Vec<String> {
+    let mut instances: Vec<_> = instances.iter().collect();
+    if !whole {
+        instances.sort_by_key(|(name, row)| (row.state, *name));
+    }
+    let mut lines = Vec::new();
+    for (name, row) in instances {
+        let state = pad_str(row.state.text(), STATE, console::Alignment::Left, None);
+        let state = match row.state {
+            State::Ready => style(state).green(),
+            State::Stalled => style(state).red(),
+            _ => style(state).yellow(),
+        };
+        lines.push(format!("{state}  {}  {}", style(name).bold(), style(&row.message).dim()));
+        let shown: Vec<&Child> = row.children.iter().filter(|child| whole || child.waits.is_some()).collect();
+        let longest = shown.iter().map(|child| measure_text_width(&child.name)).max().unwrap_or_default();
+        for child in &shown {
+            let name = pad_str(&child.name, longest.min(NAME), console::Alignment::Left, None);
+            let object = style(&child.object).dim();
+            lines.push(match &child.waits {
+                None => format!("  {} {name}  {object}", style("●").green()),
+                Some(waits) => format!("  {} {name}  {object}  {waits}", style("○").yellow()),
+            });
+        }
+    }
+    lines
+}
+
+fn totals(instances: &BTreeMap<String, Row>) -> String {
+    let mut states: BTreeMap<State, usize> = BTreeMap::new();
+    for row in instances.values() {
+        *states.entry(row.state).or_default() += 1;
+    }
+    let states: Vec<String> =
+        states.iter().rev().map(|(state, count)| format!("{count} {}", state.text())).collect();
+    let count = match states.len() {
+        0 => "no instances yet: kubectl apply one".to_owned(),
+        _ => format!("instances: {}", states.join(", ")),
+    };
+    format!("{count}; Ctrl-C ends it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(state: State, ready: usize, waiting: usize) -> Row {
+        let child = |i: usize, waits: Option<&str>| Child {
+            name: format!("members[{i}]"),
+            object: format!("Pod default/a-{i}"),
+            waits: waits.map(str::to_owned),
+        };
+        let children = (0..ready).map(|i| child(i, None));
+        let children = children.chain((ready..ready + waiting).map(|i| child(i, Some("is Pending"))));
+        Row { state, message: "x".repeat(200), children: children.collect() }
+    }
+
+    fn shown(instances: &[(&str, Row)], height: usize) -> Vec<String> {
+        let instances = instances.iter().map(|(name, row)| ((*name).to_owned(), row.clone())).collect();
+        let lines = table(&["export KUBECONFIG=/k".to_owned()], &instances, height, 60);
+        assert!(lines.len() <= height, "{lines:#?}");
+        let lines: Vec<String> =
+            lines.iter().map(|line| console::strip_ansi_codes(line).trim_end().to_owned()).collect();
+        assert!(lines.iter().all(|line| measure_text_width(line) <= 60), "{lines:#?}");
+        assert_eq!(lines[0], "export KUBECONFIG=/k");
+        lines
+    }
+
+    #[test]
+    fn what_fits_is_shown_whole_and_by_name() {
+        let instances = [("a", row(State::Ready, 2, 0)), ("b", row(State::Reconciling, 1, 1))];
+        let lines = shown(&instances, 24);
+        let starts =
+            ["export", "Ready        a  x", "  ● members[0]  Pod default/a-0", "  ● ", "Reconciling  b"];
+        assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
+        assert_eq!(lines[6], "  ○ members[1]  Pod default/a-1  is Pending");
+        assert_eq!(lines[7], "instances: 1 Ready, 1 Reconciling; Ctrl-C ends it");
+    }
+
+    #[test]
+    fn the_urgent_comes_first_where_not_all_fits() {
+        let instances = [("a", row(State::Ready, 50, 0)), ("b", row(State::Stalled, 5, 1))];
+        let lines = shown(&instances, 10);
+        let starts =
+            ["export", "Stalled      b", "  ○ members[5]", "Ready        a", "instances: 1 Ready, 1 S"];
+        assert_eq!(lines.len(), starts.len(), "{lines:#?}");
+        assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
+    }
+
+    #[test]
+    fn more_than_fits_is_counted() {
+        let lines = shown(&[("a", row(State::Reconciling, 0, 50)), ("b", row(State::Ready, 1, 0))], 10);
+        assert_eq!(lines.len(), 10);
+        // 52 lines of which 7 are shown.
+        assert_eq!(lines[8], "… 45 more lines");
+        assert!(lines[9].starts_with("instances: 1 Ready, 1 Reconciling"));
+    }
+
+    #[test]
+    fn without_instances_it_says_what_to_do() {
+        assert!(shown(&[], 24)[1].starts_with("no instances yet"));
+    }
+}

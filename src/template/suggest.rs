@@ -1,0 +1,77 @@
+//! What is said of an expression that is undefined: its text, its place, and what may have been meant.
+
+use super::code::{Kind, Node};
+use super::errors::{Fault, Res, near};
+use super::eval::Cx;
+use super::value::Val;
+
+impl Cx<'_> {
+    /// The error for an expression that is undefined, with what may have been meant.
+    pub(super) fn undefined(&mut self, node: &Node) -> Fault {
+        let fault = Fault::undefined(match self.shown(node) {
+            Some(text) => format!("`{text}` is undefined"),
+            None => "the value is undefined".to_owned(),
+        });
+        self.name_undefined(fault, node)
+    }
+
+    /// Adds the place and a suggestion for an expression that is undefined.
+    pub(super) fn name_undefined(&mut self, fault: Fault, node: &Node) -> Fault {
+        let near = self.near(node).ok().flatten();
+        let fault = fault.at(&self.unit.source, node.span);
+        match near {
+            Some(near) => fault.suggest(near),
+            None => fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"),
+        }
+    }
+
+    /// The text of a path, as the author wrote it.
+    pub(super) fn shown(&self, node: &Node) -> Option<String> {
+        let path = matches!(node.kind, Kind::Var(_) | Kind::Attr(..) | Kind::Item(..));
+        let text = self.unit.source.text.get(node.span.start..node.span.end)?;
+        (path && text.len() <= 80 && !text.contains(['\n', '{'])).then(|| text.to_owned())
+    }
+
+    /// The suggestion for the first step of a path that does not exist.
+    fn near(&mut self, node: &Node) -> Res<Option<String>> {
+        match &node.kind {
+            Kind::Var(name) => {
+                if self.locals.iter().any(|(known, _)| known == name) || self.scope.get(name).is_some() {
+                    return Ok(None);
+                }
+                let mut names = self.scope.names();
+                names.extend(self.locals.iter().map(|(name, _)| name.to_string()));
+                names.retain(|name| !name.starts_with('\0'));
+                let near = near(name, names.iter().map(String::as_str));
+                Ok(Some(match near {
+                    Some(near) => format!("there is no variable `{name}`; did you mean `{near}`?"),
+                    None => format!(
+                        "there is no variable `{name}`; there are {}",
+                        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+                    ),
+                }))
+            }
+            Kind::Attr(base, name) => {
+                let value = match self.eval(base)? {
+                    Val::Undefined => return self.near(base),
+                    value => value,
+                };
+                let keys: Vec<String> = match &value {
+                    Val::Map(map) => map.entries.keys().map(ToString::to_string).collect(),
+                    Val::Live(live) => {
+                        live.json.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+                    }
+                    Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
+                    _ => Vec::new(),
+                };
+                let near = near(name, keys.iter().map(String::as_str));
+                Ok(near.map(|near| format!("did you mean `{near}`?")))
+            }
+            Kind::Item(base, _) => match self.eval(base)? {
+                Val::Undefined => self.near(base),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+}
