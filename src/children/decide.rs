@@ -91,6 +91,19 @@ pub struct Memory {
     pub reapplied: HashMap<ObjectRef, Duration>,
 }
 
+impl Memory {
+    /// Forgets what is about objects that are not there any more.
+    pub fn keep(&mut self, observed: &[Arc<Observed>]) {
+        if self.kept.is_empty() && self.accepted.is_empty() && self.reapplied.is_empty() {
+            return;
+        }
+        let there: HashSet<&ObjectRef> = observed.iter().map(|o| &o.object).collect();
+        self.kept.retain(|object, _| there.contains(object));
+        self.accepted.retain(|object, _| there.contains(object));
+        self.reapplied.retain(|object, _| there.contains(object));
+    }
+}
+
 /// An apply that failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -265,6 +278,12 @@ impl Deciding<'_> {
             if self.refused(item, intent) {
                 continue;
             }
+            // A member that is made anew is as much missing as one that is changed.
+            if why == Why::Create {
+                let left =
+                    budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
+                *left = left.saturating_sub(1);
+            }
             if why == Why::Update {
                 let left =
                     budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
@@ -406,7 +425,8 @@ impl Deciding<'_> {
         }
         let (mut actions, waits) = deletion::wave(leftovers.into_iter());
         for (object, failure) in rest(&mut actions, self.memory, self.now) {
-            let note = (reason_of(&failure.error), format!("{object} cannot be deleted: {}", failure.error));
+            let note =
+                ("DeletionRefused".to_owned(), format!("{object} cannot be deleted: {}", failure.error));
             self.wake(failure.retry_at.saturating_sub(self.now));
             if failure.error.class == Class::Permanent {
                 self.notes.stalled.push(note);
@@ -493,7 +513,8 @@ fn budget(ctx: &Context<'_>, target: &Target, child: usize) -> usize {
         }
         Some(limit) => limit.of(members.len()).unwrap_or(1),
     };
-    let busy = members.iter().filter(|i| i.observed.is_some() && i.is_current() && i.ready.is_err()).count();
+    let is_going = |i: &Item| i.observed.as_ref().is_some_and(|o| o.terminating);
+    let busy = members.iter().filter(|i| i.ready.is_err() && (i.is_current() || is_going(i))).count();
     limit.saturating_sub(busy)
 }
 

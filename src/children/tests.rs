@@ -290,6 +290,24 @@ fn max_unavailable_counts_until_ready_and_takes_the_unready_first() {
 }
 
 #[test]
+fn members_that_are_gone_or_going_count_as_unavailable() {
+    let mut world = World::new(members("    maxUnavailable: 1\n"), json!({"size": 3}));
+    world.settle();
+    world.quick = false;
+    world.edit(json!({"size": 3, "text": "new"}));
+    world.objects.get_mut("ConfigMap/a-2").unwrap().terminating = true;
+    world.objects.get_mut("ConfigMap/a-2").unwrap().readiness = Readiness::Terminating;
+    world.settle();
+    assert!(world.log.is_empty(), "{:?}", world.log);
+    world.objects.remove("ConfigMap/a-2");
+    world.settle();
+    assert_eq!(world.log, ["Create m[2]"]);
+    world.ready("a-2");
+    world.settle();
+    assert_eq!(world.log, ["Create m[2]", "Update m[0]"]);
+}
+
+#[test]
 fn members_come_and_go_and_the_others_stay() {
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
@@ -433,7 +451,10 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
     world.memory.kept.insert(kept.object.clone(), failure);
     world.edit(json!({"size": 1}));
     let verdict = world.settle();
-    assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "Forbidden"), "{verdict:?}");
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "DeletionRefused"),
+        "{verdict:?}"
+    );
     assert_eq!(world.names(), ["a-0", "a-2"]);
     assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
     world.now = Duration::from_secs(9);

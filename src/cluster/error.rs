@@ -57,6 +57,7 @@ impl fmt::Display for CallError {
                 f.write_str("; ")?;
             }
             match (cause.field.is_empty(), cause.message.is_empty()) {
+                (true, _) if cause.reason.is_empty() => f.write_str(&cause.message)?,
                 (true, _) => write!(f, "{}: {}", cause.reason, cause.message)?,
                 (false, true) => write!(f, "{}: {}", cause.field, cause.reason)?,
                 (false, false) => write!(f, "{}: {}", cause.field, cause.message)?,

@@ -28,6 +28,11 @@ pub(super) struct Mind {
     pub memory: Memory,
     /// The last Event of a verdict, so that each transition gets one.
     told: Option<(String, String)>,
+    /// The last status write that changed nothing: what was there and the patch. The server prunes or
+    /// normalises what it says, and the same again would change as little.
+    vain: Option<String>,
+    /// Turns in a row that ended with something left to do.
+    restless: u32,
 }
 
 impl Mind {
@@ -35,11 +40,21 @@ impl Mind {
     pub(super) fn is_empty(&self) -> bool {
         let Memory { failures, kept, accepted, reapplied } = &self.memory;
         self.told.is_none()
+            && self.vain.is_none()
+            && self.restless == 0
             && failures.is_empty()
             && kept.is_empty()
             && accepted.is_empty()
             && reapplied.is_empty()
     }
+}
+
+/// How long until the next turn of an instance that does not come to rest. The longest chain of children
+/// that may be takes no longer for it; what goes round in a circle must not do so at full speed.
+fn pause(restless: u32) -> Duration {
+    let free = u32::try_from(children::MAX_CHILDREN / ROUNDS).unwrap_or(u32::MAX);
+    let doubled = 2u32.saturating_pow(restless.saturating_sub(free).min(16));
+    Duration::from_millis(50).saturating_mul(doubled).min(Duration::from_secs(60))
 }
 
 /// How a turn ended.
@@ -81,6 +96,8 @@ impl Shared {
                 observer(key, Some(&decision));
             }
             if decision.actions.is_empty() {
+                mind.restless = 0;
+                mind.memory.keep(&look.observed);
                 return self.settle(key, registered, &look, decision, mind).await;
             }
             debug!(instance = %key, actions = decision.actions.len(), "acting");
@@ -99,7 +116,8 @@ impl Shared {
                 }
             }
         }
-        self.queue.add_after(key.clone(), Duration::from_millis(50));
+        mind.restless = mind.restless.saturating_add(1);
+        self.queue.add_after(key.clone(), pause(mind.restless));
         Outcome::Done
     }
 
@@ -166,6 +184,10 @@ impl Shared {
         let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
             return Outcome::Done;
         };
+        let attempt = children::names::short_hash(&format!("{}{patch}", look.instance["status"]), 16);
+        if mind.vain.as_ref() == Some(&attempt) {
+            return Outcome::Done;
+        }
         let meta = &look.instance["metadata"];
         let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
         let name = &*key.name;
@@ -184,6 +206,8 @@ impl Shared {
         };
         match written {
             Ok(object) => {
+                let changed = object["metadata"]["resourceVersion"] != meta["resourceVersion"];
+                mind.vain = (!changed).then_some(attempt);
                 self.learn_instance(key, &object);
                 Outcome::Done
             }
@@ -295,5 +319,17 @@ impl Shared {
             info!(instance = %key, %reason, "{message}");
         }
         self.events.publish(instance, warning, &reason, &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_chains_are_not_slowed_down_and_circles_are() {
+        for (restless, wait) in [(1, 50), (125, 50), (126, 100), (130, 1_600), (u32::MAX, 60_000)] {
+            assert_eq!(pause(restless), Duration::from_millis(wait), "{restless}");
+        }
     }
 }
