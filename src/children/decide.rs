@@ -409,7 +409,7 @@ impl Deciding<'_> {
             .ctx
             .observed
             .iter()
-            .filter(|o| !wanted.contains(&o.object) && o.retained != Some(true))
+            .filter(|o| !wanted.contains(&o.object) && o.is_to_go())
             .filter(|o| (self.ctx.unknown)(&o.object.api_version, &o.object.kind).is_none())
             .collect();
         if leftovers.is_empty() {
@@ -444,7 +444,7 @@ impl Deciding<'_> {
     /// while there is one.
     fn finalizer(&mut self) {
         let has = deletion::has_finalizer(self.ctx.instance);
-        let observed = self.ctx.observed.iter().any(|o| !o.owner_reference && o.retained != Some(true));
+        let observed = self.ctx.observed.iter().any(|o| !o.owner_reference && o.is_to_go());
         let unowned = |intent: &Intent| intent.body["metadata"].get("ownerReferences").is_none();
         let planned = self.target.items.iter().any(|item| item.intent.as_ref().is_ok_and(unowned));
         if (observed || planned) && !has {

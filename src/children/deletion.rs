@@ -41,7 +41,7 @@ pub fn decide_from(instance: &Value, observed: &[Arc<Observed>], memory: &Memory
         // All children carry ownerReferences.
         return decision;
     }
-    let remaining = observed.iter().filter(|o| o.retained != Some(true));
+    let remaining = observed.iter().filter(|o| o.is_to_go());
     let (mut actions, waits) = wave(remaining);
     let resting = decide::rest(&mut actions, memory, now);
     decision.again = resting.iter().map(|(_, failure)| failure.retry_at.saturating_sub(now)).min();

@@ -83,6 +83,21 @@ pub enum Mark {
     Entry(Option<Arc<FieldSet>>),
 }
 
+impl Observed {
+    /// Whether we have made it, not only its labels say so. Others copy labels: the Endpoints controller those
+    /// of a Service, cert-manager those of an Ingress, a person with `kubectl get -o yaml`. Such a copy is not
+    /// ours to delete. What we have applied has our entry in managedFields, which no copy takes along; the
+    /// entry's loss on a child that is wanted is repaired.
+    pub fn is_made_by_us(&self) -> bool {
+        self.owned.is_some()
+    }
+
+    /// Whether it is to be deleted, or let go, once nothing wants it.
+    pub fn is_to_go(&self) -> bool {
+        self.is_made_by_us() && self.retained != Some(true)
+    }
+}
+
 /// Paths of a live object.
 pub type Paths = Arc<[Vec<String>]>;
 

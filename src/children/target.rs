@@ -115,7 +115,7 @@ struct Building<'a> {
 impl<'a> Building<'a> {
     fn new(ctx: &'a Context<'a>) -> Self {
         let mut by_child: HashMap<&str, Vec<&Arc<Observed>>> = HashMap::new();
-        for observed in ctx.observed {
+        for observed in ctx.observed.iter().filter(|o| o.is_made_by_us()) {
             by_child.entry(&observed.child).or_default().push(observed);
         }
         let base = base_scope(ctx);

@@ -462,6 +462,22 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
 }
 
 #[test]
+fn who_merely_copied_our_labels_is_neither_deleted_nor_waited_for() {
+    let mut world = World::new(two_ordered(), &json!({}));
+    world.settle();
+    let mut copy = world.objects["ConfigMap/a-a"].clone();
+    copy.object.name = "copy".into();
+    copy.owned = None;
+    world.objects.insert("ConfigMap/copy".into(), copy);
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.names(), ["a-a", "a-b", "copy"]);
+    world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.settle();
+    assert_eq!(world.names(), ["copy"]);
+    assert!(!deletion::has_finalizer(&world.instance));
+}
+
+#[test]
 fn paused_writes_nothing() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});

@@ -13,7 +13,7 @@ use super::Shared;
 use super::index::{InstanceKey, Origin};
 use super::raw::Raw;
 use super::registry::Registered;
-use crate::children::fields;
+use crate::children::fields::{self, FieldSet};
 use crate::children::{Action, Apply, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered, names};
 use crate::cluster::{ApiKind, CallError, Class, Propagation};
 
@@ -455,6 +455,11 @@ impl Shared {
                 let mut left = false;
                 for mut object in found {
                     if object["metadata"]["annotations"][names::RETAINED] == "true" {
+                        continue;
+                    }
+                    // Labels alone may have been copied: see `Observed::is_made_by_us`.
+                    let operator = object["metadata"]["labels"][names::OPERATOR].as_str().unwrap_or_default();
+                    if FieldSet::of_manager(&object, &names::field_manager(operator)).is_none() {
                         continue;
                     }
                     left = true;
