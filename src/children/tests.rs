@@ -291,7 +291,7 @@ fn max_unavailable_counts_until_ready_and_takes_the_unready_first() {
 
 #[test]
 fn members_that_are_gone_or_going_count_as_unavailable() {
-    let mut world = World::new(members("    maxUnavailable: 1\n"), json!({"size": 3}));
+    let mut world = World::new(members("    maxUnavailable: 1\n"), &json!({"size": 3}));
     world.settle();
     world.quick = false;
     world.edit(json!({"size": 3, "text": "new"}));
