@@ -1,6 +1,6 @@
 //! The target of an instance, and what to do to reach it. Pure: no clock, no I/O, no randomness.
 //!
-//! [`decide`] is the heart: from a package, an instance and what was observed it computes the next
+//! [`decide()`] is the heart: from a package, an instance and what was observed it computes the next
 //! actions. It is level-triggered: called again after any event, crash or doubt, it gives what is still
 //! missing, and nothing once the cluster equals the target.
 

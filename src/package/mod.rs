@@ -1,6 +1,6 @@
 //! Packages: the format of `operator.yaml`, loading, linting.
 //!
-//! [`load`] reads a folder and says all that is wrong with it; [`compile()`] does the same with files
+//! [`load()`] reads a folder and says all that is wrong with it; [`compile()`] does the same with files
 //! that are in memory. Both give a [`Package`]: everything that deciding about an instance needs,
 //! with every expression and template parsed.
 

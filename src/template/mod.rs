@@ -11,7 +11,7 @@
 //!   or an instance says can take the process down.
 //! - What an expression reads is known without evaluating it.
 //!
-//! The way of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to [`code`]) ->
+//! The way of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to `code`) ->
 //! `analysis` (what it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
 
 // `Diagnostic` is larger than clippy's bound. Errors end a whole compilation; boxing them buys nothing.

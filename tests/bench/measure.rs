@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// Ticks of `/proc/*/stat` a second: USER_HZ, the same on every machine that Linux runs on today.
+/// Ticks of `/proc/*/stat` a second: `USER_HZ`, the same on every machine that Linux runs on today.
 const TICKS: f64 = 100.0;
 
 /// CPU seconds used so far, by whom.

@@ -161,6 +161,7 @@ impl Report {
         line(f, "after that, until the manager rests", |r| r.trailing, None)
     }
 
+    #[allow(clippy::many_single_char_names, clippy::type_complexity)] // columns of a table
     fn cpu_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
