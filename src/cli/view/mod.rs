@@ -81,8 +81,8 @@ impl State {
 impl Row {
     fn of(decision: &Decision) -> Self {
         let (state, message) = match &decision.verdict {
-            Verdict::Ready { children: 1 } => (State::Ready, "the only child is ready".to_owned()),
-            Verdict::Ready { children } => (State::Ready, format!("all {children} children are ready")),
+            Verdict::Ready { children: 1 } => (State::Ready, "1 child".to_owned()),
+            Verdict::Ready { children } => (State::Ready, format!("{children} children")),
             Verdict::Reconciling { message, .. } => (State::Reconciling, message.clone()),
             Verdict::Stalled { reason, message } => (State::Stalled, format!("{reason}: {message}")),
             Verdict::Paused => (State::Paused, "nothing is written".to_owned()),
@@ -282,7 +282,7 @@ fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String>
         let old = before.and_then(|row| row.children.iter().find(|c| c.name == child.name));
         if old != Some(child) {
             lines.push(match &child.waits {
-                None => format!("{name}: {} is ready", called(child)),
+                None => format!("{name}: {}: ready", called(child)),
                 Some(waits) => format!("{name}: {}: {waits}", called(child)),
             });
         }
@@ -316,9 +316,9 @@ mod tests {
         let first = row(State::Reconciling, &[("a", None), ("b", Some("is Pending"))]);
         let second = row(State::Ready, &[("b", None)]);
         let expected =
-            ["x: a (Pod default/a) is ready", "x: b (Pod default/b): is Pending", "x: Reconciling: m"];
+            ["x: a (Pod default/a): ready", "x: b (Pod default/b): is Pending", "x: Reconciling: m"];
         assert_eq!(changes("x", None, Some(&first)), expected);
-        let expected = ["x: b (Pod default/b) is ready", "x: a (Pod default/a) is gone", "x: Ready: m"];
+        let expected = ["x: b (Pod default/b): ready", "x: a (Pod default/a) is gone", "x: Ready: m"];
         assert_eq!(changes("x", Some(&first), Some(&second)), expected);
         assert_eq!(changes("x", Some(&second), Some(&second)), [""; 0]);
         assert_eq!(changes("x", Some(&second), None), ["x: gone"]);
