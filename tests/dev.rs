@@ -84,8 +84,12 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
         dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
     dev.wait_for("export KUBECONFIG=", START).await;
     let name = "etcdclusters/default/example-etcd-cluster: ";
-    for line in ["members[0] (Pod default/example-etcd-cluster-0): ready", "Ready: 7 children"] {
-        dev.wait_for(&format!("{name}{line}"), LONG).await;
+    dev.wait_for(&format!("{name}Ready"), LONG).await;
+    let output = dev.output();
+    for i in 0..3 {
+        let member = format!("{name}members[{i}] (Pod default/example-etcd-cluster-{i})");
+        let told = |how: &str| output.lines().any(|line| line.starts_with(&member) && line.ends_with(how));
+        assert!(told("does not exist yet") && told("ready"), "{member} in\n{output}");
     }
     let told = dev.output();
     let line = told.lines().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
@@ -105,12 +109,13 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
 
 #[tokio::test]
 async fn nothing_outlives_a_kill() {
-    for (signal, after) in
-        [(Signal::KILL, "export KUBECONFIG="), (Signal::TERM, "): ready"), (Signal::KILL, "): ready")]
-    {
+    // When it has hardly begun, and in the midst of things.
+    let (early, late) = ("export KUBECONFIG=", "etcdclusters/default/example-etcd-cluster: ");
+    for (signal, after) in [(Signal::KILL, early), (Signal::TERM, late), (Signal::KILL, late)] {
         let temporary = tempfile::tempdir().unwrap();
         let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE], temporary.path());
-        dev.wait_for(after, START).await;
+        dev.wait_for(early, START).await;
+        dev.wait_for(after, LONG).await;
         let pids = descendants(dev.pid());
         support::signal(dev.pid(), signal);
         dev.wait(Duration::from_secs(30)).await;

@@ -221,9 +221,12 @@ async fn an_edited_port_is_put_back_and_a_foreign_label_stays() {
 #[tokio::test]
 async fn volumes_outlive_members_and_cluster() {
     let scene = Scene::new(&PACKAGES).await;
+    let example = file("examples/etcd/volumes.yaml");
+    let sized = example.lines().find(|line| line.starts_with("  size: ")).unwrap();
+    // All of them fit the one node.
     let size = |size: usize| {
-        file("examples/etcd/volumes.yaml")
-            .replace("size: 5", &format!("size: {size}"))
+        example
+            .replace(sized, &format!("  size: {size}"))
             .replace("antiAffinity: true", "antiAffinity: false")
     };
     scene.apply(&size(2)).await;
