@@ -127,6 +127,16 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
+    /// Says of a running key that all it was added for so far is going to be looked at: only what comes from
+    /// now on runs it again.
+    pub(super) fn looking(&self, key: &K) {
+        if let Some(slot) = self.lock().slots.get_mut(key)
+            && slot.running
+        {
+            slot.queued = false;
+        }
+    }
+
     /// Gives a key back. After a failure it runs again, later each time; after a success its delays
     /// start anew.
     pub(super) fn done(&self, key: K, failed: bool) {
@@ -231,6 +241,24 @@ mod tests {
         assert_eq!(queue.next().await, Some(1));
         queue.done(1, false);
         assert!(queue.lock().slots.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_looked_at_anyway_does_not_run_again() {
+        let queue = Queue::new();
+        queue.add(1);
+        queue.looking(&1);
+        assert_eq!(queue.next().await, Some(1), "only a running key looks");
+        queue.add(1);
+        queue.looking(&1);
+        queue.done(1, false);
+        assert!(queue.lock().slots.is_empty(), "ran again for what was seen");
+        queue.add(1);
+        assert_eq!(queue.next().await, Some(1));
+        queue.looking(&1);
+        queue.add(1);
+        queue.done(1, false);
+        assert_eq!(queue.next().await, Some(1), "an event after the look is lost");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 
 use super::Shared;
 use super::act::Acted;
@@ -90,6 +90,9 @@ impl Shared {
         mind: &mut Mind,
     ) -> Outcome {
         for _ in 0..ROUNDS {
+            // Our own writes come back as events while this turn goes on; the look below sees them.
+            self.queue.looking(key);
+            trace!(instance = %key, "deciding");
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
             let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
             if let Some(observer) = &self.observer {
