@@ -243,7 +243,9 @@ async fn child_with_a_control_plane() {
     file.write_all(text.as_bytes()).unwrap();
     std::fs::rename(file.path(), report).unwrap();
     assert!(std::env::var_os("OPERETTA_TEST_PANIC").is_none(), "a panic, as asked");
-    std::future::pending::<()>().await;
+    // Whoever was started in the background may have inherited that SIGINT is ignored; a handler undoes that.
+    tokio::signal::ctrl_c().await.unwrap();
+    std::process::exit(130);
 }
 
 #[tokio::test]
