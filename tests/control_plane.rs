@@ -221,6 +221,8 @@ fn assert_gone(folder: &Path, pids: &[u32]) {
 #[ignore = "is started by another test"]
 async fn child_with_a_control_plane() {
     let Some(report) = std::env::var_os("OPERETTA_TEST_REPORT") else { return };
+    // Whoever was started in the background may have inherited that SIGINT is ignored; a handler undoes that.
+    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).unwrap();
     let plane = own(1).await;
     let client = plane.client().unwrap();
     let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
@@ -243,8 +245,7 @@ async fn child_with_a_control_plane() {
     file.write_all(text.as_bytes()).unwrap();
     std::fs::rename(file.path(), report).unwrap();
     assert!(std::env::var_os("OPERETTA_TEST_PANIC").is_none(), "a panic, as asked");
-    // Whoever was started in the background may have inherited that SIGINT is ignored; a handler undoes that.
-    tokio::signal::ctrl_c().await.unwrap();
+    interrupt.recv().await;
     std::process::exit(130);
 }
 
