@@ -1,0 +1,87 @@
+//! What is to go because nothing wants it any more, and the finalizer that guards what must not be forgotten.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::deletion;
+use super::{Action, Deciding, Failure, Item, Memory};
+use crate::children::intent::Intent;
+use crate::children::observed::{ObjectRef, Observed};
+use crate::cluster::Class;
+
+impl Deciding<'_> {
+    /// Prunes what is not in the target: only once all of the target is applied, and in reverse order.
+    pub(super) fn leftovers(&mut self) {
+        let wanted: HashSet<&ObjectRef> =
+            self.target.items.iter().filter_map(|i| i.intent.as_ref().ok()).map(|i| &i.object).collect();
+        let leftovers: Vec<&Arc<Observed>> = self
+            .ctx
+            .observed
+            .iter()
+            .filter(|o| !wanted.contains(&o.object) && o.is_to_go())
+            .filter(|o| (self.ctx.unknown)(&o.object.api_version, &o.object.kind).is_none())
+            .collect();
+        if leftovers.is_empty() {
+            return;
+        }
+        let applied = self.target.open.is_empty()
+            && self.target.items.iter().all(Item::is_current)
+            && !self.actions.iter().any(|a| matches!(a, Action::Apply(_)));
+        if !applied {
+            let text = format!("{} is pruned once all else is applied", leftovers[0].object);
+            self.notes.waiting.push(("Pruning".into(), text));
+            return;
+        }
+        let (mut actions, waits) = deletion::wave(leftovers.into_iter());
+        for (object, failure) in rest(&mut actions, self.memory, self.now) {
+            let note =
+                ("DeletionRefused".to_owned(), format!("{object} cannot be deleted: {}", failure.error));
+            self.wake(failure.retry_at.saturating_sub(self.now));
+            if failure.error.class == Class::Permanent {
+                self.notes.stalled.push(note);
+            } else {
+                self.notes.waiting.push(note);
+            }
+        }
+        self.actions.extend(actions);
+        if let Some(waits) = waits {
+            self.notes.waiting.push(("Pruning".into(), waits));
+        }
+    }
+
+    /// The finalizer stands before the first child that the garbage collector must not take, and only
+    /// while there is one.
+    pub(super) fn finalizer(&mut self) {
+        let has = deletion::has_finalizer(self.ctx.instance);
+        let observed = self.ctx.observed.iter().any(|o| !o.owner_reference && o.is_to_go());
+        let unowned = |intent: &Intent| intent.body["metadata"].get("ownerReferences").is_none();
+        let planned = self.target.items.iter().any(|item| item.intent.as_ref().is_ok_and(unowned));
+        if (observed || planned) && !has {
+            self.actions.insert(0, Action::AddFinalizer);
+        } else if has
+            && !observed
+            && !planned
+            && self.target.open.is_empty()
+            && self.target.items.iter().all(Item::is_current)
+        {
+            self.actions.push(Action::RemoveFinalizer);
+        }
+    }
+}
+
+/// Takes out the deletions that the server has refused and that it is not yet time to try again.
+pub(in crate::children) fn rest<'m>(
+    actions: &mut Vec<Action>,
+    memory: &'m Memory,
+    now: Duration,
+) -> Vec<(ObjectRef, &'m Failure)> {
+    let mut resting = Vec::new();
+    actions.retain(|action| {
+        let (Action::Delete(o) | Action::Retain(o)) = action else { return true };
+        let failure = memory.kept.get(&o.object).filter(|f| *f.hash == *o.uid && f.retry_at > now);
+        resting.extend(failure.map(|failure| (o.object.clone(), failure)));
+        failure.is_none()
+    });
+    resting
+}

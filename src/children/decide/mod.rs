@@ -1,0 +1,261 @@
+//! `decide(package, instance, observed, now) -> actions`: what to do next for one instance.
+//!
+//! One call looks at one moment. Whatever can be done now is in [`Decision::actions`]; whatever waits is in
+//! the [`Verdict`], and an event or [`Decision::again`] brings the next call.
+
+mod applies;
+mod leftovers;
+mod verdict;
+
+pub(super) use leftovers::rest;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fields;
+use super::intent::Intent;
+use super::observed::{ObjectRef, Observed};
+use super::status::Status;
+use super::target::{Item, Target, target};
+use super::{Context, names};
+use crate::cluster::CallError;
+
+/// At most one re-apply per object in this time answers foreign changes that metadata cannot explain.
+const REAPPLY_EVERY: Duration = Duration::from_secs(30);
+
+/// One thing to do.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Put our finalizer on the instance, before anything that it must outlive.
+    AddFinalizer,
+    /// Take our finalizer off the instance: nothing is left that it guards.
+    RemoveFinalizer,
+    /// Server-side apply a child.
+    Apply(Box<Apply>),
+    /// Delete exactly this object.
+    Delete(Arc<Observed>),
+    /// Leave this object alone for good, and say so on it.
+    Retain(Arc<Observed>),
+}
+
+/// A server-side apply of one child.
+#[derive(Debug, Clone)]
+pub struct Apply {
+    /// `id` or `id[key]`, for messages.
+    pub item: String,
+    /// What to apply.
+    pub intent: Intent,
+    /// What must be there for it.
+    pub expect: Expect,
+    /// The resourceVersion that was seen; a reply with the same one says that nothing changed.
+    pub version: Option<Box<str>>,
+    /// Take fields from other managers.
+    pub force: bool,
+    /// Why.
+    pub why: Why,
+}
+
+/// The precondition of an apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// No object of that name.
+    Absent,
+    /// The object of that uid.
+    Present(Box<str>),
+}
+
+/// The reason of an apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It does not exist.
+    Create,
+    /// It should be something else than before.
+    Update,
+    /// It should be the same, and somebody took fields of it.
+    Repair,
+    /// Somebody changed something, and metadata cannot show whether it is ours.
+    Recheck,
+}
+
+/// What is remembered of an instance between decisions. Losing it costs at most a request that changes
+/// nothing.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Applies that the server refused, by item name.
+    pub failures: HashMap<String, Failure>,
+    /// Deletions, and retentions, that the server refused; the hash is the object's uid.
+    pub kept: HashMap<ObjectRef, Failure>,
+    /// Objects whose entries do not cover the intent even right after our apply, as they were then.
+    pub accepted: HashMap<ObjectRef, Arc<Observed>>,
+    /// When a foreign change was last answered, by object.
+    pub reapplied: HashMap<ObjectRef, Duration>,
+}
+
+impl Memory {
+    /// Forgets what is about objects that are not there any more.
+    pub fn keep(&mut self, observed: &[Arc<Observed>]) {
+        if self.kept.is_empty() && self.accepted.is_empty() && self.reapplied.is_empty() {
+            return;
+        }
+        let there: HashSet<&ObjectRef> = observed.iter().map(|o| &o.object).collect();
+        self.kept.retain(|object, _| there.contains(object));
+        self.accepted.retain(|object, _| there.contains(object));
+        self.reapplied.retain(|object, _| there.contains(object));
+    }
+}
+
+/// An apply that failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The intent it was about; another intent is tried at once.
+    pub hash: String,
+    /// What the server said.
+    pub error: CallError,
+    /// Not again before this time.
+    pub retry_at: Duration,
+    /// How often in a row.
+    pub count: u32,
+}
+
+/// How an instance stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The cluster equals the target, and all of it is ready.
+    Ready {
+        /// How many children.
+        children: usize,
+    },
+    /// On the way. What is awaited.
+    Reconciling {
+        /// Camel case.
+        reason: String,
+        /// Names the child.
+        message: String,
+    },
+    /// It will not get further by itself.
+    Stalled {
+        /// Camel case.
+        reason: String,
+        /// Names the child, the place and what to do.
+        message: String,
+    },
+    /// A person has stopped it.
+    Paused,
+    /// Being deleted. What is awaited.
+    Deleting {
+        /// Names the child.
+        message: String,
+    },
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub struct Decision {
+    /// What to do now; the finalizer first, applies in any order, deletions last.
+    pub actions: Vec<Action>,
+    /// How the instance stands.
+    pub verdict: Verdict,
+    /// The status to write once there is nothing to do now; of what is being deleted only if something holds it.
+    pub status: Option<Status>,
+    /// When to decide again, if no event comes first.
+    pub again: Option<Duration>,
+    /// One line a child for those who look on: name, object, and what is awaited of it.
+    pub children: Vec<(String, Option<ObjectRef>, Result<(), String>)>,
+}
+
+/// Decides about an instance. `now` is time since the manager started.
+pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
+    if !ctx.instance["metadata"]["deletionTimestamp"].is_null() {
+        return super::deletion::decide_from(ctx.instance, ctx.observed, memory, now);
+    }
+    let target = target(ctx);
+    let mut deciding = Deciding {
+        ctx,
+        memory,
+        now,
+        target: &target,
+        actions: Vec::new(),
+        again: None,
+        notes: Notes::default(),
+    };
+    let paused = is_paused(ctx, &target);
+    if !paused {
+        deciding.applies();
+        deciding.leftovers();
+        deciding.finalizer();
+    }
+    let Deciding { actions, again, notes, .. } = deciding;
+    let verdict = if paused { Verdict::Paused } else { verdict::verdict(ctx, &target, &actions, &notes) };
+    let status = Status::project(ctx, &target, &verdict);
+    let children = target
+        .items
+        .iter()
+        .map(|item| {
+            (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item))
+        })
+        .collect();
+    Decision { actions, verdict, status: Some(status), again, children }
+}
+
+fn item_state(item: &Item) -> Result<(), String> {
+    match &item.intent {
+        Err(error) => Err(error.to_string()),
+        Ok(_) if item.observed.is_some() && !item.is_current() => Err("awaits its update".into()),
+        Ok(_) => item.ready.clone(),
+    }
+}
+
+fn is_paused(ctx: &Context<'_>, target: &Target) -> bool {
+    if ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true") {
+        return true;
+    }
+    ctx.resource
+        .paused
+        .as_ref()
+        .is_some_and(|paused| ctx.package.engine.truthy(paused, &target.scope).unwrap_or(false))
+}
+
+/// What stands between the cluster and the target.
+#[derive(Default)]
+struct Notes {
+    stalled: Vec<(String, String)>,
+    waiting: Vec<(String, String)>,
+}
+
+struct Deciding<'a> {
+    ctx: &'a Context<'a>,
+    memory: &'a Memory,
+    now: Duration,
+    target: &'a Target,
+    actions: Vec<Action>,
+    again: Option<Duration>,
+    notes: Notes,
+}
+
+impl Deciding<'_> {
+    fn wake(&mut self, after: Duration) {
+        self.again = Some(self.again.map_or(after, |again| again.min(after)));
+    }
+}
+
+/// Whether our entry of managedFields still owns every leaf of the intent.
+pub fn is_covered(intent: &Intent, observed: &Observed) -> bool {
+    observed
+        .owned
+        .as_ref()
+        .is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
+}
+
+/// Applied as it should be, and ready.
+fn settled(item: &Item) -> bool {
+    item.intent.is_ok() && item.is_current() && item.ready.is_ok()
+}
+
+fn unready(item: &Item) -> String {
+    match (&item.intent, &item.ready) {
+        (Err(error), _) => error.to_string(),
+        (_, Err(message)) => message.clone(),
+        (Ok(_), Ok(())) => "awaits its update".into(),
+    }
+}

@@ -1,0 +1,56 @@
+//! How the instance stands, in one word and one sentence.
+
+use std::fmt::Write as _;
+
+use super::super::target::Target;
+use super::{Action, Context, Notes, Verdict, unready};
+
+pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: &Notes) -> Verdict {
+    let join = |notes: &[(String, String)]| {
+        let mut text = notes.iter().take(3).map(|(_, m)| m.as_str()).collect::<Vec<_>>().join("; ");
+        if notes.len() > 3 {
+            let _ = write!(text, "; and {} more", notes.len() - 3);
+        }
+        text
+    };
+    if let Some((reason, _)) = notes.stalled.first() {
+        return Verdict::Stalled { reason: reason.clone(), message: join(&notes.stalled) };
+    }
+    if let Some(message) = first_write(actions) {
+        return Verdict::Reconciling { reason: "Applying".into(), message };
+    }
+    if let Some((reason, _)) = notes.waiting.first() {
+        return Verdict::Reconciling { reason: reason.clone(), message: join(&notes.waiting) };
+    }
+    let unready_items: Vec<(String, String)> = target
+        .items
+        .iter()
+        .filter(|i| i.ready.is_err())
+        .map(|i| (String::new(), format!("{}: {}", i.name, unready(i))))
+        .collect();
+    if let Some(ready_when) = &ctx.resource.ready_when {
+        return match ctx.package.engine.truthy(ready_when, &target.scope) {
+            Ok(true) => Verdict::Ready { children: target.items.len() },
+            _ if !unready_items.is_empty() => {
+                Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
+            }
+            _ => Verdict::Reconciling {
+                reason: "ReadyWhen".into(),
+                message: "readyWhen is not met yet".into(),
+            },
+        };
+    }
+    if unready_items.is_empty() {
+        Verdict::Ready { children: target.items.len() }
+    } else {
+        Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
+    }
+}
+
+fn first_write(actions: &[Action]) -> Option<String> {
+    actions.iter().find_map(|action| match action {
+        Action::Apply(apply) => Some(format!("applies {}", apply.item)),
+        Action::Delete(observed) => Some(format!("deletes {}", observed.object)),
+        Action::AddFinalizer | Action::RemoveFinalizer | Action::Retain(_) => None,
+    })
+}

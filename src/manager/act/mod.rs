@@ -1,0 +1,199 @@
+//! Carrying out what was decided. Every write has a precondition, so that a decision that came too late
+//! does nothing; every reply goes into the index, so that the next decision sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+use tracing::warn;
+
+mod apply;
+mod remove;
+
+use super::Shared;
+use super::index::{InstanceKey, Origin};
+use super::raw::Raw;
+use super::registry::Registered;
+use crate::children::{Action, Apply, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered};
+use crate::cluster::CallError;
+
+/// How long a refused intent rests before it is tried again: doubled each time, up to the last.
+const REFUSED_FIRST: Duration = Duration::from_secs(2);
+const REFUSED_LAST: Duration = Duration::from_secs(300);
+/// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
+const WIN_BACK_ATTEMPTS: usize = 5;
+
+/// How long until what is being deleted is looked at again: it belongs to nobody whom its end would wake.
+const GOING: Duration = Duration::from_secs(3);
+
+/// What was done, for Events.
+#[derive(Debug, Default)]
+pub(super) struct Acted {
+    pub created: Vec<ObjectRef>,
+    pub updated: Vec<ObjectRef>,
+    pub repaired: Vec<ObjectRef>,
+    pub deleted: Vec<ObjectRef>,
+    pub retained: Vec<ObjectRef>,
+}
+
+/// What an apply came to.
+enum Applied {
+    /// The object as it is now, and whether the apply changed it.
+    Done(Box<Observed>, bool),
+    /// Read anew; decide again.
+    Again,
+}
+
+impl Shared {
+    /// Carries out actions: the finalizer first, then applies side by side, then deletions.
+    ///
+    /// # Errors
+    /// A failure that concerns the instance as a whole. Failures of one child are remembered.
+    pub(super) async fn act(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        instance: &Value,
+        actions: Vec<Action>,
+        memory: &mut Memory,
+    ) -> Result<Acted, CallError> {
+        let mut acted = Acted::default();
+        let mut applies = Vec::new();
+        let mut rest = Vec::new();
+        let mut add_finalizer = false;
+        for action in actions {
+            match action {
+                Action::AddFinalizer => add_finalizer = true,
+                Action::Apply(apply) => applies.push(*apply),
+                other => rest.push(other),
+            }
+        }
+        let gives_life = applies.iter().any(|a| a.expect == Expect::Absent || owns(&a.intent.body));
+        if gives_life && !self.is_alive(key, registered, instance).await? {
+            return Ok(acted);
+        }
+        if add_finalizer {
+            self.set_finalizer(key, registered, true).await?;
+        }
+        self.apply_all(applies, registered, memory, &mut acted).await?;
+        for action in rest {
+            match action {
+                // One that the server keeps stops no other.
+                Action::Delete(observed) => match self.delete(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.deleted.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
+                Action::Retain(observed) => match self.retain(&observed).await {
+                    Ok(()) => {
+                        memory.kept.remove(&observed.object);
+                        acted.retained.push(observed.object.clone());
+                    }
+                    Err(error) => self.remember_kept(&observed, error, memory),
+                },
+                Action::RemoveFinalizer => self.release(key, registered, instance).await?,
+                Action::AddFinalizer | Action::Apply(_) => {}
+            }
+        }
+        Ok(acted)
+    }
+
+    /// Whether the instance, read live, is the one that was decided about and is to stay.
+    async fn is_alive(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+    ) -> Result<bool, CallError> {
+        let Some(live) = self.refresh(key, registered).await? else { return Ok(false) };
+        let meta = &live["metadata"];
+        Ok(meta["uid"] == instance["metadata"]["uid"] && meta["deletionTimestamp"].is_null())
+    }
+
+    async fn apply_all(
+        self: &Arc<Self>,
+        applies: Vec<Apply>,
+        registered: &Arc<Registered>,
+        memory: &mut Memory,
+        acted: &mut Acted,
+    ) -> Result<(), CallError> {
+        let mut running: FuturesUnordered<_> = applies
+            .into_iter()
+            .map(|apply| async move {
+                let result = self.apply(&apply, registered).await;
+                (apply, result)
+            })
+            .collect();
+        while let Some((apply, result)) = running.next().await {
+            match result {
+                Ok(Applied::Done(observed, changed)) => {
+                    memory.failures.remove(&apply.item);
+                    if matches!(apply.why, Why::Repair | Why::Recheck) {
+                        memory.reapplied.insert(apply.intent.object.clone(), self.started.elapsed());
+                    }
+                    if is_covered(&apply.intent, &observed) {
+                        memory.accepted.remove(&apply.intent.object);
+                    } else {
+                        memory.accepted.insert(apply.intent.object.clone(), Arc::from(observed));
+                    }
+                    let list = match apply.why {
+                        Why::Create => &mut acted.created,
+                        Why::Update => &mut acted.updated,
+                        Why::Repair | Why::Recheck => &mut acted.repaired,
+                    };
+                    // Who looks again mostly finds that nothing was amiss; what others write meanwhile is
+                    // no work of ours.
+                    if changed && apply.why != Why::Recheck {
+                        list.push(apply.intent.object.clone());
+                    }
+                }
+                Ok(Applied::Again) => {}
+                Err(error) => self.remember(&apply, error, memory),
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&self, apply: &Apply, error: CallError, memory: &mut Memory) {
+        let before = memory.failures.get(&apply.item).filter(|f| f.hash == apply.intent.hash);
+        warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
+        let failure = self.failure(before, apply.intent.hash.clone(), error);
+        memory.failures.insert(apply.item.clone(), failure);
+    }
+
+    fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
+        let before = memory.kept.get(&observed.object).filter(|f| *f.hash == *observed.uid);
+        warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
+        let failure = self.failure(before, observed.uid.to_string(), error);
+        memory.kept.insert(observed.object.clone(), failure);
+    }
+
+    fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
+        let count = before.map_or(0, |f| f.count).saturating_add(1);
+        let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
+        let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
+        Failure { hash, error, retry_at: self.started.elapsed() + rest, count }
+    }
+
+    /// Takes a reply of the server about a child into the index.
+    fn learn_child(&self, object: &ObjectRef, reply: Value, origin: Origin) -> Option<Observed> {
+        let raw = Raw::from_value(reply).ok()?;
+        let registry = self.registry();
+        let mut observed = raw
+            .observe(&object.api_version, &object.kind, |operator, child| registry.reads(operator, child))?;
+        if origin == Origin::OwnWrite {
+            observed.settled = observed.mark.clone();
+        }
+        self.index().put_child(observed.clone(), origin);
+        Some(observed)
+    }
+}
+
+/// Whether the intent makes the garbage collector responsible.
+fn owns(body: &Value) -> bool {
+    body["metadata"].get("ownerReferences").is_some()
+}
