@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
+use kube::core::Status;
 use serde_json::{Value, json};
 
-pub use error::{CallError, Cause, Class};
+pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use kinds::{ApiKind, Kinds};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
@@ -223,12 +224,43 @@ impl Cluster {
         if let Some(content) = content {
             request = request.header(http::header::CONTENT_TYPE, content);
         }
+        let size = bytes.len();
+        if size > MAX_BODY {
+            return Err(CallError::too_large(size));
+        }
         let request = request.body(bytes).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
-        match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(|e| CallError::from_kube(&e)),
+        match tokio::time::timeout(DEADLINE, self.answer(request)).await {
+            Ok(answer) => answer,
             Err(_) => Err(CallError::timeout(DEADLINE)),
         }
     }
+
+    /// The answer as JSON. The library's own way forgets the headers, and with them `Retry-After`: servers
+    /// that shed load say no more than that.
+    async fn answer(&self, request: Request<Vec<u8>>) -> Result<Value, CallError> {
+        let answer = self.client.send(request.map(Into::into)).await.map_err(|e| CallError::from_kube(&e))?;
+        let code = answer.status();
+        let header = answer.headers().get(http::header::RETRY_AFTER);
+        let retry_after = header.and_then(|wait| wait.to_str().ok()?.trim().parse().ok());
+        let body = answer.into_body().collect_bytes().await.map_err(|e| CallError::from_kube(&e))?;
+        if code.is_success() {
+            return serde_json::from_slice(&body)
+                .map_err(|e| CallError::unreachable(&format!("the answer is no JSON ({:?})", e.classify())));
+        }
+        let status = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), ""))
+            .with_code(code.as_u16());
+        let mut error = CallError::from_status(&status);
+        if error.class == Class::Retry {
+            error.retry_after = retry_after.map(Duration::from_secs).or(error.retry_after).map(bounded);
+        }
+        Err(error)
+    }
+}
+
+/// What a server may make us wait at most.
+fn bounded(wait: Duration) -> Duration {
+    wait.min(Duration::from_secs(300))
 }
 
 /// A JSON text that a YAML reader takes for the same: the line breaks that YAML 1.1 knows beyond ASCII would

@@ -18,6 +18,9 @@ use crate::cluster::{CallError, Class};
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
 const ROUNDS: usize = 8;
 
+/// Clashes with other writers in a row before we make way.
+const CLASHES: u32 = 4;
+
 /// How many objects an Event names.
 const LISTED: usize = 8;
 
@@ -33,6 +36,8 @@ pub(super) struct Mind {
     vain: Option<String>,
     /// Turns in a row that ended with something left to do.
     restless: u32,
+    /// Writes in a row before which somebody else was first.
+    clashes: u32,
 }
 
 impl Mind {
@@ -42,6 +47,7 @@ impl Mind {
         self.told.is_none()
             && self.vain.is_none()
             && self.restless == 0
+            && self.clashes == 0
             && failures.is_empty()
             && kept.is_empty()
             && accepted.is_empty()
@@ -55,6 +61,13 @@ fn pause(restless: u32) -> Duration {
     let free = u32::try_from(children::MAX_CHILDREN / ROUNDS).unwrap_or(u32::MAX);
     let doubled = 2u32.saturating_pow(restless.saturating_sub(free).min(16));
     Duration::from_millis(50).saturating_mul(doubled).min(Duration::from_secs(60))
+}
+
+/// How long until the next try after so many writes in a row came second.
+fn after_clashes(clashes: u32) -> Duration {
+    // The first of them are chance.
+    let doubled = 2u32.saturating_pow(clashes.saturating_sub(CLASHES).min(16));
+    Duration::from_millis(10).saturating_mul(doubled).min(Duration::from_secs(60))
 }
 
 /// How a turn ended.
@@ -105,18 +118,26 @@ impl Shared {
             }
             debug!(instance = %key, actions = decision.actions.len(), "acting");
             match self.act(key, registered, &look.instance, decision.actions, &mut mind.memory).await {
-                Ok(acted) => self.tell_acted(&look.instance, &acted),
+                Ok(acted) => {
+                    mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
+                    self.tell_acted(&look.instance, &acted);
+                }
                 Err(error) if error.class == Class::Conflict || error.class == Class::NotFound => {
                     debug!(instance = %key, %error, "somebody else was first; reading again");
                     if let Err(error) = self.refresh(key, registered).await {
                         warn!(instance = %key, %error, "the instance cannot be read");
-                        return Outcome::Failed;
+                        return self.failed(key, &error);
                     }
+                    mind.clashes = mind.clashes.saturating_add(1);
                 }
                 Err(error) => {
                     warn!(instance = %key, %error, "acting failed; trying again");
-                    return Outcome::Failed;
+                    return self.failed(key, &error);
                 }
+            }
+            if mind.clashes > CLASHES {
+                self.queue.add_after(key.clone(), after_clashes(mind.clashes));
+                return Outcome::Done;
             }
         }
         mind.restless = mind.restless.saturating_add(1);
@@ -185,6 +206,7 @@ impl Shared {
         let Some(status) = decision.status else { return Outcome::Done };
         let now = format!("{:.0}", Timestamp::now());
         let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
+            mind.clashes = 0;
             return Outcome::Done;
         };
         let attempt = children::names::short_hash(&format!("{}{patch}", look.instance["status"]), 16);
@@ -209,22 +231,36 @@ impl Shared {
         };
         match written {
             Ok(object) => {
+                mind.clashes = 0;
                 let changed = object["metadata"]["resourceVersion"] != meta["resourceVersion"];
                 mind.vain = (!changed).then_some(attempt);
                 self.learn_instance(key, &object);
                 Outcome::Done
             }
             Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
-                if self.refresh(key, registered).await.is_err() {
-                    return Outcome::Failed;
+                if let Err(error) = self.refresh(key, registered).await {
+                    return self.failed(key, &error);
                 }
-                self.queue.add(key.clone());
+                // Read anew and decided anew; in a storm of other writers a little later each time.
+                mind.clashes = mind.clashes.saturating_add(1);
+                self.queue.add_after(key.clone(), after_clashes(mind.clashes));
                 Outcome::Done
             }
             Err(error) => {
                 warn!(instance = %key, %error, "the status cannot be written");
-                Outcome::Failed
+                self.failed(key, &error)
             }
+        }
+    }
+
+    /// A call failed that concerns the instance as a whole. Where the server says when to come back, it is then.
+    fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
+        match error.retry_after {
+            Some(wait) => {
+                self.queue.add_after(key.clone(), wait.mul_f64(1.0 + 0.2 * fastrand::f64()));
+                Outcome::Done
+            }
+            None => Outcome::Failed,
         }
     }
 

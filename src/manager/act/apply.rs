@@ -74,27 +74,15 @@ impl Shared {
             return Ok(Applied::Again);
         }
         if !labelled && is_going(&live, &body) {
-            return Err(CallError {
-                class: Class::Retry,
-                code: error.code,
-                reason: "Terminating".into(),
-                message: format!("{object} of a former instance of that name is still being deleted"),
-                causes: Vec::new(),
-                retry_after: Some(GOING),
-            });
+            let message = format!("{object} of a former instance of that name is still being deleted");
+            return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
         }
         if !labelled && !self.may_take(&live, &body) {
-            return Err(CallError {
-                class: Class::Conflict,
-                code: error.code,
-                reason: "NameTaken".into(),
-                message: format!(
-                    "{object} exists and does not belong to this instance; delete it, or annotate it with {}=true to hand it over",
-                    names::ADOPT
-                ),
-                causes: Vec::new(),
-                retry_after: None,
-            });
+            let message = format!(
+                "{object} exists and does not belong to this instance; delete it, or annotate it with {}=true to hand it over",
+                names::ADOPT
+            );
+            return Err(CallError::new(Class::Conflict, error.code, "NameTaken", message));
         }
         if let Some(meta) = body["metadata"].as_object_mut() {
             meta.remove("resourceVersion");

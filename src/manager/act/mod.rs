@@ -36,6 +36,8 @@ pub(super) struct Acted {
     pub repaired: Vec<ObjectRef>,
     pub deleted: Vec<ObjectRef>,
     pub retained: Vec<ObjectRef>,
+    /// Somebody else was first with one of them; it was read anew.
+    pub clashed: bool,
 }
 
 /// What an apply came to.
@@ -151,7 +153,7 @@ impl Shared {
                         list.push(apply.intent.object.clone());
                     }
                 }
-                Ok(Applied::Again) => {}
+                Ok(Applied::Again) => acted.clashed = true,
                 Err(error) => self.remember(&apply, error, memory),
             }
         }
