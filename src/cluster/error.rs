@@ -176,6 +176,11 @@ impl CallError {
         Self::new(Class::Permanent, 413, "RequestEntityTooLarge", message)
     }
 
+    /// Not sent: another process leads, or may.
+    pub fn fenced() -> Self {
+        Self::new(Class::Retry, 0, "NotLeader", "not written: this process is not the leader")
+    }
+
     /// From the `Status` object of an answer.
     pub fn from_status(status: &Status) -> Self {
         let details = status.details.as_ref();

@@ -3,8 +3,11 @@
 //! Objects go and come as plain JSON: a typed round trip would add empty defaults, which server-side
 //! apply would then own.
 
+mod clients;
 mod error;
+mod fence;
 mod kinds;
+mod shares;
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +16,11 @@ use http::{Method, Request};
 use kube::core::Status;
 use serde_json::{Value, json};
 
+pub use clients::Clients;
 pub use error::{CallError, Cause, Class, MAX_BODY};
+pub use fence::Fence;
 pub use kinds::{ApiKind, Kinds};
+pub use shares::{Permit, Share, Shares};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -26,6 +32,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
+    fence: Fence,
+    share: Option<Share>,
 }
 
 /// Why no connection could be configured.
@@ -76,7 +84,19 @@ impl Cluster {
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client }
+        Self { client, fence: Fence::open(), share: None }
+    }
+
+    /// The same, but no write passes a closed fence.
+    #[must_use]
+    pub fn fenced(&self, fence: Fence) -> Self {
+        Self { fence, ..self.clone() }
+    }
+
+    /// The same, but each call waits for leave of a share.
+    #[must_use]
+    pub(super) fn within(&self, share: Share) -> Self {
+        Self { share: Some(share), ..self.clone() }
     }
 
     /// The client of the library, for watches and Events.
@@ -210,7 +230,33 @@ impl Cluster {
             .await
     }
 
+    /// One call: with leave of the share, and through the fence if it writes.
     async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Value, CallError> {
+        // The deadline counts from when it is its turn.
+        let _permit = match &self.share {
+            Some(share) => Some(share.permit().await),
+            None => None,
+        };
+        if method == Method::GET {
+            return self.send(method, path, content, body).await;
+        }
+        if !self.fence.is_open() {
+            return Err(CallError::fenced());
+        }
+        tokio::select! {
+            biased;
+            () = self.fence.closed() => Err(CallError::fenced()),
+            answer = self.send(method, path, content, body) => answer,
+        }
+    }
+
+    async fn send(
         &self,
         method: Method,
         path: &str,

@@ -65,7 +65,7 @@ impl Hub {
 
 async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>) {
     let resource = registered.kind.resource();
-    let api: Api<Raw> = Api::all_with(shared.cluster.client(), &resource);
+    let api: Api<Raw> = Api::all_with(shared.clients.own().client(), &resource);
     let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
     while let Some(event) = stream.next().await {
         match event {
@@ -125,7 +125,7 @@ fn instance_key(crd: &Arc<str>, raw: &Raw) -> InstanceKey {
 
 async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>) {
     loop {
-        match shared.kinds.find(&shared.cluster.client(), api_version, kind).await {
+        match shared.kinds.find(&shared.clients.own().client(), api_version, kind).await {
             Ok(Some(found)) => {
                 watch_kind(shared, &found, api_version, kind).await;
                 return;
@@ -150,7 +150,7 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>)
 async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str>, kind: &Arc<str>) {
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
-    let client = shared.cluster.client();
+    let client = shared.clients.own().client();
     let whole = readiness::needs_status(&found.group, &found.kind)
         || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);

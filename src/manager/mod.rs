@@ -18,14 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
 pub use index::InstanceKey;
 
 use crate::children::Decision;
-use crate::cluster::{CallError, Cluster, Kinds};
+use crate::cluster::{CallError, Clients, Cluster, Kinds};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 use events::Events;
@@ -47,7 +46,7 @@ pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 pub struct Config {
     /// The namespace that `operator.namespace` names.
     pub namespace: String,
-    /// How many calls may be under way at once.
+    /// How many calls of one package may be under way at once.
     pub calls: usize,
     /// How many instances may have their turn at once.
     pub workers: usize,
@@ -71,7 +70,7 @@ pub struct Manager {
 
 /// What all tasks of a manager share.
 struct Shared {
-    cluster: Cluster,
+    clients: Clients,
     kinds: Kinds,
     index: Mutex<Index>,
     queue: Queue<InstanceKey>,
@@ -79,7 +78,6 @@ struct Shared {
     hub: Hub,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
-    calls: Semaphore,
     /// How many instances have their turn now.
     turns: Arc<AtomicUsize>,
     started: Instant,
@@ -114,14 +112,13 @@ impl Manager {
         let shared = Arc::new(Shared {
             events: Events::start(cluster.clone(), Arc::clone(&turns)),
             turns,
-            cluster,
+            clients: Clients::new(cluster, config.calls),
             kinds,
             index: Mutex::default(),
             queue: Queue::new(),
             registry: RwLock::new(Arc::new(Registry::new(registered))),
             hub: Hub::default(),
             minds: Mutex::default(),
-            calls: Semaphore::new(config.calls),
             started: Instant::now(),
             namespace: config.namespace,
             observer: config.observer,
@@ -201,9 +198,14 @@ impl Shared {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leave to make one call. The semaphore is never closed.
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        self.calls.acquire().await.ok()
+    /// The client for the instances of a kind.
+    fn for_instances(&self, registered: &Registered) -> Cluster {
+        self.clients.for_instances(registered.operator())
+    }
+
+    /// The client that reads and writes the children of a kind's instances.
+    fn for_children(&self, registered: &Registered) -> Cluster {
+        self.clients.for_operator(registered.operator())
     }
 
     fn queue_all(&self) {

@@ -216,19 +216,11 @@ impl Shared {
         let meta = &look.instance["metadata"];
         let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
         let name = &*key.name;
-        let written = {
-            let _permit = self.permit().await;
-            self.cluster
-                .merge_patch(
-                    &registered.kind,
-                    key.namespace.as_deref(),
-                    name,
-                    Some("status"),
-                    &body,
-                    "operetta",
-                )
-                .await
-        };
+        let namespace = key.namespace.as_deref();
+        let written = self
+            .for_instances(registered)
+            .merge_patch(&registered.kind, namespace, name, Some("status"), &body, "operetta")
+            .await;
         match written {
             Ok(object) => {
                 mind.clashes = 0;
@@ -270,10 +262,8 @@ impl Shared {
         key: &InstanceKey,
         registered: &Registered,
     ) -> Result<Option<Value>, CallError> {
-        let live = {
-            let _permit = self.permit().await;
-            self.cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?
-        };
+        let cluster = self.for_instances(registered);
+        let live = cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?;
         if let Some(object) = &live {
             self.learn_instance(key, object);
         } else {

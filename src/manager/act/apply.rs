@@ -8,7 +8,7 @@ use super::super::index::Origin;
 use super::super::registry::Registered;
 use super::{Applied, GOING, WIN_BACK_ATTEMPTS};
 use crate::children::{Apply, Expect, Why, fields, names};
-use crate::cluster::{ApiKind, CallError, Class};
+use crate::cluster::{ApiKind, CallError, Class, Cluster};
 
 impl Shared {
     pub(super) async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
@@ -16,6 +16,7 @@ impl Shared {
         let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else {
             return Ok(Applied::Again);
         };
+        let cluster = self.for_children(registered);
         let manager = names::field_manager(registered.operator());
         let mut body = apply.intent.body.clone();
         match &apply.expect {
@@ -24,21 +25,17 @@ impl Shared {
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
         if matches!(apply.why, Why::Repair | Why::Recheck) {
-            match self.win_back(&kind, apply, &manager).await {
+            match self.win_back(&cluster, &kind, apply, &manager).await {
                 // Somebody wrote in between, which says nothing about the intent.
                 Err(error) if error.class == Class::Conflict => return Ok(Applied::Again),
                 result => result?,
             }
         }
-        let reply = {
-            let _permit = self.permit().await;
-            self.cluster.apply(&kind, &body, &manager, apply.force).await
-        };
-        match reply {
+        match cluster.apply(&kind, &body, &manager, apply.force).await {
             Ok(reply) => Ok(self.applied(apply, reply)),
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
                 debug!(object = %object, "not as expected; reading it");
-                self.after_conflict(&kind, apply, body, &manager, error).await
+                self.after_conflict(&cluster, &kind, apply, body, &manager, error).await
             }
             Err(error) => Err(error),
         }
@@ -48,6 +45,7 @@ impl Shared {
     /// ours to take.
     async fn after_conflict(
         &self,
+        cluster: &Cluster,
         kind: &ApiKind,
         apply: &Apply,
         mut body: Value,
@@ -55,10 +53,7 @@ impl Shared {
         error: CallError,
     ) -> Result<Applied, CallError> {
         let object = &apply.intent.object;
-        let live = {
-            let _permit = self.permit().await;
-            self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?
-        };
+        let live = cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
         let Some(live) = live else {
             if let Expect::Present(uid) = &apply.expect {
                 self.index().remove_child(object, uid, None);
@@ -88,8 +83,7 @@ impl Shared {
             meta.remove("resourceVersion");
             meta.insert("uid".into(), uid.into());
         }
-        let _permit = self.permit().await;
-        let reply = self.cluster.apply(kind, &body, manager, true).await?;
+        let reply = cluster.apply(kind, &body, manager, true).await?;
         Ok(self.applied(apply, reply))
     }
 
@@ -131,16 +125,19 @@ impl Shared {
 
     /// Before a repair: items that somebody put into a keyed list in place of ours are moved into our
     /// entry, so that the apply removes them. Else it would be refused for ever, or leave both.
-    async fn win_back(&self, kind: &ApiKind, apply: &Apply, manager: &str) -> Result<(), CallError> {
+    async fn win_back(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiKind,
+        apply: &Apply,
+        manager: &str,
+    ) -> Result<(), CallError> {
         if !has_list_of_maps(&apply.intent.body) {
             return Ok(());
         }
         let object = &apply.intent.object;
         for _ in 0..WIN_BACK_ATTEMPTS {
-            let live = {
-                let _permit = self.permit().await;
-                self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?
-            };
+            let live = cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
             let Some(live) = live else { return Ok(()) };
             let strays = fields::strays(&live, &apply.intent.body, manager);
             if strays.is_empty() {
@@ -156,12 +153,8 @@ impl Shared {
                 {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
                 {"op": "replace", "path": "/metadata/managedFields", "value": entries},
             ]);
-            let patched = {
-                let _permit = self.permit().await;
-                self.cluster
-                    .json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta")
-                    .await
-            };
+            let patched =
+                cluster.json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta").await;
             match patched {
                 // Somebody, a controller mostly, was faster.
                 Err(error) if error.class == Class::Conflict => {}

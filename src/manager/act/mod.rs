@@ -80,17 +80,18 @@ impl Shared {
             self.set_finalizer(key, registered, true).await?;
         }
         self.apply_all(applies, registered, memory, &mut acted).await?;
+        let cluster = self.for_children(registered);
         for action in rest {
             match action {
                 // One that the server keeps stops no other.
-                Action::Delete(observed) => match self.delete(&observed).await {
+                Action::Delete(observed) => match self.delete(&cluster, &observed).await {
                     Ok(()) => {
                         memory.kept.remove(&observed.object);
                         acted.deleted.push(observed.object.clone());
                     }
                     Err(error) => self.remember_kept(&observed, error, memory),
                 },
-                Action::Retain(observed) => match self.retain(&observed).await {
+                Action::Retain(observed) => match self.retain(&cluster, &observed).await {
                     Ok(()) => {
                         memory.kept.remove(&observed.object);
                         acted.retained.push(observed.object.clone());

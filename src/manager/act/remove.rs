@@ -7,25 +7,16 @@ use super::super::index::{InstanceKey, Origin};
 use super::super::registry::Registered;
 use crate::children::fields::FieldSet;
 use crate::children::{ObjectRef, Observed, names};
-use crate::cluster::{ApiKind, CallError, Class, Propagation};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Propagation};
 
 impl Shared {
-    pub(super) async fn delete(&self, observed: &Observed) -> Result<(), CallError> {
+    pub(super) async fn delete(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
         let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
         let preconditions = (&*observed.uid, &*observed.resource_version);
-        let reply = {
-            let _permit = self.permit().await;
-            self.cluster
-                .delete(
-                    &kind,
-                    object.namespace.as_deref(),
-                    &object.name,
-                    preconditions,
-                    Propagation::Background,
-                )
-                .await
-        };
+        let namespace = object.namespace.as_deref();
+        let reply =
+            cluster.delete(&kind, namespace, &object.name, preconditions, Propagation::Background).await;
         match reply {
             // It lives on for its finalizers or its grace period. Some kinds answer with an object that is gone.
             Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
@@ -37,20 +28,16 @@ impl Shared {
                 Ok(())
             }
             Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
-                self.reread(&kind, observed).await
+                self.reread(cluster, &kind, observed).await
             }
             Err(error) => Err(error),
         }
     }
 
     /// The object is not as it was believed to be: see how it is.
-    async fn reread(&self, kind: &ApiKind, observed: &Observed) -> Result<(), CallError> {
+    async fn reread(&self, cluster: &Cluster, kind: &ApiKind, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
-        let live = {
-            let _permit = self.permit().await;
-            self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?
-        };
-        match live {
+        match cluster.get(kind, object.namespace.as_deref(), &object.name).await? {
             Some(live) if live["metadata"]["uid"] == *observed.uid => {
                 self.learn_child(object, live, Origin::Read);
             }
@@ -61,26 +48,21 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) async fn retain(&self, observed: &Observed) -> Result<(), CallError> {
+    pub(super) async fn retain(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
         let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
         let patch = json!({"metadata": {
             "uid": &*observed.uid, "resourceVersion": &*observed.resource_version,
             "annotations": {names::RETAINED: "true"},
         }});
-        let reply = {
-            let _permit = self.permit().await;
-            self.cluster
-                .merge_patch(&kind, object.namespace.as_deref(), &object.name, None, &patch, "operetta")
-                .await
-        };
-        match reply {
+        let namespace = object.namespace.as_deref();
+        match cluster.merge_patch(&kind, namespace, &object.name, None, &patch, "operetta").await {
             Ok(reply) => {
                 self.learn_child(object, reply, Origin::OwnWrite);
                 Ok(())
             }
             Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
-                self.reread(&kind, observed).await
+                self.reread(cluster, &kind, observed).await
             }
             Err(error) => Err(error),
         }
@@ -97,18 +79,12 @@ impl Shared {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         if !instance["metadata"]["deletionTimestamp"].is_null() {
             let selector = format!("{}={uid}", names::INSTANCE_UID);
+            let cluster = self.for_children(registered);
             for (api_version, kind_name) in &registered.child_kinds {
                 // Not found is not there; not to be told is no ground to let go of what may be there.
-                let found = {
-                    let _permit = self.permit().await;
-                    self.kinds.find(&self.cluster.client(), api_version, kind_name).await?
-                };
+                let found = self.kinds.find(&cluster.client(), api_version, kind_name).await?;
                 let Some(kind) = found else { continue };
-                let found = {
-                    let _permit = self.permit().await;
-                    self.cluster.list(&kind, None, &selector, 500).await
-                };
-                let found = match found {
+                let found = match cluster.list(&kind, None, &selector, 500).await {
                     Ok(found) => found,
                     Err(error) if error.class == Class::NotFound => continue,
                     Err(error) => return Err(error),
@@ -163,9 +139,8 @@ impl Shared {
             finalizers.retain(|f| f != names::FINALIZER);
         }
         let patch = json!({"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "finalizers": finalizers}});
-        let _permit = self.permit().await;
         match self
-            .cluster
+            .for_instances(registered)
             .merge_patch(&registered.kind, key.namespace.as_deref(), &key.name, None, &patch, "operetta")
             .await
         {
