@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::cluster::{CallError, Cluster};
+use crate::cluster::{CallError, Cluster, ConnectOptions};
 use crate::diag::Source;
 use crate::yaml;
 
@@ -17,6 +17,7 @@ const HELP: &str =
 /// An API server that answers.
 pub(super) struct Server {
     pub cluster: Cluster,
+    pub config: kube::Config,
     /// The kubeconfig's current context, or `in-cluster`.
     pub context: String,
     pub address: String,
@@ -24,11 +25,29 @@ pub(super) struct Server {
     pub version: String,
 }
 
+/// The context of a pod that speaks with its own API server.
+const IN_CLUSTER: &str = "in-cluster";
+
+impl Server {
+    /// The namespace of the pod that this process runs in; elsewhere the default.
+    pub(super) fn namespace(&self, default: &str) -> String {
+        if self.context == IN_CLUSTER { self.config.default_namespace.clone() } else { default.to_owned() }
+    }
+}
+
 /// Connects to the API server that KUBECONFIG, `~/.kube/config` or the pod's service account names.
 ///
 /// # Errors
 /// What is wrong and what to do, for people.
 pub(super) async fn connect() -> Result<Server, String> {
+    connect_with(&ConnectOptions::default()).await
+}
+
+/// The same, with options.
+///
+/// # Errors
+/// What is wrong and what to do, for people.
+pub(super) async fn connect_with(options: &ConnectOptions) -> Result<Server, String> {
     let Ok(config) = kube::Config::infer().await else {
         return Err(files().iter().find_map(|file| wrong(file)).unwrap_or_else(|| {
             let files: Vec<String> = files().iter().map(|file| file.display().to_string()).collect();
@@ -37,10 +56,10 @@ pub(super) async fn connect() -> Result<Server, String> {
     };
     let address = config.cluster_url.to_string();
     let context = kube::config::Kubeconfig::read().ok().and_then(|file| file.current_context);
-    let context = context.unwrap_or_else(|| "in-cluster".to_owned());
-    let cluster = Cluster::connect().await.map_err(|error| error.to_string())?;
+    let context = context.unwrap_or_else(|| IN_CLUSTER.to_owned());
+    let cluster = Cluster::of_config(&config, options).map_err(|error| error.to_string())?;
     let version = cluster.version().await.map_err(|error| refused(&error, &address, &context))?;
-    Ok(Server { cluster, context, address, version })
+    Ok(Server { cluster, config, context, address, version })
 }
 
 /// The kubeconfigs that count.

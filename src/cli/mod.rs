@@ -9,6 +9,7 @@ mod out;
 mod render;
 mod run;
 mod schema;
+mod serve;
 mod view;
 
 use std::io::IsTerminal;
@@ -189,18 +190,33 @@ fn report(diagnostics: &[Diagnostic]) {
     out::message(&crate::diag::render(diagnostics, out::colors()));
 }
 
-/// Ends with the first SIGINT or SIGTERM.
-async fn shutdown() {
-    let interrupt = tokio::signal::ctrl_c();
-    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = interrupt => {}
-                _ = terminate.recv() => {}
-            }
+/// SIGINT and SIGTERM, one after the other. From when it is made, neither ends the process by itself.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Returns with the next of them.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// Ends with the next SIGINT or SIGTERM.
+async fn shutdown() {
+    match Signals::new() {
+        Ok(mut signals) => signals.next().await,
         Err(_) => {
-            let _ = interrupt.await;
+            let _ = tokio::signal::ctrl_c().await;
         }
     }
 }

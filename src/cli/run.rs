@@ -1,69 +1,303 @@
 //! `operetta run`: the manager, against the kubeconfig's cluster.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
+use clap::ArgAction;
+use tokio::net::TcpListener;
 use tracing::{info, warn};
 
-use super::{connect, out};
-use crate::manager::{Config, Manager};
+use super::{connect, out, serve};
+use crate::cluster::{Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests};
+use crate::manager::{Config, Manager, Monitor, Phase};
+use crate::package::Package;
+
+/// The manager's own namespace where nothing else is known.
+const NAMESPACE: &str = "operetta-system";
 
 /// Run the manager against the kubeconfig's cluster
 ///
 /// Registers the CRDs of the packages, then reconciles every instance of their kinds until it is told to
 /// stop (SIGINT or SIGTERM). A package that cannot be loaded or registered stops no other. Instances of a
 /// package that is not given any more are left as they are, and helped to go when they are deleted.
+///
+/// Of several managers one leads: the holder of a Lease. The others stand by and write nothing. A leader that
+/// cannot renew its Lease stops writing at once and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta run operators/etcd operators/webapp
   KUBECONFIG=staging.yaml operetta run operators/* --log-format json
+  operetta run operators/* --listen 0.0.0.0:8080       # in a pod: probes and metrics
+  operetta run operators/* --leader-elect=false        # there is no other manager
+
+Signals: SIGINT and SIGTERM let turns that are under way end (at most 10 s) and give the Lease back; a second one
+ends at once.
 
 Environment:
   KUBECONFIG  which cluster (default: ~/.kube/config, else that of the pod it runs in)
 
-Exit codes: 0 stopped by a signal, 1 nothing to run or no API server, 2 wrong usage.")]
+Exit codes: 0 stopped by a signal, 1 nothing to run, no API server, the Lease lost, or stopped by a second
+signal, 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
-    /// The manager's own namespace, `operator.namespace` in templates
-    #[arg(long, default_value = "operetta-system", value_name = "NAMESPACE")]
-    namespace: String,
+    /// The manager's own namespace, `operator.namespace` in templates [default: the pod's, or operetta-system]
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Where /metrics, /healthz, /readyz and /debug/state are served; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = address)]
+    listen: Listen,
+
+    #[command(flatten)]
+    election: ElectionArgs,
+}
+
+/// As other Kubernetes components name them.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+struct ElectionArgs {
+    /// Write only while holding a Lease, so that of several managers one does
+    #[arg(
+        long = "leader-elect",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    elect: bool,
+
+    /// Who this process is; no two may be the same [default: the host's name and something random]
+    #[arg(long = "leader-elect-identity", value_name = "NAME")]
+    identity: Option<String>,
+
+    /// How long others wait after the leader's last renewal
+    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    lease_duration: Duration,
+
+    /// How long after its last renewal the leader writes
+    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    renew_deadline: Duration,
+
+    /// How long between two attempts to take or renew the Lease
+    #[arg(long = "leader-elect-retry-period", value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    retry_period: Duration,
+
+    /// The name of the Lease
+    #[arg(long = "leader-elect-resource-name", value_name = "NAME", default_value = "operetta")]
+    lease_name: String,
+
+    /// The namespace of the Lease [default: --namespace]
+    #[arg(long = "leader-elect-resource-namespace", value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy)]
+struct Listen(Option<SocketAddr>);
+
+fn address(text: &str) -> Result<Listen, String> {
+    if text == "0" {
+        return Ok(Listen(None));
+    }
+    // As other components write it: all addresses of this machine.
+    let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    text.parse().map(|address| Listen(Some(address))).map_err(|_| {
+        "an IP address and a port, such as 0.0.0.0:8080 or [::]:8080; or 0 for nowhere".to_owned()
+    })
+}
+
+/// `15s`, `1m30s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a duration, such as 15s, 1m30s or 500ms".to_owned();
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let count: u32 = rest[..digits].parse().map_err(|_| wrong())?;
+        let unit = &rest[digits..];
+        let length = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let one = match &unit[..length] {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(3_600),
+            _ => return Err(wrong()),
+        };
+        sum = one.checked_mul(count).and_then(|more| sum.checked_add(more)).ok_or_else(wrong)?;
+        rest = &unit[length..];
+    }
+    if sum.is_zero() { Err(wrong()) } else { Ok(sum) }
+}
+
+impl ElectionArgs {
+    /// What does not fit together.
+    fn check(&self) -> Result<(), String> {
+        let retry = self.retry_period;
+        if self.lease_duration <= self.renew_deadline {
+            return Err("--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline: \
+                        who has lost the Lease must have stopped before another begins"
+                .into());
+        }
+        if self.renew_deadline < retry * 2 {
+            return Err("--leader-elect-renew-deadline must be at least twice --leader-elect-retry-period: \
+                        else one late answer loses the Lease"
+                .into());
+        }
+        if self.lease_duration < Duration::from_secs(1) {
+            return Err("--leader-elect-lease-duration must be at least 1s".into());
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{host}_{:08x}", fastrand::u32(..))
+        })
+    }
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
+    let mut signals = match super::Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            out::note(format!("error: signals cannot be received: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    if args.election.elect
+        && let Err(error) = args.election.check()
+    {
+        out::note(format!("error: {error}"));
+        return ExitCode::from(2);
+    }
     let (packages, broken) = super::load(&args.packages);
-    let server = match connect::connect().await {
-        Ok(server) => server,
+    let mut session = Session::default();
+    let result = tokio::select! {
+        result = session.go(args, packages, broken) => result,
+        () = signals.next() => Ok(()),
+    };
+    match result {
+        Ok(()) => {
+            info!("stopping");
+            tokio::select! {
+                () = session.end() => ExitCode::SUCCESS,
+                () = signals.next() => {
+                    out::note("told to stop twice: ending at once");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        // Nothing of what is under way is awaited: if another leads now, it ends at once.
         Err(error) => {
             out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
+            drop(session.manager);
+            if let Some(leadership) = session.leadership {
+                leadership.release().await;
+            }
+            ExitCode::FAILURE
         }
-    };
-    info!(
-        server = %server.address,
-        context = %server.context,
-        kubernetes = %server.version,
-        packages = packages.len(),
-        broken,
-        "starting"
-    );
-    let config = Config { namespace: args.namespace.clone(), ..Config::default() };
-    let manager = match Manager::start(server.cluster, packages, config).await {
-        Ok(manager) => manager,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
+    }
+}
+
+/// What has been started and must be ended.
+#[derive(Default)]
+struct Session {
+    monitor: Arc<Monitor>,
+    leadership: Option<Leadership>,
+    manager: Option<Manager>,
+}
+
+impl Session {
+    /// Runs until something fails.
+    async fn go(&mut self, args: &Args, packages: Vec<Arc<Package>>, broken: usize) -> Result<(), String> {
+        let requests = Requests::default();
+        self.monitor = Arc::new(Monitor::new(&requests));
+        if let Listen(Some(address)) = args.listen {
+            let listener =
+                TcpListener::bind(address).await.map_err(|error| format!("--listen {address}: {error}"))?;
+            let address = listener.local_addr().unwrap_or(address);
+            info!(%address, "serving /metrics, /healthz, /readyz and /debug/state");
+            tokio::spawn(serve::serve(listener, Arc::clone(&self.monitor)));
         }
-    };
+        let identity = args.election.identity();
+        let fence = if args.election.elect { Fence::shut() } else { Fence::open() };
+        let options = ConnectOptions { fence: fence.clone(), requests, identity: identity.clone() };
+        let server = connect::connect_with(&options).await?;
+        info!(
+            server = %server.address,
+            context = %server.context,
+            kubernetes = %server.version,
+            packages = packages.len(),
+            broken,
+            "starting"
+        );
+        let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
+        if args.election.elect {
+            // Over a connection of its own, which the fence does not cut.
+            let options = ConnectOptions { fence: Fence::open(), ..options };
+            let cluster = Cluster::of_config(&server.config, &options).map_err(|e| e.to_string())?;
+            let settings = LeaseSettings {
+                namespace: args.election.lease_namespace.clone().unwrap_or_else(|| namespace.clone()),
+                name: args.election.lease_name.clone(),
+                identity,
+                duration: args.election.lease_duration,
+                renew: args.election.renew_deadline,
+                retry: args.election.retry_period,
+            };
+            let monitor = Arc::clone(&self.monitor);
+            let standing_by = move |leader: &str| monitor.enter(Phase::StandingBy(leader.to_owned()));
+            self.leadership = Some(Election::new(cluster, settings, fence).lead(standing_by).await);
+        }
+        self.monitor.enter(Phase::Leading);
+        match &mut self.leadership {
+            Some(leadership) => tokio::select! {
+                reason = leadership.lost() => {
+                    Err(format!("the Lease is lost: {reason}; nothing more is written"))
+                }
+                result = lead(&mut self.manager, &self.monitor, server.cluster, packages, namespace) => result,
+            },
+            None => lead(&mut self.manager, &self.monitor, server.cluster, packages, namespace).await,
+        }
+    }
+
+    /// Ends what has been started: turns first, then the Lease, so that no other leader begins too early.
+    async fn end(self) {
+        self.monitor.enter(Phase::Stopping);
+        if let Some(manager) = self.manager {
+            manager.stop().await;
+        }
+        if let Some(leadership) = self.leadership {
+            leadership.release().await;
+        }
+    }
+}
+
+/// Runs the manager until something fails.
+async fn lead(
+    running: &mut Option<Manager>,
+    monitor: &Arc<Monitor>,
+    cluster: Cluster,
+    packages: Vec<Arc<Package>>,
+    namespace: String,
+) -> Result<(), String> {
+    let config = Config { namespace, monitor: Arc::clone(monitor), ..Config::default() };
+    let manager = Manager::start(cluster, packages, config).await.map_err(|error| error.to_string())?;
+    let manager = running.insert(manager);
     super::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 {
-        out::note(
-            "error: no package could be loaded, and the cluster has no kind of Operetta: nothing to run",
+        return Err(
+            "no package could be loaded, and the cluster has no kind of Operetta: nothing to run".into()
         );
-        return ExitCode::FAILURE;
     }
     if loaded == 0 {
         warn!(
@@ -71,8 +305,27 @@ pub(super) async fn run(args: &Args) -> ExitCode {
             "no package could be loaded; instances that are being deleted are still helped to go"
         );
     }
-    super::shutdown().await;
-    info!("stopping");
-    manager.stop().await;
-    ExitCode::SUCCESS
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, millis) in [("15s", 15_000), ("1m30s", 90_000), ("500ms", 500), ("1h", 3_600_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "15", "s", "1d", "-1s", "1 s", "0s", "99999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert!(address("0").is_ok_and(|a| a.0.is_none()));
+        assert_eq!(address(":8080").unwrap().0, Some(([0, 0, 0, 0], 8080).into()));
+        assert!(address("[::1]:80").is_ok() && address("localhost").is_err() && address("8080").is_err());
+    }
 }

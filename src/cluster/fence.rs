@@ -1,12 +1,13 @@
 //! Whether this process may write: only while it is the leader, by its own monotonic clock.
 //!
-//! The clock runs on while the process is stopped (SIGSTOP, a paused virtual machine that keeps its time), so
-//! a leader that wakes up after its time finds the fence closed before any task has noticed.
+//! The clock runs on while the process is stopped and while the machine is suspended, so a leader that wakes
+//! up after its time finds the fence closed before any task has noticed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
 /// Open for good.
@@ -18,11 +19,24 @@ pub struct Fence(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    started: Instant,
-    /// Until when it is open, in milliseconds since `started`.
+    /// Until when it is open, in milliseconds of [`uptime`].
     until: AtomicU64,
     /// Ends what is under way when it closes for good.
     closed: CancellationToken,
+}
+
+/// Time since the machine started; suspended time counts.
+pub(super) fn uptime() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime;
+    // Elsewhere this clock runs on by itself.
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    let now = clock_gettime(clock);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or_default(),
+        u32::try_from(now.tv_nsec).unwrap_or_default(),
+    )
 }
 
 impl Fence {
@@ -31,36 +45,42 @@ impl Fence {
         Self::until(ALWAYS)
     }
 
-    /// One that is closed until its time is set.
+    /// One that is closed until somebody extends its time.
     pub fn shut() -> Self {
         Self::until(0)
     }
 
     fn until(until: u64) -> Self {
-        Self(Arc::new(State {
-            started: Instant::now(),
-            until: AtomicU64::new(until),
-            closed: CancellationToken::new(),
-        }))
+        Self(Arc::new(State { until: AtomicU64::new(until), closed: CancellationToken::new() }))
     }
 
-    /// Opens it until then.
-    pub fn extend(&self, until: Instant) {
-        let until = until.saturating_duration_since(self.0.started);
+    /// Opens it until then, in [`uptime`].
+    pub(super) fn extend(&self, until: Duration) {
         self.0.until.store(u64::try_from(until.as_millis()).unwrap_or(ALWAYS), Ordering::SeqCst);
     }
 
     /// Closes it for good, and ends all writes that are under way.
     pub fn close(&self) {
-        self.0.until.store(0, Ordering::SeqCst);
         self.0.closed.cancel();
     }
 
     /// Whether a write may pass now.
     pub fn is_open(&self) -> bool {
+        if self.0.closed.is_cancelled() {
+            return false;
+        }
         match self.0.until.load(Ordering::SeqCst) {
             ALWAYS => true,
-            until => self.0.started.elapsed() < Duration::from_millis(until) && !self.0.closed.is_cancelled(),
+            0 => false,
+            until => uptime() < Duration::from_millis(until),
+        }
+    }
+
+    /// Whether it was open, and will never be again.
+    pub(super) fn is_over(&self) -> bool {
+        match self.0.until.load(Ordering::SeqCst) {
+            ALWAYS | 0 => self.0.closed.is_cancelled(),
+            until => self.0.closed.is_cancelled() || uptime() >= Duration::from_millis(until),
         }
     }
 
@@ -78,14 +98,14 @@ mod tests {
     fn it_closes_by_itself_and_for_good() {
         assert!(Fence::open().is_open());
         let fence = Fence::shut();
-        assert!(!fence.is_open());
-        fence.extend(Instant::now() + Duration::from_secs(60));
-        assert!(fence.is_open());
-        fence.extend(Instant::now());
-        assert!(!fence.is_open(), "its time is over, and nobody had to notice");
-        fence.extend(Instant::now() + Duration::from_secs(60));
+        assert!(!fence.is_open() && !fence.is_over(), "whoever stands by may read");
+        fence.extend(uptime() + Duration::from_secs(60));
+        assert!(fence.is_open() && !fence.is_over());
+        fence.extend(uptime());
+        assert!(!fence.is_open() && fence.is_over(), "its time is over, and nobody had to notice");
+        fence.extend(uptime() + Duration::from_secs(60));
         fence.close();
-        fence.extend(Instant::now() + Duration::from_secs(60));
-        assert!(!fence.is_open(), "a late renewal opens it again");
+        fence.extend(uptime() + Duration::from_secs(60));
+        assert!(!fence.is_open() && fence.is_over(), "a late renewal opens it again");
     }
 }

@@ -7,7 +7,10 @@ mod clients;
 mod error;
 mod fence;
 mod kinds;
+mod lease;
+mod requests;
 mod shares;
+mod transport;
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +23,8 @@ pub use clients::Clients;
 pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use fence::Fence;
 pub use kinds::{ApiKind, Kinds};
+pub use lease::{Election, Leadership, Settings as LeaseSettings};
+pub use requests::Requests;
 pub use shares::{Permit, Share, Shares};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
@@ -34,6 +39,23 @@ pub struct Cluster {
     client: kube::Client,
     fence: Fence,
     share: Option<Share>,
+}
+
+/// What goes with a connection.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// What every write passes.
+    pub fence: Fence,
+    /// Where requests are counted.
+    pub requests: Requests,
+    /// Told to the server with each request, so that audit logs tell processes apart.
+    pub identity: String,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { fence: Fence::open(), requests: Requests::default(), identity: String::new() }
+    }
 }
 
 /// Why no connection could be configured.
@@ -59,7 +81,8 @@ pub enum Propagation {
 impl Cluster {
     /// The cluster that KUBECONFIG, `~/.kube/config` or the pod's service account names.
     pub async fn connect() -> Result<Self, ConnectError> {
-        Self::configured(kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?)
+        let config = kube::Config::infer().await.map_err(|e| ConnectError::Config(e.to_string()))?;
+        Self::of_config(&config, &ConnectOptions::default())
     }
 
     /// The cluster of a kubeconfig's current context.
@@ -67,19 +90,21 @@ impl Cluster {
         let unreadable = |e: kube::config::KubeconfigError| ConnectError::Client(e.to_string());
         let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(unreadable)?;
         let options = kube::config::KubeConfigOptions::default();
-        Self::configured(
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unreadable)?,
-        )
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unreadable)?;
+        Self::of_config(&config, &ConnectOptions::default())
     }
 
-    fn configured(mut config: kube::Config) -> Result<Self, ConnectError> {
-        // Retries are ours: the library's would repeat a call 15 times, whatever its class.
-        config.default_retry = false;
-        config.connect_timeout = Some(Duration::from_secs(5));
-        let agent = http::HeaderValue::from_static(concat!("operetta/", env!("CARGO_PKG_VERSION")));
+    /// The cluster of a configuration.
+    pub fn of_config(config: &kube::Config, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let mut config = config.clone();
+        let comment: String =
+            options.identity.chars().filter(|c| c.is_ascii_graphic() && !"()\\".contains(*c)).collect();
+        let agent = concat!("operetta/", env!("CARGO_PKG_VERSION"));
+        let agent = if comment.is_empty() { agent.to_owned() } else { format!("{agent} ({comment})") };
+        let agent = http::HeaderValue::from_str(&agent).map_err(|e| ConnectError::Client(e.to_string()))?;
         config.headers.push((http::header::USER_AGENT, agent));
-        let client = kube::Client::try_from(config).map_err(|e| ConnectError::Client(e.to_string()))?;
-        Ok(Self::new(client))
+        let client = transport::client(&config, options.fence.clone(), &options.requests)?;
+        Ok(Self::new(client).fenced(options.fence.clone()))
     }
 
     /// Over a client that exists, such as a simulated one.
@@ -181,6 +206,14 @@ impl Cluster {
     ) -> Result<Value, CallError> {
         let path = format!("{}?fieldManager={}", kind.path(namespace, None), encode(manager));
         self.call(Method::POST, &path, Some("application/json"), Some(body)).await
+    }
+
+    /// Replaces an object; its resourceVersion is the precondition.
+    pub async fn replace(&self, kind: &ApiKind, body: &Value, manager: &str) -> Result<Value, CallError> {
+        let meta = &body["metadata"];
+        let path = kind.path(meta["namespace"].as_str(), Some(meta["name"].as_str().unwrap_or_default()));
+        let path = format!("{path}?fieldManager={}", encode(manager));
+        self.call(Method::PUT, &path, Some("application/json"), Some(body)).await
     }
 
     /// A JSON merge patch of an object or a subresource of it.

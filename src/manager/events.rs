@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use super::Monitor;
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 
 /// How many Events may wait.
@@ -32,7 +33,7 @@ pub(super) const NOTE: usize = 1_000;
 #[derive(Clone)]
 pub(super) struct Events {
     sender: mpsc::Sender<Entry>,
-    dropped: Arc<AtomicU64>,
+    monitor: Arc<Monitor>,
 }
 
 /// One Event to be.
@@ -45,7 +46,7 @@ struct Entry {
 
 impl Events {
     /// Starts the publisher; it ends with the last handle. `turns` is how many instances have theirs now.
-    pub(super) fn start(cluster: Cluster, turns: Arc<AtomicUsize>) -> Self {
+    pub(super) fn start(cluster: Cluster, turns: Arc<AtomicUsize>, monitor: Arc<Monitor>) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Entry>(QUEUE);
         let mut publisher = Publisher { cluster, recent: HashMap::new() };
         tokio::spawn(async move {
@@ -63,7 +64,7 @@ impl Events {
                 }
             }
         });
-        Self { sender, dropped: Arc::default() }
+        Self { sender, monitor }
     }
 
     /// Hands in an Event about an instance.
@@ -74,8 +75,9 @@ impl Events {
             "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"],
         });
         let entry = Entry { regarding, warning, reason: reason.to_owned(), note: shorten(note) };
+        self.monitor.metrics.events.inc();
         if self.sender.try_send(entry).is_err() {
-            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            let dropped = self.monitor.metrics.events_dropped.inc() + 1;
             if dropped.is_power_of_two() {
                 warn!(dropped, "more Events than can be published");
             }

@@ -2,22 +2,25 @@
 //! they concern into the queue.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use tokio::task::JoinHandle;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
+use super::metrics::OfKind;
 use super::raw::Raw;
 use super::registry::Registered;
+use super::watch::Watch;
 use crate::children::{ObjectRef, Observed, Seen, names};
 use crate::cluster::{ApiKind, CallError, Class};
 use crate::readiness;
@@ -25,10 +28,16 @@ use crate::readiness;
 /// How long until discovery is asked again for a kind that is not served.
 const REDISCOVER: Duration = Duration::from_secs(10);
 
+/// How long until a watch that ended, which it never should, begins anew.
+const RESTART: Duration = Duration::from_secs(2);
+
+/// By name.
+type Tasks = HashMap<String, (Arc<Watch>, JoinHandle<()>)>;
+
 /// The running watches.
 #[derive(Default)]
 pub(super) struct Hub {
-    tasks: Mutex<HashMap<String, JoinHandle<()>>>,
+    tasks: Mutex<Tasks>,
 }
 
 impl Hub {
@@ -36,7 +45,10 @@ impl Hub {
     pub(super) fn watch_instances(&self, shared: &Arc<Shared>, registered: &Arc<Registered>) {
         let name = format!("instances {}", registered.crd);
         let (shared, registered) = (Arc::clone(shared), Arc::clone(registered));
-        self.start(name, async move { instances(&shared, &registered).await });
+        self.start(name, move |watch| {
+            let (shared, registered) = (Arc::clone(&shared), Arc::clone(&registered));
+            async move { instances(&shared, &registered, &watch).await }
+        });
     }
 
     /// Watches the children of a kind, all packages' together. Does nothing if it is watched already.
@@ -44,34 +56,78 @@ impl Hub {
         let name = format!("children {api_version} {kind}");
         let shared = Arc::clone(shared);
         let (api_version, kind): (Arc<str>, Arc<str>) = (api_version.into(), kind.into());
-        self.start(name, async move { children(&shared, &api_version, &kind).await });
+        self.start(name, move |watch| {
+            let (shared, api_version, kind) =
+                (Arc::clone(&shared), Arc::clone(&api_version), Arc::clone(&kind));
+            async move { children(&shared, &api_version, &kind, &watch).await }
+        });
     }
 
     /// Ends all watches.
     pub(super) fn stop(&self) {
-        for (_, task) in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+        for (_, (_, task)) in self.lock().drain() {
             task.abort();
         }
     }
 
-    fn start(&self, name: String, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if tasks.get(&name).is_none_or(JoinHandle::is_finished) {
-            debug!(watch = %name, "watching");
-            tasks.insert(name, tokio::spawn(task));
+    /// All watches, by name.
+    pub(super) fn view(&self) -> Vec<Arc<Watch>> {
+        let mut all: Vec<_> = self.lock().values().map(|(watch, _)| Arc::clone(watch)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// What has not been listed yet, and may be soon.
+    pub(super) fn unlisted(&self) -> Vec<String> {
+        self.view().iter().filter(|watch| watch.is_awaited()).map(|watch| watch.name.clone()).collect()
+    }
+
+    /// Starts a watch, and starts it again should it panic or end.
+    fn start<F: Future<Output = ()> + Send>(
+        &self,
+        name: String,
+        run: impl Fn(Arc<Watch>) -> F + Send + 'static,
+    ) {
+        let mut tasks = self.lock();
+        if tasks.get(&name).is_some_and(|(_, task)| !task.is_finished()) {
+            return;
         }
+        debug!(watch = %name, "watching");
+        let watch = Arc::new(Watch::new(name.clone()));
+        let watched = Arc::clone(&watch);
+        let task = tokio::spawn(async move {
+            loop {
+                let panic = AssertUnwindSafe(run(Arc::clone(&watched))).catch_unwind().await.err();
+                let panic = panic.map_or_else(|| "none".to_owned(), |panic| super::panic_text(&*panic));
+                error!(watch = %watched.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
+                watched.failed("it ended");
+                tokio::time::sleep(RESTART).await;
+            }
+        });
+        tasks.insert(name, (watch, task));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>) {
+async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &Watch) {
     let resource = registered.kind.resource();
     let api: Api<Raw> = Api::all_with(shared.clients.own().client(), &resource);
     let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
     while let Some(event) = stream.next().await {
         match event {
-            Ok(event) => on_instance(shared, registered, event),
+            Ok(event) => {
+                let listed = matches!(event, Event::InitDone);
+                on_instance(shared, registered, event);
+                // What was listed is in the index before anybody is told that it is.
+                if listed { watch.listed() } else { watch.event() }
+            }
             Err(error) => {
-                warn!(crd = %registered.crd, error = %explain(&error), "the watch of instances failed; trying again");
+                let error = explain(&error);
+                warn!(crd = %registered.crd, %error, "the watch of instances failed; trying again");
+                failed(shared, watch, &registered.crd, &error);
             }
         }
     }
@@ -123,31 +179,35 @@ fn instance_key(crd: &Arc<str>, raw: &Raw) -> InstanceKey {
     }
 }
 
-async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>) {
+async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, watch: &Watch) {
     loop {
         match shared.kinds.find(&shared.clients.own().client(), api_version, kind).await {
             Ok(Some(found)) => {
-                watch_kind(shared, &found, api_version, kind).await;
+                watch_kind(shared, &found, api_version, kind, watch).await;
                 return;
             }
-            Ok(None) => lose(
-                shared,
-                api_version,
-                kind,
-                &format!("the API server does not serve {kind} of {api_version}"),
-            ),
-            Err(error) => lose(
-                shared,
-                api_version,
-                kind,
-                &format!("{kind} of {api_version} cannot be discovered: {error}"),
-            ),
+            Ok(None) => {
+                let reason = format!("the API server does not serve {kind} of {api_version}");
+                watch.failed(&reason);
+                lose(shared, api_version, kind, &reason);
+            }
+            Err(error) => {
+                let reason = format!("{kind} of {api_version} cannot be discovered: {error}");
+                failed(shared, watch, &format!("{kind}.{api_version}"), &reason);
+                lose(shared, api_version, kind, &reason);
+            }
         }
         tokio::time::sleep(REDISCOVER).await;
     }
 }
 
-async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str>, kind: &Arc<str>) {
+async fn watch_kind(
+    shared: &Arc<Shared>,
+    found: &ApiKind,
+    api_version: &Arc<str>,
+    kind: &Arc<str>,
+    watch: &Watch,
+) {
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
     let client = shared.clients.own().client();
@@ -161,7 +221,7 @@ async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str
                 Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reads))
             })
         });
-        consume(shared, api_version, kind, stream).await;
+        consume(shared, api_version, kind, watch, stream).await;
     } else {
         let api = Api::<PartialObjectMeta<Raw>>::all_with(client, &resource);
         let stream = kube::runtime::watcher(api, config).map_ok(|event| {
@@ -170,7 +230,7 @@ async fn watch_kind(shared: &Arc<Shared>, found: &ApiKind, api_version: &Arc<str
                 Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
             })
         });
-        consume(shared, api_version, kind, stream).await;
+        consume(shared, api_version, kind, watch, stream).await;
     }
 }
 
@@ -207,15 +267,21 @@ async fn consume(
     shared: &Arc<Shared>,
     api_version: &Arc<str>,
     kind: &Arc<str>,
+    watch: &Watch,
     stream: impl Stream<Item = watcher::Result<Event<Fed>>> + Send,
 ) {
     let mut stream = std::pin::pin!(stream.default_backoff());
     while let Some(event) = stream.next().await {
         match event {
-            Ok(event) => on_child(shared, api_version, kind, event),
+            Ok(event) => {
+                let listed = matches!(event, Event::InitDone);
+                on_child(shared, api_version, kind, event);
+                if listed { watch.listed() } else { watch.event() }
+            }
             Err(error) => {
                 let text = explain(&error);
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
+                failed(shared, watch, &format!("{kind}.{api_version}"), &text);
                 let reason = format!("{kind} of {api_version} cannot be watched: {text}");
                 if is_refusal(&error) {
                     lose(shared, api_version, kind, &reason);
@@ -225,6 +291,11 @@ async fn consume(
             }
         }
     }
+}
+
+fn failed(shared: &Arc<Shared>, watch: &Watch, kind: &str, error: &str) {
+    watch.failed(error);
+    shared.monitor.metrics.watch_failures.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
 }
 
 fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event: Event<Fed>) {

@@ -5,11 +5,14 @@ mod act;
 mod events;
 mod hub;
 mod index;
+mod metrics;
+mod monitor;
 mod queue;
 mod raw;
 mod reconcile;
 mod register;
 mod registry;
+mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -18,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use tokio::task::JoinSet;
-use tracing::{error, info};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{Instrument, error, error_span, info};
 
 pub use index::InstanceKey;
+pub use monitor::{Monitor, Phase};
 
 use crate::children::Decision;
 use crate::cluster::{CallError, Clients, Cluster, Kinds};
@@ -30,7 +34,8 @@ use crate::package::Package;
 use events::Events;
 use hub::Hub;
 use index::Index;
-use queue::Queue;
+use metrics::Ending;
+use queue::{Limits, Queue, Taken};
 use reconcile::{Mind, Outcome};
 use registry::{Registered, Registry};
 
@@ -48,22 +53,30 @@ pub struct Config {
     pub namespace: String,
     /// How many calls of one package may be under way at once.
     pub calls: usize,
-    /// How many instances may have their turn at once.
+    /// How many instances of one package may have their turn at once.
     pub workers: usize,
     /// Who looks on.
     pub observer: Option<Observer>,
+    /// Who looks at the manager itself.
+    pub monitor: Arc<Monitor>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { namespace: "operetta-system".into(), calls: 32, workers: 32, observer: None }
+        Self {
+            namespace: "operetta-system".into(),
+            calls: 32,
+            workers: 32,
+            observer: None,
+            monitor: Arc::default(),
+        }
     }
 }
 
 /// A running manager.
 pub struct Manager {
     shared: Arc<Shared>,
-    workers: JoinSet<()>,
+    dispatcher: JoinHandle<()>,
     /// What kept packages from being registered.
     pub problems: Vec<Diagnostic>,
 }
@@ -74,7 +87,7 @@ struct Shared {
     kinds: Kinds,
     index: Mutex<Index>,
     queue: Queue<InstanceKey>,
-    registry: RwLock<Arc<Registry>>,
+    registry: Arc<RwLock<Arc<Registry>>>,
     hub: Hub,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
@@ -83,6 +96,7 @@ struct Shared {
     started: Instant,
     namespace: String,
     observer: Option<Observer>,
+    monitor: Arc<Monitor>,
 }
 
 impl Manager {
@@ -109,32 +123,36 @@ impl Manager {
         registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
 
         let turns = Arc::new(AtomicUsize::new(0));
+        let registry = Arc::new(RwLock::new(Arc::new(Registry::new(registered))));
+        let lanes = Arc::clone(&registry);
+        let lane_of = move |key: &InstanceKey| {
+            let registry = Arc::clone(&lanes.read().unwrap_or_else(PoisonError::into_inner));
+            registry.get(&key.crd).map(|r| r.operator().into()).unwrap_or_default()
+        };
         let shared = Arc::new(Shared {
-            events: Events::start(cluster.clone(), Arc::clone(&turns)),
+            events: Events::start(cluster.clone(), Arc::clone(&turns), Arc::clone(&config.monitor)),
             turns,
             clients: Clients::new(cluster, config.calls),
             kinds,
             index: Mutex::default(),
-            queue: Queue::new(),
-            registry: RwLock::new(Arc::new(Registry::new(registered))),
+            queue: Queue::new(Limits::of_lane(config.workers), lane_of),
+            registry,
             hub: Hub::default(),
             minds: Mutex::default(),
             started: Instant::now(),
             namespace: config.namespace,
             observer: config.observer,
+            monitor: config.monitor,
         });
+        shared.monitor.look_at(&shared);
         for entry in shared.registry().iter() {
             for (api_version, kind) in &entry.child_kinds {
                 shared.hub.watch_children(&shared, api_version, kind);
             }
             shared.hub.watch_instances(&shared, entry);
         }
-        let mut workers = JoinSet::new();
-        for _ in 0..config.workers {
-            let shared = Arc::clone(&shared);
-            workers.spawn(async move { work(&shared).await });
-        }
-        Ok(Self { shared, workers, problems })
+        let dispatcher = tokio::spawn(dispatch(Arc::clone(&shared)));
+        Ok(Self { shared, dispatcher, problems })
     }
 
     /// How many kinds have instances to care for: those of loaded packages, and those of packages that
@@ -153,10 +171,10 @@ impl Manager {
     /// Ends: no new turn begins, those under way are given time to finish.
     pub async fn stop(mut self) {
         self.shared.queue.close();
-        let all = async { while self.workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
+        if tokio::time::timeout(GRACE, &mut self.dispatcher).await.is_err() {
             // Every write has a precondition, so a turn that is cut off is done again, or was done.
             info!("some turns did not end in time and are abandoned");
+            self.dispatcher.abort();
         }
         self.shared.hub.stop();
     }
@@ -165,28 +183,53 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         self.shared.queue.close();
+        self.dispatcher.abort();
         self.shared.hub.stop();
     }
 }
 
-async fn work(shared: &Arc<Shared>) {
-    while let Some(key) = shared.queue.next().await {
-        shared.turns.fetch_add(1, Ordering::Relaxed);
-        let turn = AssertUnwindSafe(shared.reconcile(&key)).catch_unwind().await;
-        shared.turns.fetch_sub(1, Ordering::Relaxed);
-        let failed = match turn {
-            Ok(outcome) => outcome == Outcome::Failed,
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<&str>()
-                    .map(|s| (*s).to_owned())
-                    .or_else(|| panic.downcast_ref::<String>().cloned());
-                error!(instance = %key, panic = text.as_deref().unwrap_or("?"), "a turn panicked; this is a bug of Operetta, the others go on");
-                true
-            }
-        };
-        shared.queue.done(key, failed);
+/// Gives turns, as many at once as the queue lets, until the queue is closed and all have ended.
+async fn dispatch(shared: Arc<Shared>) {
+    let mut turns = JoinSet::new();
+    loop {
+        tokio::select! {
+            taken = shared.queue.next() => match taken {
+                Some(taken) => {
+                    let span = error_span!("turn", instance = %taken.key, package = %taken.lane);
+                    turns.spawn(turn(Arc::clone(&shared), taken).instrument(span));
+                }
+                None => break,
+            },
+            Some(_) = turns.join_next() => {}
+        }
     }
+    while turns.join_next().await.is_some() {}
+}
+
+/// One turn of one instance.
+async fn turn(shared: Arc<Shared>, taken: Taken<InstanceKey>) {
+    let Taken { key, lane, waited } = taken;
+    let started = Instant::now();
+    shared.turns.fetch_add(1, Ordering::Relaxed);
+    let result = AssertUnwindSafe(shared.reconcile(&key)).catch_unwind().await;
+    shared.turns.fetch_sub(1, Ordering::Relaxed);
+    let ending = match result {
+        Ok(Outcome::Done) => Ending::Done,
+        Ok(Outcome::Failed) => Ending::Failed,
+        Err(panic) => {
+            let panic = panic_text(&*panic);
+            error!(%panic, "a turn panicked; this is a bug of Operetta, the others go on");
+            Ending::Panicked
+        }
+    };
+    shared.monitor.metrics.turn(&lane, ending, waited, started.elapsed());
+    shared.queue.done(key, ending != Ending::Done);
+}
+
+/// What a panic has said.
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
 }
 
 impl Shared {

@@ -105,7 +105,7 @@ impl Shared {
         for _ in 0..ROUNDS {
             // Our own writes come back as events while this turn goes on; the look below sees them.
             self.queue.looking(key);
-            trace!(instance = %key, "deciding");
+            trace!("deciding");
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
             let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
             if let Some(observer) = &self.observer {
@@ -116,22 +116,22 @@ impl Shared {
                 mind.memory.keep(&look.observed);
                 return self.settle(key, registered, &look, decision, mind).await;
             }
-            debug!(instance = %key, actions = decision.actions.len(), "acting");
+            debug!(actions = decision.actions.len(), "acting");
             match self.act(key, registered, &look.instance, decision.actions, &mut mind.memory).await {
                 Ok(acted) => {
                     mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
                     self.tell_acted(&look.instance, &acted);
                 }
                 Err(error) if error.class == Class::Conflict || error.class == Class::NotFound => {
-                    debug!(instance = %key, %error, "somebody else was first; reading again");
+                    debug!(%error, "somebody else was first; reading again");
                     if let Err(error) = self.refresh(key, registered).await {
-                        warn!(instance = %key, %error, "the instance cannot be read");
+                        warn!(%error, "the instance cannot be read");
                         return self.failed(key, &error);
                     }
                     mind.clashes = mind.clashes.saturating_add(1);
                 }
                 Err(error) => {
-                    warn!(instance = %key, %error, "acting failed; trying again");
+                    warn!(%error, "acting failed; trying again");
                     return self.failed(key, &error);
                 }
             }
@@ -202,7 +202,7 @@ impl Shared {
         if let Some(after) = decision.again {
             self.queue.add_after(key.clone(), after);
         }
-        self.tell_verdict(key, &look.instance, &decision.verdict, mind);
+        self.tell_verdict(&look.instance, &decision.verdict, mind);
         let Some(status) = decision.status else { return Outcome::Done };
         let now = format!("{:.0}", Timestamp::now());
         let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
@@ -239,7 +239,7 @@ impl Shared {
                 Outcome::Done
             }
             Err(error) => {
-                warn!(instance = %key, %error, "the status cannot be written");
+                warn!(%error, "the status cannot be written");
                 self.failed(key, &error)
             }
         }
@@ -314,7 +314,7 @@ impl Shared {
     }
 
     /// One Event a transition.
-    fn tell_verdict(&self, key: &InstanceKey, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
+    fn tell_verdict(&self, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
         let (reason, message, warning) = match verdict {
             Verdict::Ready { children } => {
                 ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
@@ -343,9 +343,9 @@ impl Shared {
             return;
         }
         if warning {
-            warn!(instance = %key, %reason, %message, "stalled");
+            warn!(%reason, %message, "stalled");
         } else {
-            info!(instance = %key, %reason, "{message}");
+            info!(%reason, "{message}");
         }
         self.events.publish(instance, warning, &reason, &message);
     }

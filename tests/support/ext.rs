@@ -96,7 +96,13 @@ pub async fn manager(packages: &[&str]) {
 
 /// Starts `operetta run` with these packages: folders, or names of fixtures.
 pub fn run(plane: &ControlPlane, packages: &[&str]) -> Operetta {
+    run_flags(plane, &[], packages)
+}
+
+/// The same, with flags.
+pub fn run_flags(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
     let mut args = vec!["run".to_owned()];
+    args.extend(flags.iter().map(|flag| (*flag).to_owned()));
     args.extend(packages.iter().map(|p| if p.contains('/') { (*p).to_owned() } else { fixture(p) }));
     Operetta::run(plane, &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -325,6 +331,11 @@ pub fn is_managers(event: &AuditEvent) -> bool {
     event.user == "admin"
         && !event.user_agent.starts_with("kubectl")
         && !event.user_agent.starts_with("operetta-local/")
+}
+
+/// Whether a request is about who leads: that is no work of a manager.
+pub fn is_lease(event: &AuditEvent) -> bool {
+    event.resource == "leases"
 }
 
 /// The manager's requests since a mark.

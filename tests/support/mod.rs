@@ -194,8 +194,14 @@ pub struct Operetta {
 }
 
 impl Operetta {
-    /// Starts `operetta` with these arguments against the control plane; its output goes to a file.
+    /// Starts `operetta` with these arguments against the control plane; its output goes to a file. A manager
+    /// that is started after another was killed does not wait for the Lease, unless it says so.
     pub fn run(plane: &ControlPlane, args: &[&str]) -> Self {
+        let mut args = args.to_vec();
+        if args.first() == Some(&"run") && !args.iter().any(|arg| arg.starts_with("--leader-elect")) {
+            args.push("--leader-elect=false");
+        }
+        let args = &args[..];
         // The file goes with the control plane, also if this is never dropped.
         let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
         Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use serde_json::Value;
 use tracing::warn;
 
@@ -19,6 +18,8 @@ use super::registry::Registered;
 use crate::children::{Action, Apply, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered};
 use crate::cluster::CallError;
 
+/// How many children of one instance are written at once: one with a thousand leaves room for its neighbours.
+const CALLS_OF_ONE: usize = 8;
 /// How long a refused intent rests before it is tried again: doubled each time, up to the last.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
@@ -124,13 +125,13 @@ impl Shared {
         memory: &mut Memory,
         acted: &mut Acted,
     ) -> Result<(), CallError> {
-        let mut running: FuturesUnordered<_> = applies
-            .into_iter()
+        let running = futures::stream::iter(applies)
             .map(|apply| async move {
                 let result = self.apply(&apply, registered).await;
                 (apply, result)
             })
-            .collect();
+            .buffer_unordered(CALLS_OF_ONE);
+        let mut running = std::pin::pin!(running);
         while let Some((apply, result)) = running.next().await {
             match result {
                 Ok(Applied::Done(observed, changed)) => {
@@ -176,6 +177,7 @@ impl Shared {
     }
 
     fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
+        self.monitor.metrics.child_error(error.class);
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());

@@ -1,0 +1,177 @@
+//! The connection to an API server: the client library's pieces, put together with what it lacks. A
+//! connection that is dead is noticed; what is written stops when the fence closes; requests are counted.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
+use tower::{BoxError, Service, ServiceBuilder};
+
+use super::{ConnectError, Fence, Requests};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the server may be silent on a connection that waits for it. A watch hears from it every minute, be
+/// it a bookmark.
+const SILENCE: Duration = Duration::from_secs(150);
+/// When a silent peer is asked whether it is still there, how often, and how many times.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+
+/// A client of that configuration.
+pub(super) fn client(
+    config: &kube::Config,
+    fence: Fence,
+    requests: &Requests,
+) -> Result<kube::Client, ConnectError> {
+    let unusable = |e: kube::Error| ConnectError::Client(e.to_string());
+    if config.proxy_url.is_some() {
+        return Err(ConnectError::Client("it names a proxy, and proxies are not supported".into()));
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let (idle, interval, probes) = KEEPALIVE;
+    tcp.set_keepalive(Some(idle));
+    tcp.set_keepalive_interval(Some(interval));
+    tcp.set_keepalive_retries(Some(probes));
+    let tls = config.rustls_https_connector_with_connector(Guard { inner: tcp, fence }).map_err(unusable)?;
+    let mut connector = TimeoutConnector::new(tls);
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_read_timeout(Some(SILENCE));
+    connector.set_write_timeout(Some(SILENCE));
+    // Else the time that a connection waited for its next request would count.
+    connector.set_reset_reader_on_write(true);
+    let http: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer_fn(|inner| Counted { inner, requests: requests.clone() })
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(unusable)?)
+        .layer(config.extra_headers_layer().map_err(unusable)?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// Counts requests and takes their time up to the head of the answer.
+#[derive(Clone)]
+struct Counted<S> {
+    inner: S,
+    requests: Requests,
+}
+
+impl<S, B> Service<Request<Body>> for Counted<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let asked = self.requests.begin(&request);
+        let requests = self.requests.clone();
+        let started = Instant::now();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+            requests.end(asked, code, started.elapsed());
+            answer
+        })
+    }
+}
+
+/// Nothing leaves this process once it has ceased to lead, not even what was about to.
+#[derive(Clone)]
+struct Guard<T> {
+    inner: T,
+    fence: Fence,
+}
+
+impl<T> Service<Uri> for Guard<T>
+where
+    T: Service<Uri>,
+    T::Future: Send + 'static,
+{
+    type Response = Guard<T::Response>;
+    type Error = T::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, T::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.inner.call(uri);
+        let fence = self.fence.clone();
+        Box::pin(async move { Ok(Guard { inner: connecting.await?, fence }) })
+    }
+}
+
+impl<T: Read + Unpin> Read for Guard<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Guard<T> {
+    fn check(&self) -> io::Result<()> {
+        if self.fence.is_over() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "this process leads no more"));
+        }
+        Ok(())
+    }
+}
+
+impl<T: Write + Unpin> Write for Guard<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+impl<T: Connection> Connection for Guard<T> {
+    fn connected(&self) -> Connected {
+        self.inner.connected()
+    }
+}

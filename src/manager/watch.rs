@@ -1,0 +1,105 @@
+//! How a watch fares, for metrics and for people.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+/// One watch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// What is watched, such as `children apps/v1 Deployment`.
+    pub name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    listed: bool,
+    /// Why the kind cannot be listed: nobody waits for it.
+    unknown: Option<String>,
+    last: Option<Instant>,
+    lists: u64,
+    events: u64,
+    failures: u64,
+    error: Option<(String, Instant)>,
+}
+
+impl Watch {
+    pub(super) fn new(name: String) -> Self {
+        Self { name, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event came.
+    pub(super) fn event(&self) {
+        let mut state = self.lock();
+        state.events += 1;
+        state.last = Some(Instant::now());
+    }
+
+    /// A list is complete.
+    pub(super) fn listed(&self) {
+        let mut state = self.lock();
+        state.listed = true;
+        state.unknown = None;
+        state.lists += 1;
+        state.last = Some(Instant::now());
+    }
+
+    /// It failed and is tried again.
+    pub(super) fn failed(&self, error: &str) {
+        let mut state = self.lock();
+        state.failures += 1;
+        state.error = Some((error.to_owned(), Instant::now()));
+        if !state.listed {
+            state.unknown = Some(error.to_owned());
+        }
+    }
+
+    /// Whether its objects were listed.
+    pub(super) fn is_listed(&self) -> bool {
+        self.lock().listed
+    }
+
+    /// Whether somebody still has to wait for its first list.
+    pub(super) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        !state.listed && state.unknown.is_none()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let state = self.lock();
+        let age = |at: &Instant| at.elapsed().as_secs_f64();
+        json!({
+            "watch": self.name,
+            "state": if state.listed { "Watching" } else if state.unknown.is_some() { "Unknown" } else { "Listing" },
+            "lists": state.lists,
+            "events": state.events,
+            "lastEventSecondsAgo": state.last.as_ref().map(age),
+            "failures": state.failures,
+            "lastError": state.error.as_ref().map(|(error, at)| json!({"message": error, "secondsAgo": age(at)})),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_what_cannot_be_listed() {
+        let watch = Watch::new("children v1 Pod".into());
+        assert!(watch.is_awaited());
+        watch.failed("forbidden");
+        assert!(!watch.is_awaited() && !watch.is_listed());
+        assert_eq!(watch.to_json()["state"], "Unknown");
+        watch.listed();
+        watch.event();
+        assert_eq!(watch.to_json()["state"], "Watching");
+        assert_eq!(watch.to_json()["lastError"]["message"], "forbidden");
+    }
+}

@@ -1,0 +1,257 @@
+//! Of several managers one writes. A leader that was stopped past its Lease writes nothing when it wakes up,
+//! and one that is told to stop hands over at once.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use operetta::local::{AuditEvent, ControlPlane, Mark};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::ext::{CHAIN, LIGHT, LONG, Scene, fixture, is_ready, list, read};
+use support::{Operetta, eventually, plane, signal};
+
+/// How many instances change all the time.
+const INSTANCES: usize = 10;
+
+/// A manager with short times.
+fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
+    let packages: Vec<String> = packages.iter().map(|p| fixture(p)).collect();
+    let identity = format!("--leader-elect-identity={identity}");
+    let name = format!("--leader-elect-resource-name={lease}");
+    let mut args = vec![
+        "run",
+        "--leader-elect",
+        &identity,
+        &name,
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    args.extend(packages.iter().map(String::as_str));
+    Operetta::run(plane, &args)
+}
+
+/// The writes of one manager, its Lease aside.
+fn writes(events: &[AuditEvent], identity: &str) -> Vec<AuditEvent> {
+    let mark = format!("({identity})");
+    let ours = |e: &&AuditEvent| e.user_agent.contains(&mark) && e.writes() && e.resource != "leases";
+    events.iter().filter(ours).cloned().collect()
+}
+
+async fn lease(client: &kube::Client, name: &str) -> Value {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/{name}");
+    read(client, &path).await.unwrap_or_default()
+}
+
+async fn patch(client: &kube::Client, path: &str, patch: &Value) {
+    let request = Request::patch(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .expect("a request");
+    client.request::<Value>(request).await.unwrap_or_else(|error| panic!("PATCH {path}: {error}"));
+}
+
+fn instances(count: usize) -> String {
+    (0..count).fold(String::new(), |text, i| {
+        let object = json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": format!("l{i}")}, "spec": {}});
+        format!("{text}---\n{object}\n")
+    })
+}
+
+#[tokio::test]
+async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
+    let plane = plane().await;
+    let mut first = start(plane, "first", "sleepy", &["light"]);
+    first.wait_for("watching instances", LONG).await;
+    let mut second = start(plane, "second", "sleepy", &["light"]);
+    second.wait_for("standing by", LONG).await;
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instances(INSTANCES)).await;
+    for i in 0..INSTANCES {
+        scene.ready(LIGHT, &format!("l{i}")).await;
+    }
+    let client = scene.client();
+    let taken = lease(&client, "sleepy").await;
+    assert_eq!(taken["spec"]["holderIdentity"], "first");
+
+    // There is always something to write.
+    let ended = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn({
+        let (ended, client, namespace) = (Arc::clone(&ended), client.clone(), scene.namespace().to_owned());
+        async move {
+            let mut round = 0_usize;
+            while !ended.load(Ordering::Relaxed) {
+                round += 1;
+                let name = format!("l{}", round % INSTANCES);
+                let path =
+                    format!("/apis/{}/namespaces/{namespace}/{}/{name}", LIGHT.api_version(), LIGHT.plural);
+                let spec = json!({"spec": {"greeting": format!("hello {round}")}});
+                patch(&client, &path, &spec).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            round
+        }
+    });
+    let audit = plane.audit();
+    let written = async |identity: &str, mark: Mark| {
+        eventually(&format!("a write of {identity}"), LONG, async || {
+            let events = audit.requests_since(mark).map_err(|e| e.to_string())?;
+            if writes(&events, identity).is_empty() { Err("none".to_owned()) } else { Ok(()) }
+        })
+        .await;
+    };
+    written("first", audit.mark().unwrap()).await;
+
+    signal(first.pid(), Signal::STOP);
+    let stopped = audit.mark().unwrap();
+    second.wait_for("leading", LONG).await;
+    written("second", stopped).await;
+    signal(first.pid(), Signal::CONT);
+    let status = first.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", first.output());
+    assert!(first.output().contains("the Lease is lost"), "{}", first.output());
+
+    // The second goes on, and hands over when it is told to stop, in the midst of its work.
+    written("second", audit.mark().unwrap()).await;
+    let mut third = start(plane, "third", "sleepy", &["light"]);
+    third.wait_for("standing by", LONG).await;
+    written("second", audit.mark().unwrap()).await;
+    signal(second.pid(), Signal::TERM);
+    let status = second.wait(LONG).await;
+    assert!(status.success(), "{status}\n{}", second.output());
+    assert!(second.output().contains("released"), "{}", second.output());
+    third.wait_for("leading", LONG).await;
+    written("third", audit.mark().unwrap()).await;
+
+    ended.store(true, Ordering::Relaxed);
+    let rounds = load.await.unwrap();
+    for i in 0..INSTANCES {
+        // What was asked for last.
+        let round = rounds - (rounds + INSTANCES - i) % INSTANCES;
+        let greeting = format!("hello {round}");
+        scene
+            .until(&greeting, LIGHT, &format!("l{i}"), |o| is_ready(o) && o["status"]["greeting"] == greeting)
+            .await;
+    }
+    assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "third");
+
+    let events = audit.requests_since(Mark::START).unwrap();
+    for [before, after] in [["first", "second"], ["second", "third"]] {
+        let last = writes(&events, before).into_iter().max_by(|a, b| a.time.cmp(&b.time)).unwrap();
+        let begin = writes(&events, after).into_iter().min_by(|a, b| a.time.cmp(&b.time)).unwrap();
+        assert!(last.time < begin.time, "{before} wrote after {after} began:\n{}", list(&[begin, last]));
+    }
+    // Who stood by did not even try.
+    let all = writes(&events, "third");
+    assert!(all.iter().all(|e| e.code != 0), "{}", list(&all));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does_not() {
+    let plane = plane().await;
+    let mut manager = start(plane, "holder", "contested", &["echo"]);
+    manager.wait_for("watching instances", LONG).await;
+    let client = plane.client().unwrap();
+    let path = "/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/contested";
+    let uid = lease(&client, "contested").await["metadata"]["uid"].clone();
+    let request = Request::delete(path).body(Vec::new()).unwrap();
+    client.request::<Value>(request).await.unwrap();
+    eventually("the Lease to be made again", LONG, async || {
+        let live = lease(&client, "contested").await;
+        let again = live["spec"]["holderIdentity"] == "holder" && live["metadata"]["uid"] != uid;
+        if again { Ok(()) } else { Err(live.to_string()) }
+    })
+    .await;
+    // A label is nobody's claim.
+    patch(&client, path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let renewed = lease(&client, "contested").await["spec"]["renewTime"].clone();
+    eventually("another renewal", LONG, async || {
+        let live = lease(&client, "contested").await;
+        if live["spec"]["renewTime"] == renewed { Err(live.to_string()) } else { Ok(()) }
+    })
+    .await;
+    patch(&client, path, &json!({"spec": {"holderIdentity": "usurper"}})).await;
+    let status = manager.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", manager.output());
+    assert!(manager.output().contains("usurper holds it now"), "{}", manager.output());
+}
+
+/// What is served over HTTP: status and body.
+async fn get(address: &str, path: &str) -> (String, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn it_tells_how_it_fares() {
+    let plane = plane().await;
+    let packages = fixture("ordered");
+    let args = ["run", "--leader-elect=false", "--log-format=json", "--log=debug", packages.as_str()];
+    let mut manager = Operetta::run(plane, &args);
+    manager.wait_for("serving /metrics", LONG).await;
+    let line = |output: &str, text: &str| -> Option<Value> {
+        output.lines().find(|l| l.contains(text)).and_then(|l| serde_json::from_str(l).ok())
+    };
+    let said = line(&manager.output(), "serving /metrics").expect("JSON");
+    let address = said["address"].as_str().expect("an address").to_owned();
+    assert_eq!(get(&address, "/healthz").await, ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+    eventually("it to be ready", LONG, async || match get(&address, "/readyz").await {
+        (status, _) if status.contains(" 200 ") => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    })
+    .await;
+    let scene = Scene::unmanaged().await;
+    let canary = "canary-7d1f";
+    let chain = json!({"apiVersion": CHAIN.api_version(), "kind": "Chain",
+        "metadata": {"name": "watched", "annotations": {"note": canary}}, "spec": {"size": 2}});
+    scene.apply(&chain.to_string()).await;
+    scene.ready(CHAIN, "watched").await;
+
+    let (status, metrics) = get(&address, "/metrics").await;
+    assert!(status.contains(" 200 "), "{status}");
+    for expected in [
+        "operetta_turns_total{package=\"ordered\",outcome=\"done\"}",
+        "operetta_turn_duration_seconds_bucket{",
+        "operetta_queue_wait_seconds_count{package=\"ordered\"}",
+        "operetta_api_requests_total{verb=\"apply\",resource=\"configmaps\",code=\"201\"}",
+        "verb=\"watch\"",
+        "operetta_watches{state=\"watching\"}",
+        "operetta_instances{kind=\"chains.fixtures.operetta.dev\"} 1",
+        "operetta_children ",
+        "operetta_leader 1",
+        "operetta_events_dropped_total 0",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(expected), "no {expected} in\n{metrics}");
+    }
+    let (_, state) = get(&address, "/debug/state").await;
+    let state: Value = serde_json::from_str(&state).expect("JSON");
+    assert_eq!(state["phase"]["name"], "Leading");
+    assert!(state["instances"].as_u64().is_some_and(|count| count >= 1), "{state:#}");
+    let watches = state["watches"].as_array().expect("a list");
+    assert!(watches.len() >= 2 && watches.iter().all(|w| w["state"] == "Watching"), "{state:#}");
+    assert!(watches.iter().any(|w| w["watch"] == "children v1 ConfigMap"), "{state:#}");
+    assert!(get(&address, "/nothing").await.0.contains(" 404 "));
+
+    // Each line of a turn says whose it is; what objects hold is nowhere.
+    let key = format!("chains/{}/watched", scene.namespace());
+    let turn = line(&manager.output(), "acting").expect("a turn");
+    assert_eq!(turn["span"]["instance"], key.as_str(), "{turn}");
+    assert_eq!(turn["span"]["package"], "ordered", "{turn}");
+    for told in [&metrics, &state.to_string(), &manager.output()] {
+        assert!(!told.contains(canary), "{told}");
+    }
+
+    signal(manager.pid(), Signal::TERM);
+    assert!(manager.wait(LONG).await.success(), "{}", manager.output());
+}
