@@ -21,10 +21,11 @@ pub(crate) struct Bare {
     concurrency: usize,
 }
 
-/// A request that only needs to be sent.
+/// A patch that only needs to be sent.
 #[derive(Clone)]
 struct Prepared {
     path: String,
+    content: &'static str,
     body: Vec<u8>,
 }
 
@@ -117,6 +118,7 @@ impl Bare {
                 let path = kind.path(object.namespace.as_deref(), Some(&object.name));
                 all.push(Prepared {
                     path: format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict"),
+                    content: "application/apply-patch+yaml",
                     body: body.to_string().into_bytes(),
                 });
             }
@@ -124,12 +126,49 @@ impl Bare {
         Ok(Applies(all))
     }
 
-    /// Applies everything, so many at a time.
+    /// Adds the one status write that an instance costs: what Operetta says of an instance whose children are
+    /// all ready, under the same precondition.
+    pub(crate) fn with_statuses(applies: Applies, resource: &Resource, instances: &[Value]) -> Applies {
+        let kind = instance_kind(resource);
+        let each = applies.0.len() / instances.len().max(1);
+        let mut applies = applies.0.into_iter();
+        let mut all = Vec::new();
+        for (number, instance) in instances.iter().enumerate() {
+            all.extend(applies.by_ref().take(each));
+            let meta = &instance["metadata"];
+            let condition = |kind: &str, status: &str, message: &str| {
+                json!({
+                    "type": kind, "status": status, "reason": "Ready", "message": message,
+                    "lastTransitionTime": meta["creationTimestamp"], "observedGeneration": 1,
+                })
+            };
+            let message = format!("all {each} children are applied and ready");
+            let body = json!({
+                "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+                "status": {
+                    "observedGeneration": 1, "revision": "light-0123456789", "greeting": format!("hello {number}"),
+                    "conditions": [
+                        condition("Ready", "True", &message), condition("Reconciling", "False", ""),
+                        condition("Stalled", "False", ""),
+                    ],
+                },
+            });
+            let path = kind.path(meta["namespace"].as_str(), meta["name"].as_str());
+            all.push(Prepared {
+                path: format!("{path}/status?fieldManager=operetta"),
+                content: "application/merge-patch+json",
+                body: body.to_string().into_bytes(),
+            });
+        }
+        Applies(all)
+    }
+
+    /// Sends everything, so many at a time.
     pub(crate) async fn apply(&self, applies: &Applies) -> Result<()> {
         stream::iter(&applies.0)
             .map(|prepared| async {
                 let request = Request::patch(&prepared.path)
-                    .header(CONTENT_TYPE, "application/apply-patch+yaml")
+                    .header(CONTENT_TYPE, prepared.content)
                     .body(prepared.body.clone())?;
                 self.client.request_text(request).await.map_err(|error| describe(&prepared.path, &error))?;
                 Ok(())
@@ -181,6 +220,64 @@ impl Bare {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
             Err(error) => Err(describe(name, &error)),
         }
+    }
+
+    /// Lists everything that the manager watches, in pages as it does: instances, and children by their label.
+    pub(crate) async fn list_all(&self, package: &Package) -> Result<()> {
+        let resource = resource(package)?;
+        let kinds = self.child_kinds(resource).await?.into_values().map(|kind| (kind, true));
+        let instances = std::iter::once((Arc::new(instance_kind(resource)), false));
+        let lists = kinds.chain(instances).map(|(kind, children)| async move {
+            let mut next = String::new();
+            loop {
+                let selector =
+                    if children { format!("&labelSelector={}", names::INSTANCE_UID) } else { String::new() };
+                let page = self.get(&format!("{}?limit=500{selector}{next}", kind.path(None, None))).await?;
+                let page: Value = serde_json::from_str(&page)?;
+                match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+                    Some(token) => next = format!("&continue={token}"),
+                    None => return Result::Ok(()),
+                }
+            }
+        });
+        stream::iter(lists).buffer_unordered(self.concurrency).try_collect().await
+    }
+
+    /// A merge patch.
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<()> {
+        let request = Request::patch(format!("{path}?fieldManager=bare"))
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .body(body.to_string().into_bytes())?;
+        self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
+        Ok(())
+    }
+
+    /// A deletion.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        let request = Request::delete(path).body(Vec::new())?;
+        self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
+        Ok(())
+    }
+
+    /// An object, if it is there.
+    pub(crate) async fn object(&self, path: &str) -> Result<Option<Value>> {
+        let request = Request::get(path).body(Vec::new())?;
+        match self.client.request_text(request).await {
+            Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(describe(path, &error)),
+        }
+    }
+
+    /// Reads an object again and again until it is as it should be.
+    pub(crate) async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Result<()> {
+        let started = std::time::Instant::now();
+        while started.elapsed() < std::time::Duration::from_secs(60) {
+            if self.object(path).await?.is_some_and(|object| holds(&object)) {
+                return Ok(());
+            }
+        }
+        Err(format!("{path} is not put right").into())
     }
 
     async fn child_kinds(&self, resource: &Resource) -> Result<HashMap<(String, String), Arc<ApiKind>>> {

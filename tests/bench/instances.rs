@@ -12,6 +12,7 @@ mod count;
 mod measure;
 mod report;
 mod rounds;
+mod scale;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,10 @@ struct Args {
     /// Instances of the round that counts requests; 0 leaves it out
     #[arg(long, default_value_t = 100, value_name = "N")]
     counted: usize,
+
+    /// Instead: one manager with N / 100, N / 10 and N instances, at rest, restarted and meddled with
+    #[arg(long, value_name = "N")]
+    scale: Option<usize>,
 
     /// Requests in flight of the bare client [default: as many as the manager's]
     #[arg(long, value_name = "N")]
@@ -88,6 +93,15 @@ async fn run(args: &Args) -> Result<()> {
     let package = Arc::new(package);
     let concurrency = args.concurrency.unwrap_or(Config::default().calls);
 
+    if let Some(most) = args.scale {
+        let plane = start(Vec::new()).await?;
+        let scale = scale::run(&plane, &package, most, concurrency).await;
+        plane.stop().await;
+        let scale = scale?;
+        println!("\n{scale}");
+        return write(args.json.as_deref(), &(serde_json::to_string_pretty(&scale)? + "\n"));
+    }
+
     let counted = if args.counted == 0 {
         None
     } else {
@@ -104,9 +118,12 @@ async fn run(args: &Args) -> Result<()> {
 
     let report = report::Report::new(args.instances, concurrency, rounds?, counted);
     println!("\n{report}");
-    if let Some(path) = &args.json {
-        std::fs::write(path, report.to_json()?)
-            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    write(args.json.as_deref(), &report.to_json()?)
+}
+
+fn write(path: Option<&Path>, text: &str) -> Result<()> {
+    if let Some(path) = path {
+        std::fs::write(path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         eprintln!("written to {}", path.display());
     }
     Ok(())

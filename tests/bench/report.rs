@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::count::Counted;
 use crate::measure::{Cpu, Machine};
-use crate::rounds::{ManagerRound, Round, per_second};
+use crate::rounds::{BareRound, ManagerRound, Round, per_second};
 
 /// Everything.
 #[derive(Debug, Serialize)]
@@ -26,10 +26,6 @@ pub(crate) struct Report {
 /// Medians over the rounds.
 #[derive(Debug, Serialize)]
 struct Summary {
-    /// Instances a second whose children the bare client applies.
-    bare: f64,
-    /// The same with the making of the instances.
-    bare_with_instances: f64,
     backlog: Rate,
     arriving: Rate,
 }
@@ -37,9 +33,15 @@ struct Summary {
 #[derive(Debug, Serialize)]
 struct Rate {
     /// Instances a second.
-    rate: f64,
-    /// To the bare client that does the same: the median of the rounds' ratios.
+    manager: f64,
+    /// Of the bare client that applies the children.
+    bare: f64,
+    /// To that: the median of the rounds' ratios.
     ratio: f64,
+    /// Of the bare client that does the same writes, the status included.
+    whole: f64,
+    /// To that: the median of the rounds' ratios.
+    ratio_whole: f64,
 }
 
 impl Report {
@@ -51,18 +53,17 @@ impl Report {
         counted: Option<Counted>,
     ) -> Self {
         let of = |f: &dyn Fn(&Round) -> f64| median(rounds.iter().map(f).collect());
-        let with_instances = |r: &Round| r.bare.creating + r.bare.applying;
+        let rate = |manager: &dyn Fn(&Round) -> f64, bare: &dyn Fn(&BareRound) -> f64| Rate {
+            manager: of(&|r| per_second(instances, manager(r))),
+            bare: of(&|r| per_second(instances, bare(&r.bare))),
+            ratio: of(&|r| bare(&r.bare) / manager(r)),
+            whole: of(&|r| per_second(instances, bare(&r.whole))),
+            ratio_whole: of(&|r| bare(&r.whole) / manager(r)),
+        };
         let summary = Summary {
-            bare: of(&|r| per_second(instances, r.bare.applying)),
-            bare_with_instances: of(&|r| per_second(instances, with_instances(r))),
-            backlog: Rate {
-                rate: of(&|r| per_second(instances, r.backlog.all)),
-                ratio: of(&|r| r.bare.applying / r.backlog.all),
-            },
-            arriving: Rate {
-                rate: of(&|r| per_second(instances, r.arriving.all)),
-                ratio: of(&|r| with_instances(r) / r.arriving.all),
-            },
+            backlog: rate(&|r| r.backlog.all, &|b| b.applying),
+            // Here the instances are made while the clock runs.
+            arriving: rate(&|r| r.arriving.all, &|b| b.creating + b.applying),
         };
         Self {
             date: format!("{:.0}", Timestamp::now()),
@@ -120,13 +121,21 @@ impl fmt::Display for Report {
             self.concurrency,
             self.rounds.len()
         )?;
-        let Summary { bare, bare_with_instances, backlog, arriving } = &self.summary;
-        writeln!(f, "{:<44} {:>11} {:>11} {:>7}", "instances a second", "manager", "bare client", "ratio")?;
-        for (name, rate, bare) in [
-            ("backlog: they are there, the manager starts", backlog, bare),
-            ("arriving: the manager runs, they are made", arriving, bare_with_instances),
+        let Summary { backlog, arriving } = &self.summary;
+        writeln!(
+            f,
+            "{:<44} {:>9} {:>9} {:>6} {:>9} {:>6}",
+            "instances a second", "manager", "children", "ratio", "+ status", "ratio"
+        )?;
+        for (name, rate) in [
+            ("backlog: they are there, the manager starts", backlog),
+            ("arriving: the manager runs, they are made", arriving),
         ] {
-            writeln!(f, "{name:<44} {:>11.1} {bare:>11.1} {:>7.2}", rate.rate, rate.ratio)?;
+            let Rate { manager, bare, ratio, whole, ratio_whole } = rate;
+            writeln!(
+                f,
+                "{name:<44} {manager:>9.1} {bare:>9.1} {ratio:>6.2} {whole:>9.1} {ratio_whole:>6.2}"
+            )?;
         }
         self.seconds(f)?;
         self.cpu_table(f)?;

@@ -23,8 +23,10 @@ const DELETION: Duration = Duration::from_secs(600);
 /// One round of each.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Round {
-    /// The bare client.
+    /// The bare client applies the children.
     pub(crate) bare: BareRound,
+    /// The bare client writes the status of each instance, too.
+    pub(crate) whole: BareRound,
     /// The manager starts; the instances are there.
     pub(crate) backlog: ManagerRound,
     /// The manager runs; the instances come.
@@ -36,7 +38,7 @@ pub(crate) struct Round {
 pub(crate) struct BareRound {
     /// Seconds to make the instances.
     pub(crate) creating: f64,
-    /// Seconds to apply all children of them.
+    /// Seconds to send all writes for them.
     pub(crate) applying: f64,
     /// CPU seconds while applying.
     pub(crate) cpu: Cpu,
@@ -71,18 +73,20 @@ pub(crate) async fn run(
     // The manager registers the CRD, without which there are no instances.
     drop(bench.manager().await?);
     eprintln!("warming up with {WARM_UP} instances");
-    bench.bare("warm-bare", WARM_UP).await?;
+    bench.bare("warm-bare", WARM_UP, false).await?;
     bench.backlog("warm-backlog", WARM_UP).await?;
     let mut all = Vec::new();
     for number in 1..=rounds {
-        let bare = bench.bare(&format!("bare-{number}"), instances).await?;
+        let bare = bench.bare(&format!("bare-{number}"), instances, false).await?;
         let rate = |seconds: f64| per_second(instances, seconds);
         eprintln!("round {number} of {rounds}: bare client   {:7.1} instances/s", rate(bare.applying));
+        let whole = bench.bare(&format!("whole-{number}"), instances, true).await?;
+        eprintln!("round {number} of {rounds}: with status   {:7.1} instances/s", rate(whole.applying));
         let backlog = bench.backlog(&format!("backlog-{number}"), instances).await?;
         eprintln!("round {number} of {rounds}: backlog       {:7.1} instances/s", rate(backlog.all));
         let arriving = bench.arriving(&format!("arriving-{number}"), instances).await?;
         eprintln!("round {number} of {rounds}: arriving      {:7.1} instances/s", rate(arriving.all));
-        all.push(Round { bare, backlog, arriving });
+        all.push(Round { bare, whole, backlog, arriving });
     }
     Ok(all)
 }
@@ -101,13 +105,19 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn bare(&self, namespace: &str, count: usize) -> Result<BareRound> {
+    async fn bare(&self, namespace: &str, count: usize, statuses: bool) -> Result<BareRound> {
         self.bare.create_namespace(namespace).await?;
         until_quiet(self.plane).await?;
         let started = Instant::now();
         let instances = self.bare.create_instances(resource(self.package)?, namespace, count).await?;
         let creating = started.elapsed().as_secs_f64();
         let applies = self.bare.render(self.package, &instances).await?;
+        let children = applies.len();
+        let applies = if statuses {
+            Bare::with_statuses(applies, resource(self.package)?, &instances)
+        } else {
+            applies
+        };
         until_quiet(self.plane).await?;
 
         let before = Cpu::now(self.plane, None)?;
@@ -116,7 +126,7 @@ impl Bench<'_> {
         let applying = started.elapsed().as_secs_f64();
         let cpu = Cpu::now(self.plane, None)?.since(before);
 
-        self.check(namespace, applies.len()).await?;
+        self.check(namespace, children).await?;
         self.clear(namespace).await?;
         Ok(BareRound { creating, applying, cpu })
     }

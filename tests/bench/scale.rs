@@ -1,0 +1,251 @@
+//! One manager with ever more instances: whether what one costs stays the same, what the manager holds in
+//! memory, what it does when there is nothing to do, after a restart, and when somebody meddles.
+
+#![expect(clippy::cast_precision_loss, reason = "counts and bytes are small")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use operetta::local::{AuditEvent, ControlPlane};
+use operetta::package::Package;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::Result;
+use crate::bare::{Bare, resource};
+use crate::measure::{Memory, cpu_seconds};
+use crate::rounds::{arguments, running, until_idle};
+use crate::support::Operetta;
+use crate::watch::Readiness;
+
+/// How long the steady state is looked at.
+const STEADY: Duration = Duration::from_secs(60);
+/// How many objects are meddled with.
+const EDITS: usize = 1_000;
+
+/// With one number of instances.
+#[derive(Debug, Serialize)]
+pub(crate) struct Step {
+    /// How many instances there are.
+    instances: usize,
+    /// How many of them came in this step.
+    added: usize,
+    /// Milliseconds from their creation until all are Ready, for each of those.
+    milliseconds: f64,
+    /// Requests for each of those, watches aside.
+    requests: f64,
+    /// CPU milliseconds of the manager for each of those.
+    cpu: f64,
+    /// Memory of the manager, at rest.
+    memory: Memory,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(crate) struct Scale {
+    steps: Vec<Step>,
+    /// Resident bytes a child: what the last step has more than a manager without instances.
+    bytes_a_child: f64,
+    /// Requests in a minute without any change, watches aside.
+    steady_requests: usize,
+    /// CPU seconds in that minute.
+    steady_cpu: f64,
+    /// Seconds that a bare client needs to list all objects that the manager watches.
+    lists: f64,
+    /// Seconds from the start of the manager until it rests, once all is right.
+    restart: f64,
+    /// What it asked for then, watches aside.
+    restart_requests: BTreeMap<String, usize>,
+    /// Milliseconds of one apply of the bare client, alone: median and 99th percentile.
+    apply: (f64, f64),
+    /// Milliseconds from an edit until it is undone: the same.
+    edited: (f64, f64),
+    /// Milliseconds from a deletion until the object is there again: the same.
+    deleted: (f64, f64),
+}
+
+/// Measures it.
+pub(crate) async fn run(
+    plane: &ControlPlane,
+    package: &Arc<Package>,
+    most: usize,
+    concurrency: usize,
+) -> Result<Scale> {
+    let bare = Bare::new(plane.client()?, concurrency);
+    let resource = resource(package)?;
+    let each = resource.children.len();
+    let audit = plane.audit();
+
+    let mut manager = Operetta::run(plane, &arguments());
+    manager.wait_for("watching instances", Duration::from_secs(30)).await;
+    until_idle(manager.pid()).await?;
+    let empty = Memory::of(manager.pid())?;
+    let mut steps = Vec::new();
+    let mut there = 0;
+    for count in [most / 100, most / 10, most].into_iter().filter(|n| *n > 0) {
+        let namespace = format!("scale-{count}");
+        let added = count - there;
+        bare.create_namespace(&namespace).await?;
+        let readiness = Readiness::watch(plane.client()?, resource, &namespace);
+        let (mark, before, started) = (audit.mark()?, cpu_seconds(manager.pid())?, Instant::now());
+        bare.create_instances(resource, &namespace, added).await?;
+        let times = readiness.all(added, || running(&manager)).await?;
+        until_idle(manager.pid()).await?;
+        there = count;
+        let used = cpu_seconds(manager.pid())? - before;
+        let asked = requests(&audit.requests_since(mark)?);
+        steps.push(Step {
+            instances: count,
+            added,
+            milliseconds: share(millis(times.last.saturating_duration_since(started)), added),
+            requests: share(asked.values().sum::<usize>() as f64, added),
+            cpu: share(used * 1000.0, added),
+            memory: Memory::of(manager.pid())?,
+        });
+        eprintln!("{count} instances are Ready");
+    }
+    let resident = steps.last().map_or(0, |step| step.memory.resident);
+    let bytes_a_child = share(resident.saturating_sub(empty.resident) as f64, there * each);
+
+    eprintln!("a minute of rest");
+    let (mark, before) = (audit.mark()?, cpu_seconds(manager.pid())?);
+    tokio::time::sleep(STEADY).await;
+    let steady_cpu = cpu_seconds(manager.pid())? - before;
+    let steady_requests = requests(&audit.requests_since(mark)?).values().sum();
+
+    eprintln!("meddling with {EDITS} objects");
+    let (apply, edited, deleted) = meddle(&bare, package, &format!("scale-{most}")).await?;
+
+    eprintln!("a restart");
+    manager.kill9();
+    drop(manager);
+    let started = Instant::now();
+    bare.list_all(package).await?;
+    let lists = started.elapsed().as_secs_f64();
+    let mark = audit.mark()?;
+    let started = Instant::now();
+    let mut manager = Operetta::run(plane, &arguments());
+    manager.wait_for("watching instances", Duration::from_secs(60)).await;
+    let rested = until_idle(manager.pid()).await?;
+    let restart = rested.saturating_duration_since(started).as_secs_f64();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let restart_requests = requests(&audit.requests_since(mark)?);
+    Ok(Scale {
+        steps,
+        bytes_a_child,
+        steady_requests,
+        steady_cpu,
+        lists,
+        restart,
+        restart_requests,
+        apply,
+        edited,
+        deleted,
+    })
+}
+
+/// Half of the objects are edited, half deleted, one after another, each at random.
+async fn meddle(
+    bare: &Bare,
+    package: &Arc<Package>,
+    namespace: &str,
+) -> Result<((f64, f64), (f64, f64), (f64, f64))> {
+    let instances = bare.instances(resource(package)?, namespace).await?;
+    let pick = || instances[fastrand::usize(..instances.len())]["metadata"]["name"].clone();
+    let (mut applies, mut edits, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..EDITS {
+        let name = pick();
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{}", name.as_str().unwrap_or_default());
+        let started = Instant::now();
+        // Nothing of ours: one round trip, written to the store.
+        bare.patch(&path, &json!({"metadata": {"annotations": {"example.org/edit": number.to_string()}}}))
+            .await?;
+        applies.push(millis(started.elapsed()));
+        let before = bare.object(&path).await?.ok_or("a child is missing")?;
+        let started = Instant::now();
+        if number % 2 == 0 {
+            bare.patch(&path, &json!({"data": {"greeting": format!("edited {number}")}})).await?;
+            bare.until(&path, |object| object["data"] == before["data"]).await?;
+            edits.push(millis(started.elapsed()));
+        } else {
+            bare.delete(&path).await?;
+            bare.until(&path, |object| object["metadata"]["uid"] != before["metadata"]["uid"]).await?;
+            deletions.push(millis(started.elapsed()));
+        }
+    }
+    Ok((spread(applies), spread(edits), spread(deletions)))
+}
+
+/// Of the manager, by verb and resource; everybody else has another user, or this user agent.
+fn requests(events: &[AuditEvent]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for event in events.iter().filter(|e| e.user == "admin" && e.user_agent.starts_with("operetta/")) {
+        if event.verb != "watch" {
+            *counts.entry(format!("{} {}", event.verb, event.resource)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Median and 99th percentile.
+fn spread(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |percent: usize| values.get((values.len() * percent / 100).min(values.len().saturating_sub(1)));
+    (at(50).copied().unwrap_or(f64::NAN), at(99).copied().unwrap_or(f64::NAN))
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn share(of: f64, by: usize) -> f64 {
+    of / by as f64
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        writeln!(
+            f,
+            "{:>10} {:>10} {:>14} {:>14} {:>14} {:>10} {:>10}",
+            "instances", "added", "ms each", "requests each", "CPU ms each", "RSS MiB", "peak MiB"
+        )?;
+        for step in &self.steps {
+            writeln!(
+                f,
+                "{:>10} {:>10} {:>14.2} {:>14.2} {:>14.2} {:>10.1} {:>10.1}",
+                step.instances,
+                step.added,
+                step.milliseconds,
+                step.requests,
+                step.cpu,
+                mib(step.memory.resident),
+                mib(step.memory.peak)
+            )?;
+        }
+        writeln!(f, "\nresident bytes a child: {:.0}", self.bytes_a_child)?;
+        writeln!(
+            f,
+            "a minute of rest: {} requests besides watches, {:.2} CPU seconds",
+            self.steady_requests, self.steady_cpu
+        )?;
+        writeln!(
+            f,
+            "the lists alone: {:.2} s; a restart until all rests: {:.2} s",
+            self.lists, self.restart
+        )?;
+        for (name, count) in &self.restart_requests {
+            writeln!(f, "    {count:>6} {name}")?;
+        }
+        for (name, (median, high)) in [
+            ("one patch of the bare client", self.apply),
+            ("from an edit until it is undone", self.edited),
+            ("from a deletion until it is there again", self.deleted),
+        ] {
+            writeln!(f, "{name:<42} median {median:>7.2} ms, p99 {high:>7.2} ms")?;
+        }
+        Ok(())
+    }
+}
