@@ -174,11 +174,12 @@ impl Report {
     fn cpu_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n{:<44} {:>11} {:>11} {:>11} {:>11}",
-            "CPU seconds", "backlog", "arriving", "bare client", "rest, after"
+            "\n{:<40} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "CPU seconds", "backlog", "arriving", "children", "+ status", "rest"
         )?;
         let (backlog, arriving) = (self.cpu(|r| r.backlog.cpu), self.cpu(|r| r.arriving.cpu));
-        let (bare, after) = (self.cpu(|r| r.bare.cpu), self.cpu(|r| r.backlog.trailing_cpu));
+        let (bare, whole) = (self.cpu(|r| r.bare.cpu), self.cpu(|r| r.whole.cpu));
+        let after = self.cpu(|r| r.backlog.trailing_cpu);
         let parts: [(&str, fn(&Cpu) -> f64); 6] = [
             ("operetta run", |c| c.manager),
             ("kube-apiserver", |c| c.apiserver),
@@ -188,8 +189,8 @@ impl Report {
             ("others on the machine", |c| c.others),
         ];
         for (name, of) in parts {
-            let [a, b, c, d] = [&backlog, &arriving, &bare, &after].map(of);
-            writeln!(f, "{name:<44} {a:>11.2} {b:>11.2} {c:>11.2} {d:>11.2}")?;
+            let [a, b, c, d, e] = [&backlog, &arriving, &bare, &whole, &after].map(of);
+            writeln!(f, "{name:<40} {a:>9.2} {b:>9.2} {c:>9.2} {d:>9.2} {e:>9.2}")?;
         }
         let disturbed = bare.others > 0.1 * bare.apiserver || backlog.others > 0.1 * backlog.apiserver;
         if disturbed {
