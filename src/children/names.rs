@@ -31,6 +31,8 @@ pub const PAUSED: &str = "operetta.dev/paused";
 pub const ADOPT: &str = "operetta.dev/adopt";
 /// Annotation of a CRD: the kinds that children of its instances have, or had.
 pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
+/// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
+pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Finalizer of an instance with children that the garbage collector must not delete by itself.
 pub const FINALIZER: &str = "operetta.dev/cleanup";
 

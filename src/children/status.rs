@@ -10,6 +10,9 @@ use crate::template::EvalError;
 /// Longest message of a condition, in characters; the API allows 32,768.
 const MESSAGE: usize = 1_024;
 
+/// The condition of an instance whose CRD somebody else puts back again and again.
+const CONTESTED: &str = "CRDContested";
+
 /// A status as it should be. Times are left to [`patch`], which knows what was there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
@@ -73,6 +76,23 @@ impl Status {
         let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
         let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
         Self { generation, revision, conditions, fields }
+    }
+
+    /// Says that somebody else puts the CRD back again and again; or, if it was said before, that nobody does
+    /// any more.
+    pub fn contested(&mut self, by: Option<&str>, current: &Value) {
+        let said = || {
+            let all = current["conditions"].as_array().into_iter().flatten();
+            all.into_iter().any(|c| c["type"] == CONTESTED && c["status"] == "True")
+        };
+        if by.is_some() || said() {
+            self.conditions.push(Condition {
+                kind: CONTESTED.into(),
+                status: Some(by.is_some()),
+                reason: if by.is_some() { "Reverted" } else { "Settled" }.into(),
+                message: by.unwrap_or_default().into(),
+            });
+        }
     }
 
     /// Of an instance that is being deleted, whether or not its package is known: the rest stays as it is.

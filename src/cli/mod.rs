@@ -2,6 +2,7 @@
 
 mod completion;
 mod connect;
+mod crd;
 mod dev;
 mod instances;
 mod lint;
@@ -76,6 +77,7 @@ enum Command {
     Run(run::Args),
     Dev(dev::Args),
     Lint(lint::Args),
+    Crd(crd::Args),
     Render(render::Args),
     Schema(schema::Args),
     Completion(completion::Args),
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
             block_on(dev::run(args, &view))
         }
         Command::Lint(args) => lint::run(args),
+        Command::Crd(args) => crd::run(args),
         Command::Render(args) => render::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),

@@ -294,12 +294,12 @@ async fn lead(
     let manager = running.insert(manager);
     super::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
-    if loaded + orphans == 0 {
+    if loaded + orphans == 0 && !manager.is_retrying {
         return Err(
             "no package could be loaded, and the cluster has no kind of Operetta: nothing to run".into()
         );
     }
-    if loaded == 0 {
+    if loaded == 0 && orphans > 0 {
         warn!(
             kinds = orphans,
             "no package could be loaded; instances that are being deleted are still helped to go"

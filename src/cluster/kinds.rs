@@ -121,6 +121,11 @@ impl Kinds {
         self.lock().get(&(api_version.to_owned(), kind.to_owned())).cloned()
     }
 
+    /// Forgets a kind whose CRD has changed or is gone.
+    pub fn forget(&self, api_version: &str, kind: &str) {
+        self.lock().remove(&(api_version.to_owned(), kind.to_owned()));
+    }
+
     /// Records a kind that is known without discovery, such as one just registered.
     pub fn insert(&self, kind: ApiKind) -> Arc<ApiKind> {
         let kind = Arc::new(kind);

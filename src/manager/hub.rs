@@ -12,6 +12,7 @@ use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{debug, error, info, warn};
 
@@ -25,7 +26,9 @@ use crate::children::{ObjectRef, Observed, Seen, names};
 use crate::cluster::{ApiKind, CallError, Class};
 use crate::readiness;
 
-/// How long until discovery is asked again for a kind that is not served.
+/// How long until discovery is asked again for a kind that is not served: at first after a CRD of its group
+/// has changed, and at last.
+const REDISCOVER_FIRST: Duration = Duration::from_millis(50);
 const REDISCOVER: Duration = Duration::from_secs(10);
 
 /// How long until a watch that ended, which it never should, begins anew.
@@ -38,36 +41,52 @@ type Tasks = HashMap<String, (Arc<Watch>, JoinHandle<()>)>;
 #[derive(Default)]
 pub(super) struct Hub {
     tasks: Mutex<Tasks>,
+    /// Wakes those that wait for their kind to be served.
+    discover: Notify,
+}
+
+/// What to do if it is watched already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// Go on as it is.
+    Keep,
+    /// List all of it anew: what the server shows of the objects has changed though they have not.
+    Relist,
 }
 
 impl Hub {
     /// Watches the instances of a CRD.
-    pub(super) fn watch_instances(&self, shared: &Arc<Shared>, registered: &Arc<Registered>) {
-        let name = format!("instances {}", registered.crd);
+    pub(super) fn watch_instances(&self, shared: &Arc<Shared>, registered: &Arc<Registered>, again: Again) {
+        let name = instances_name(&registered.crd);
         let (shared, registered) = (Arc::clone(shared), Arc::clone(registered));
-        self.start(name, move |watch| {
+        self.start(name, again, move |watch| {
             let (shared, registered) = (Arc::clone(&shared), Arc::clone(&registered));
             async move { instances(&shared, &registered, &watch).await }
         });
     }
 
-    /// Watches the children of a kind, all packages' together. Does nothing if it is watched already.
-    pub(super) fn watch_children(&self, shared: &Arc<Shared>, api_version: &str, kind: &str) {
+    /// Watches the children of a kind, all packages' together.
+    pub(super) fn watch_children(&self, shared: &Arc<Shared>, api_version: &str, kind: &str, again: Again) {
         let name = format!("children {api_version} {kind}");
         let shared = Arc::clone(shared);
         let (api_version, kind): (Arc<str>, Arc<str>) = (api_version.into(), kind.into());
-        self.start(name, move |watch| {
+        self.start(name, again, move |watch| {
             let (shared, api_version, kind) =
                 (Arc::clone(&shared), Arc::clone(&api_version), Arc::clone(&kind));
             async move { children(&shared, &api_version, &kind, &watch).await }
         });
     }
 
-    /// Ends all watches.
-    pub(super) fn stop(&self) {
-        for (_, (_, task)) in self.lock().drain() {
+    /// Ends the watch of the instances of a CRD that is gone.
+    pub(super) fn forget_instances(&self, crd: &str) {
+        if let Some((_, task)) = self.lock().remove(&instances_name(crd)) {
             task.abort();
         }
+    }
+
+    /// Kinds that are not served may be by now.
+    pub(super) fn rediscover(&self) {
+        self.discover.notify_waiters();
     }
 
     /// All watches, by name.
@@ -82,20 +101,39 @@ impl Hub {
         self.view().iter().filter(|watch| watch.is_awaited()).map(|watch| watch.name.clone()).collect()
     }
 
+    /// Ends all watches.
+    pub(super) fn stop(&self) {
+        for (_, (_, task)) in self.lock().drain() {
+            task.abort();
+        }
+    }
+
     /// Starts a watch, and starts it again should it panic or end.
     fn start<F: Future<Output = ()> + Send>(
         &self,
         name: String,
+        again: Again,
         run: impl Fn(Arc<Watch>) -> F + Send + 'static,
     ) {
         let mut tasks = self.lock();
-        if tasks.get(&name).is_some_and(|(_, task)| !task.is_finished()) {
-            return;
-        }
-        debug!(watch = %name, "watching");
-        let watch = Arc::new(Watch::new(name.clone()));
+        let former = match tasks.get(&name) {
+            Some((_, task)) if !task.is_finished() && again == Again::Keep => return,
+            _ => tasks.remove(&name),
+        };
+        debug!(watch = %name, ?again, "watching");
+        let watch = match &former {
+            Some((watch, task)) => {
+                task.abort();
+                Arc::clone(watch)
+            }
+            None => Arc::new(Watch::new(name.clone())),
+        };
         let watched = Arc::clone(&watch);
         let task = tokio::spawn(async move {
+            // What the former one is about to tell must not come after what this one has listed.
+            if let Some((_, former)) = former {
+                let _ = former.await;
+            }
             loop {
                 let panic = AssertUnwindSafe(run(Arc::clone(&watched))).catch_unwind().await.err();
                 let panic = panic.map_or_else(|| "none".to_owned(), |panic| super::panic_text(&*panic));
@@ -110,6 +148,10 @@ impl Hub {
     fn lock(&self) -> MutexGuard<'_, Tasks> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn instances_name(crd: &str) -> String {
+    format!("instances {crd}")
 }
 
 async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &Watch) {
@@ -180,7 +222,11 @@ fn instance_key(crd: &Arc<str>, raw: &Raw) -> InstanceKey {
 }
 
 async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, watch: &Watch) {
+    let mut wait = REDISCOVER;
     loop {
+        // Heard from here on: a CRD that comes while discovery is asked is not missed.
+        let mut nudged = std::pin::pin!(shared.hub.discover.notified());
+        nudged.as_mut().enable();
         match shared.kinds.find(&shared.clients.own().client(), api_version, kind).await {
             Ok(Some(found)) => {
                 watch_kind(shared, &found, api_version, kind, watch).await;
@@ -197,7 +243,11 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
                 lose(shared, api_version, kind, &reason);
             }
         }
-        tokio::time::sleep(REDISCOVER).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2).min(REDISCOVER),
+            // Discovery learns of a CRD some time after it is there.
+            () = nudged => wait = REDISCOVER_FIRST,
+        }
     }
 }
 

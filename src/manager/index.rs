@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::children::{ObjectRef, Observed};
+use crate::children::{Mark, ObjectRef, Observed};
 
 /// Which instance: its CRD, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,7 +134,10 @@ impl Index {
             return false;
         }
         if let Some(present) = self.instances.get(&key) {
-            if *present.resource_version == *resource_version && *present.uid == *uid {
+            let is_same = *present.resource_version == *resource_version && *present.uid == *uid;
+            // A list may bring another object at the same resourceVersion: its CRD has a new default, say.
+            let is_listing = self.relist_instances.contains_key(&key.crd);
+            if is_same && !(is_listing && *present.json != *object.to_string().as_bytes()) {
                 return false;
             }
             if older(resource_version, &present.resource_version) {
@@ -168,6 +171,12 @@ impl Index {
     /// A list of the instances of a CRD begins.
     pub(super) fn begin_instances(&mut self, crd: &Arc<str>) {
         self.relist_instances.insert(Arc::clone(crd), HashSet::new());
+    }
+
+    /// A CRD is gone, and its instances with it; returns them.
+    pub(super) fn drop_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
+        self.relist_instances.remove(crd);
+        self.end_instances(crd)
     }
 
     /// A list of instances is complete; returns those that it did not bring.
@@ -301,6 +310,22 @@ impl Index {
         self.kind_state(api_version, kind) == KindState::Syncing && self.lose_kind(api_version, kind, reason)
     }
 
+    /// The CRD of a kind has changed: what the server makes of an intent may differ from what it made before,
+    /// though no object shows it. Nobody decides until its objects have been listed anew.
+    pub(super) fn unsettle_kind(&mut self, api_version: &str, kind: &str) {
+        let known = self.kinds.iter_mut().find(|((a, k), _)| **a == *api_version && **k == *kind);
+        if let Some((_, entry)) = known {
+            entry.state = Some(KindState::Syncing);
+        }
+        for (object, observed) in &mut self.children {
+            if *object.kind == *kind && *object.api_version == *api_version {
+                let mut unsettled = Observed::clone(observed);
+                unsettled.settled = Mark::Generation(-1);
+                *observed = Arc::new(unsettled);
+            }
+        }
+    }
+
     /// The kind cannot be listed.
     pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
@@ -365,6 +390,20 @@ mod tests {
         let (api_version, kind) = ("v1".into(), "ConfigMap".into());
         let seen = Seen { api_version: &api_version, kind: &kind, metadata: &metadata, body: None };
         seen.observe(|_, _| Arc::from([])).unwrap()
+    }
+
+    #[test]
+    fn a_list_may_bring_another_object_at_the_same_version() {
+        let mut index = index();
+        let crd: Arc<str> = "things.example.org".into();
+        let defaulted = json!({"metadata": {"uid": "uid-a", "resourceVersion": "1"}, "spec": {"size": 3}});
+        assert!(!index.put_instance(key("a"), &defaulted), "an event of that version is no news");
+        index.begin_instances(&crd);
+        assert!(index.put_instance(key("a"), &defaulted));
+        assert!(!index.put_instance(key("a"), &defaulted));
+        assert_eq!(index.end_instances(&crd), [key("b")]);
+        assert_eq!(index.instance(&key("a")), Some(defaulted));
+        assert_eq!(index.drop_instances(&crd), [key("a")]);
     }
 
     #[test]

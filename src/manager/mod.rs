@@ -14,13 +14,14 @@ mod register;
 mod registry;
 mod watch;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{Instrument, error, error_span, info};
 
@@ -77,8 +78,11 @@ impl Default for Config {
 pub struct Manager {
     shared: Arc<Shared>,
     dispatcher: JoinHandle<()>,
-    /// What kept packages from being registered.
+    registrar: JoinHandle<()>,
+    /// What kept packages from being in force at first.
     pub problems: Vec<Diagnostic>,
+    /// Whether one of them may come into force by itself.
+    pub is_retrying: bool,
 }
 
 /// What all tasks of a manager share.
@@ -88,6 +92,11 @@ struct Shared {
     index: Mutex<Index>,
     queue: Queue<InstanceKey>,
     registry: Arc<RwLock<Arc<Registry>>>,
+    /// CRDs whose instances must not be written now, and why: without its status subresource, one write of a
+    /// label loses the status.
+    held: RwLock<HashMap<Arc<str>, Arc<str>>>,
+    /// Grows whenever a CRD has changed: what the server has refused or dropped it may take now.
+    schemas: AtomicU64,
     hub: Hub,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
@@ -100,8 +109,9 @@ struct Shared {
 }
 
 impl Manager {
-    /// Registers the packages and begins to reconcile. A package that cannot be registered is in
-    /// [`Manager::problems`] and stops no other.
+    /// Registers the packages and begins to reconcile; returns after the first look at the CRDs of each. What
+    /// keeps a package from being in force is in [`Manager::problems`], is tried again later, and stops no
+    /// other.
     ///
     /// # Errors
     /// The API server cannot be reached.
@@ -110,20 +120,9 @@ impl Manager {
         packages: Vec<Arc<Package>>,
         config: Config,
     ) -> Result<Self, CallError> {
-        let kinds = Kinds::default();
-        let mut problems = Vec::new();
-        let mut registered = Vec::new();
-        for package in &packages {
-            match register::register(&cluster, &kinds, package).await {
-                Ok(more) => registered.extend(more),
-                Err(more) => problems.extend(more),
-            }
-        }
-        let loaded: BTreeSet<String> = registered.iter().map(|r: &Registered| r.crd.to_string()).collect();
-        registered.extend(register::orphans(&cluster, &kinds, &loaded).await?);
-
+        let labelled = register::labelled(&cluster).await?;
         let turns = Arc::new(AtomicUsize::new(0));
-        let registry = Arc::new(RwLock::new(Arc::new(Registry::new(registered))));
+        let registry = Arc::new(RwLock::new(Arc::<Registry>::default()));
         let lanes = Arc::clone(&registry);
         let lane_of = move |key: &InstanceKey| {
             let registry = Arc::clone(&lanes.read().unwrap_or_else(PoisonError::into_inner));
@@ -133,10 +132,12 @@ impl Manager {
             events: Events::start(cluster.clone(), Arc::clone(&turns), Arc::clone(&config.monitor)),
             turns,
             clients: Clients::new(cluster, config.calls),
-            kinds,
+            kinds: Kinds::default(),
             index: Mutex::default(),
             queue: Queue::new(Limits::of_lane(config.workers), lane_of),
             registry,
+            held: RwLock::default(),
+            schemas: AtomicU64::new(0),
             hub: Hub::default(),
             minds: Mutex::default(),
             started: Instant::now(),
@@ -145,14 +146,12 @@ impl Manager {
             monitor: config.monitor,
         });
         shared.monitor.look_at(&shared);
-        for entry in shared.registry().iter() {
-            for (api_version, kind) in &entry.child_kinds {
-                shared.hub.watch_children(&shared, api_version, kind);
-            }
-            shared.hub.watch_instances(&shared, entry);
-        }
         let dispatcher = tokio::spawn(dispatch(Arc::clone(&shared)));
-        Ok(Self { shared, dispatcher, problems })
+        // Each package is in force as soon as its CRDs are, whatever becomes of the others.
+        let (sender, first) = oneshot::channel();
+        let registrar = tokio::spawn(register::run(Arc::clone(&shared), packages, labelled, sender));
+        let register::First { problems, is_retrying } = first.await.unwrap_or_default();
+        Ok(Self { shared, dispatcher, registrar, problems, is_retrying })
     }
 
     /// How many kinds have instances to care for: those of loaded packages, and those of packages that
@@ -170,6 +169,7 @@ impl Manager {
 
     /// Ends: no new turn begins, those under way are given time to finish.
     pub async fn stop(mut self) {
+        self.registrar.abort();
         self.shared.queue.close();
         if tokio::time::timeout(GRACE, &mut self.dispatcher).await.is_err() {
             // Every write has a precondition, so a turn that is cut off is done again, or was done.
@@ -182,6 +182,7 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
+        self.registrar.abort();
         self.shared.queue.close();
         self.dispatcher.abort();
         self.shared.hub.stop();
@@ -249,6 +250,28 @@ impl Shared {
     /// The client that reads and writes the children of a kind's instances.
     fn for_children(&self, registered: &Registered) -> Cluster {
         self.clients.for_operator(registered.operator())
+    }
+
+    fn set_registry(&self, registry: Registry) {
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+    }
+
+    /// Stops all writes to instances of a CRD, or lets them go on.
+    fn hold(&self, crd: &str, why: Option<Arc<str>>) {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => {
+                held.insert(crd.into(), why);
+            }
+            None => {
+                held.remove(crd);
+            }
+        }
+    }
+
+    /// Why instances of a CRD must not be written now, if so.
+    fn held(&self, crd: &str) -> Option<Arc<str>> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).get(crd).cloned()
     }
 
     fn queue_all(&self) {

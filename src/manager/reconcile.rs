@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -12,7 +13,7 @@ use super::Shared;
 use super::act::Acted;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
-use crate::children::{self, Context, Decision, Memory, Observed, Verdict};
+use crate::children::{self, Action, Context, Decision, Memory, Observed, Verdict};
 use crate::cluster::{CallError, Class};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
@@ -38,6 +39,8 @@ pub(super) struct Mind {
     restless: u32,
     /// Writes in a row before which somebody else was first.
     clashes: u32,
+    /// Which CRDs it was that the server refused or dropped something by.
+    schemas: u64,
 }
 
 impl Mind {
@@ -106,6 +109,7 @@ impl Shared {
             // Our own writes come back as events while this turn goes on; the look below sees them.
             self.queue.looking(key);
             trace!("deciding");
+            self.forget_verdicts(mind);
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
             let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
             if let Some(observer) = &self.observer {
@@ -115,6 +119,11 @@ impl Shared {
                 mind.restless = 0;
                 mind.memory.keep(&look.observed);
                 return self.settle(key, registered, &look, decision, mind).await;
+            }
+            let sets_finalizer = decision.actions.iter().any(|a| matches!(a, Action::AddFinalizer));
+            if sets_finalizer && let Some(why) = self.held(&key.crd) {
+                debug!(%why, "its CRD is not as it should be; waiting");
+                return Outcome::Done;
             }
             debug!(actions = decision.actions.len(), "acting");
             match self.act(key, registered, &look.instance, decision.actions, &mut mind.memory).await {
@@ -143,6 +152,16 @@ impl Shared {
         mind.restless = mind.restless.saturating_add(1);
         self.queue.add_after(key.clone(), pause(mind.restless));
         Outcome::Done
+    }
+
+    /// What the server has refused or dropped by other CRDs than those of now is tried again.
+    fn forget_verdicts(&self, mind: &mut Mind) {
+        let schemas = self.schemas.load(Ordering::Relaxed);
+        if std::mem::replace(&mut mind.schemas, schemas) != schemas {
+            mind.memory.failures.clear();
+            mind.memory.accepted.clear();
+            mind.vain = None;
+        }
     }
 
     /// What is known of the instance now; `None` if it is gone or its children are still being listed.
@@ -203,7 +222,12 @@ impl Shared {
             self.queue.add_after(key.clone(), after);
         }
         self.tell_verdict(&look.instance, &decision.verdict, mind);
-        let Some(status) = decision.status else { return Outcome::Done };
+        // It is told once the CRD is right again: then all instances are listed anew.
+        if self.held(&key.crd).is_some() {
+            return Outcome::Done;
+        }
+        let Some(mut status) = decision.status else { return Outcome::Done };
+        status.contested(registered.contested.as_deref(), &look.instance["status"]);
         let now = format!("{:.0}", Timestamp::now());
         let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
             mind.clashes = 0;

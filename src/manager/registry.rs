@@ -19,6 +19,8 @@ pub(super) struct Registered {
     pub package: Option<(Arc<Package>, usize)>,
     /// Kinds that children have, or had, as `(apiVersion, kind)`.
     pub child_kinds: BTreeSet<(String, String)>,
+    /// What is told on every instance while somebody else puts the CRD back again and again.
+    pub contested: Option<Arc<str>>,
 }
 
 impl Registered {
@@ -43,7 +45,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(registered: impl IntoIterator<Item = Registered>) -> Self {
+    pub(super) fn new(registered: impl IntoIterator<Item = Arc<Registered>>) -> Self {
         let mut registry = Self::default();
         for entry in registered {
             if let Some((package, resource)) = entry.resource() {
@@ -58,7 +60,7 @@ impl Registry {
                     reads.insert(child.id.clone(), paths.into());
                 }
             }
-            registry.by_crd.insert(Arc::clone(&entry.crd), Arc::new(entry));
+            registry.by_crd.insert(Arc::clone(&entry.crd), entry);
         }
         registry
     }
@@ -82,11 +84,18 @@ impl Registry {
 
     /// Whether any expression reads more of the objects of a kind than their metadata.
     pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
-        self.by_crd.values().filter_map(|r| r.resource()).flat_map(|(_, resource)| &resource.children).any(
-            |child| {
+        self.by_crd.values().any(|registered| registered.reads_content(api_version, kind))
+    }
+}
+
+impl Registered {
+    /// Whether an expression of its package reads more of a child of that kind than its metadata.
+    pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
+        self.resource().is_some_and(|(_, resource)| {
+            resource.children.iter().any(|child| {
                 !child.reads_live.is_empty() && child.kinds.iter().any(|(a, k)| a == api_version && k == kind)
-            },
-        )
+            })
+        })
     }
 }
 

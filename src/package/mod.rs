@@ -105,6 +105,28 @@ impl Resource {
         self.children.iter().find(|child| child.id == id)
     }
 
+    /// The name of its CRD, `plural.group`.
+    pub fn crd_name(&self) -> &str {
+        self.crd["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// What the package needs of its CRD beside what every package needs.
+    pub fn additions(&self) -> crd::Additions {
+        crd::Additions {
+            status: self.status.iter().map(|field| field.name.clone()).collect(),
+            ..crd::Additions::default()
+        }
+    }
+
+    /// The CRD with what Operetta adds to it.
+    pub fn augmented_crd(&self) -> Value {
+        let mut crd = crd::augment(&self.crd, &self.additions());
+        if let Some(map) = crd.as_object_mut() {
+            map.remove("status");
+        }
+        crd
+    }
+
     /// Names of the versions that the CRD serves.
     pub fn served_versions(&self) -> impl Iterator<Item = &str> {
         let versions = self.crd.pointer("/spec/versions").and_then(Value::as_array);

@@ -24,7 +24,8 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-const fn kind(api: &'static str, plural: &'static str) -> Kind {
+/// A kind by its `apiVersion` and plural.
+pub const fn kind(api: &'static str, plural: &'static str) -> Kind {
     Kind { api, plural }
 }
 

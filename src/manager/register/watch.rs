@@ -1,0 +1,99 @@
+//! The watch on CRDs, one for the process: by metadata, for a CRD may be a megabyte. Who needs more reads the
+//! one that has changed.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::StreamExt;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::CRD;
+use crate::children::names;
+use crate::cluster::{CallError, Cluster};
+use crate::manager::raw::Raw;
+
+/// Something has happened to a CRD.
+#[derive(Debug)]
+pub(super) enum CrdEvent {
+    /// It is there, perhaps changed; or it was there when the watch began.
+    Seen(String, Meta, bool),
+    /// The CRD of that uid is gone.
+    Gone(String, String),
+}
+
+/// What is known of each CRD in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub uid: String,
+    pub generation: i64,
+    pub resource_version: String,
+    /// Whether it bears the name of a package.
+    pub is_labelled: bool,
+}
+
+/// Tells of all changes until nobody listens.
+pub(super) async fn watch(cluster: Cluster, sender: mpsc::Sender<CrdEvent>) {
+    let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &CRD.resource());
+    let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
+    // By name, so that a list that comes after a gap shows what has gone meanwhile.
+    let mut known: HashMap<String, String> = HashMap::new();
+    let mut listed: HashSet<String> = HashSet::new();
+    let mut is_first = true;
+    while let Some(event) = stream.next().await {
+        let told = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(Event::InitApply(crd) | Event::Apply(crd)) => {
+                let (name, meta) = meta_of(&crd);
+                listed.insert(name.clone());
+                known.insert(name.clone(), meta.uid.clone());
+                vec![CrdEvent::Seen(name, meta, is_first)]
+            }
+            Ok(Event::Delete(crd)) => {
+                let (name, meta) = meta_of(&crd);
+                known.remove(&name);
+                vec![CrdEvent::Gone(name, meta.uid)]
+            }
+            Ok(Event::InitDone) => {
+                is_first = false;
+                let gone: Vec<String> =
+                    known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                gone.into_iter()
+                    .filter_map(|name| known.remove(&name).map(|uid| CrdEvent::Gone(name, uid)))
+                    .collect()
+            }
+            Err(error) => {
+                let cause = match &error {
+                    watcher::Error::InitialListFailed(e)
+                    | watcher::Error::WatchStartFailed(e)
+                    | watcher::Error::WatchFailed(e) => CallError::from_kube(e).to_string(),
+                    other => other.to_string(),
+                };
+                warn!(error = %cause, "the watch of CRDs failed; trying again");
+                continue;
+            }
+        };
+        for event in told {
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn meta_of(crd: &PartialObjectMeta<Raw>) -> (String, Meta) {
+    let meta = &crd.metadata;
+    let told = Meta {
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        is_labelled: meta.labels.as_ref().is_some_and(|labels| labels.contains_key(names::OPERATOR)),
+    };
+    (meta.name.clone().unwrap_or_default(), told)
+}

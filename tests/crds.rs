@@ -1,0 +1,369 @@
+//! The life of CRDs: somebody else applies them, too; they are edited, deleted and made anew; those of children
+//! come later and change. And CRDs as large projects ship them.
+
+mod support;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use operetta::local::{ControlPlane, Options};
+use serde_json::{Value, json};
+use support::ext::{
+    CONFIG_MAP, CRD, Kind, LONG, Scene, condition, file, find_in, is_ready, kind, run, uid_of, watching,
+};
+use support::{OPERETTA, eventually, kubectl, kubectl_of, kubectl_stdin, options, plane};
+
+/// A CRD of one version, with the rest of that version.
+fn crd(plural: &str, kind: &str, version: &str) -> String {
+    let text = format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.crds.example.org}}
+spec:
+  group: crds.example.org
+  scope: Namespaced
+  names: {{kind: {kind}, plural: {plural}, singular: {}}}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+",
+        kind.to_lowercase()
+    );
+    version.trim_start_matches('\n').lines().fold(text, |mut text, line| {
+        let _ = writeln!(text, "      {line}");
+        text
+    })
+}
+
+/// The rest of a version: a schema whose spec has these fields.
+fn schema(fields: &str) -> String {
+    format!(
+        "schema: {{openAPIV3Schema: {{type: object, properties: {{spec: {{type: object, properties: {{{fields}}}}}}}}}}}"
+    )
+}
+
+/// A child that shows a value of the spec.
+fn config(value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}\"}}\ndata: {{value: \"{{{{ {value} }}}}\"}}\n"
+    )
+}
+
+/// Writes a package of one resource with these children.
+fn package(root: &Path, name: &str, crd: &str, adopt: bool, children: &[&str]) -> String {
+    let folder = root.join(name);
+    std::fs::create_dir_all(folder.join("crds")).unwrap();
+    std::fs::create_dir_all(folder.join("templates")).unwrap();
+    std::fs::write(folder.join("crds/crd.yaml"), crd).unwrap();
+    let mut manifest = format!(
+        "apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {{name: {name}}}
+spec:
+  version: 0.1.0
+  resources:
+    - crd: crds/crd.yaml
+      adopt: {adopt}
+      children:
+"
+    );
+    for (index, child) in children.iter().enumerate() {
+        std::fs::write(folder.join(format!("templates/c{index}.yaml")), child).unwrap();
+        let after = if index == 0 { String::new() } else { format!(", dependsOn: [c{}]", index - 1) };
+        let _ = writeln!(manifest, "        - {{id: c{index}, template: templates/c{index}.yaml{after}}}");
+    }
+    std::fs::write(folder.join("operator.yaml"), manifest).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+fn operetta(args: &[&str]) -> String {
+    let output = Command::new(OPERETTA).args(args).env("NO_COLOR", "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {told}");
+    assert!(told.is_empty(), "{args:?}: {told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn instance(kind: &str, name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "crds.example.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+async fn live(plural: &str) -> Option<Value> {
+    find_in(plane().await, CRD, None, &format!("{plural}.crds.example.org")).await
+}
+
+fn has_status(crd: &Value) -> bool {
+    crd["spec"]["versions"][0]["subresources"]["status"].is_object()
+}
+
+async fn until_crd(plural: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(&format!("the CRD {plural}: {what}"), LONG, async || match live(plural).await {
+        Some(crd) if holds(&crd) => Ok(crd),
+        Some(mut crd) => {
+            crd["metadata"]["managedFields"].take();
+            Err(format!("{crd:#}"))
+        }
+        None => Err("there is none".to_owned()),
+    })
+    .await
+}
+
+const SIZE: &str = "size: {type: integer, default: 1}";
+
+/// Whether we own anything of a CRD's spec.
+fn owns_spec(crd: &Value) -> bool {
+    let entries = crd["metadata"]["managedFields"].as_array().unwrap();
+    entries.iter().any(|e| e["manager"] == "operetta" && !e["fieldsV1"]["f:spec"].is_null())
+}
+
+struct Packages {
+    root: tempfile::TempDir,
+    folders: Vec<String>,
+}
+
+impl Packages {
+    fn add(&mut self, name: &str, crd: &str, adopt: bool, children: &[&str]) -> String {
+        let folder = package(self.root.path(), name, crd, adopt, children);
+        operetta(&["lint", "--strict", &folder]);
+        self.folders.push(folder.clone());
+        folder
+    }
+}
+
+#[tokio::test]
+async fn crds_live_with_others() {
+    let mut all = Packages { root: tempfile::tempdir().unwrap(), folders: Vec::new() };
+    let sized = config("spec.size");
+    let value = || [sized.as_str()];
+    // Kept in Git, as their authors wrote them, and as `operetta crd` prints them.
+    let mut git = Vec::new();
+    for (kind, plural, flags) in
+        [("Client", "clients", &[][..]), ("Server", "servers", &["--server-side", "--force-conflicts"][..])]
+    {
+        let text = crd(plural, kind, &schema(SIZE));
+        let folder = all.add(plural, &text, true, &value());
+        apply(&text, flags).await;
+        git.push((kind, plural, flags, text, folder));
+        let plural = format!("kept{plural}");
+        let kind = format!("Kept{kind}");
+        let folder = all.add(&plural, &crd(&plural, &kind, &schema(SIZE)), false, &value());
+        apply(&operetta(&["crd", &folder]), flags).await;
+    }
+    all.add("edits", &crd("edits", "Edit", &schema(SIZE)), false, &value());
+    let second = sized.replace("{{ name }}", "{{ name }}-second");
+    all.add("goners", &crd("goners", "Goner", &schema(SIZE)), false, &[&sized, &second]);
+    let colour = "size: {type: integer, default: 1}, colour: {type: string}";
+    let shown = config("spec.colour | default('none')");
+    let colours = crd("colours", "Colour", &schema(colour));
+    apply(&colours, &[]).await;
+    all.add("colours", &colours, true, &[&shown]);
+    let late = "apiVersion: crds.example.org/v1\nkind: Late\nmetadata: {name: \"{{ name }}\"}\nspec: {size: \"{{ spec.size }}\", extra: x}\n";
+    let late = late.replace("\"{{ spec.size }}\"", "{{ spec.size }}");
+    all.add("parents", &crd("parents", "Parent", &schema(SIZE)), false, &[&late]);
+    large(&mut all);
+
+    let folders: Vec<&str> = all.folders.iter().map(String::as_str).collect();
+    let mut manager = run(plane().await, &folders);
+    watching(&mut manager, folders.len()).await;
+    let loops = futures::future::join_all(git.iter().map(git_puts_it_back));
+    tokio::join!(
+        loops,
+        what_is_kept_as_printed_is_left_alone(),
+        an_edited_crd_is_mended(),
+        a_deleted_crd_takes_its_instances_along_and_comes_back(),
+        a_new_default_reaches_what_is_there(&colours),
+        the_kind_of_a_child_comes_later_and_changes(),
+        large_crds_work(),
+    );
+    assert!(!manager.output().contains("panicked"), "{}", manager.output());
+}
+
+async fn apply(text: &str, flags: &[&str]) {
+    let mut args = vec!["apply", "-f", "-"];
+    args.extend(flags);
+    kubectl_stdin(&args, text).await.ok();
+}
+
+async fn git_puts_it_back(git: &(&'static str, &'static str, &[&str], String, String)) {
+    let (name, plural, flags, text, folder) = git;
+    let scene = Scene::unmanaged().await;
+    let of = kind("crds.example.org/v1", plural);
+    scene.apply(&instance(name, "one", &json!({"size": 3}))).await;
+    let before = scene.ready(of, "one").await;
+    for _ in 0..2 {
+        apply(text, flags).await;
+        until_crd(plural, "augmented again", has_status).await;
+        let now = scene.ready(of, "one").await;
+        assert_eq!(now["status"], before["status"], "{plural}");
+        assert_eq!(uid_of(&now), uid_of(&before));
+    }
+    // The third time it is left as it is, and no instance is written.
+    apply(text, flags).await;
+    let event = eventually("the Event", LONG, async || {
+        let events = kubectl(&["get", "events", "-o", "json"]).await.ok();
+        let events: Value = serde_json::from_str(&events).unwrap();
+        let items = events["items"].as_array().unwrap();
+        let about = |e: &&Value| {
+            e["reason"] == "CRDContested"
+                && e["involvedObject"]["name"] == format!("{plural}.crds.example.org")
+        };
+        items.iter().find(about).cloned().ok_or("none")
+    })
+    .await;
+    let told = event["message"].as_str().unwrap();
+    assert!(told.contains("operetta crd") && told.contains("kubectl"), "{told}");
+    assert!(!has_status(&live(plural).await.unwrap()));
+    scene.patch(of, "one", "merge", &json!({"spec": {"size": 4}})).await;
+    scene.until("the child follows nevertheless", CONFIG_MAP, "one", |o| o["data"]["value"] == "4").await;
+    // The remedy.
+    apply(&operetta(&["crd", folder]), flags).await;
+    until_crd(plural, "as printed", has_status).await;
+    let after = scene.ready(of, "one").await;
+    assert_eq!(after["status"]["observedGeneration"], after["metadata"]["generation"]);
+    assert_ne!(condition(&after, "CRDContested")["status"], "True");
+    assert!(!owns_spec(&live(plural).await.unwrap()), "{plural}");
+}
+
+async fn what_is_kept_as_printed_is_left_alone() {
+    let scene = Scene::unmanaged().await;
+    for (name, plural) in [("KeptClient", "keptclients"), ("KeptServer", "keptservers")] {
+        scene.apply(&instance(name, plural, &json!({"size": 3}))).await;
+        scene.ready(kind("crds.example.org/v1", plural), plural).await;
+        let crd = live(plural).await.unwrap();
+        assert_eq!(crd["metadata"]["generation"], 1, "{plural}");
+        assert!(!owns_spec(&crd), "{plural}");
+    }
+}
+
+async fn an_edited_crd_is_mended() {
+    const EDIT: Kind = kind("crds.example.org/v1", "edits");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Edit", "one", &json!({"size": 3}))).await;
+    scene.ready(EDIT, "one").await;
+    let right = live("edits").await.unwrap();
+    let patch = r#"[{"op": "remove", "path": "/spec/versions/0/subresources"}]"#;
+    kubectl(&["patch", "crd", "edits.crds.example.org", "--type=json", "-p", patch]).await.ok();
+    let mended =
+        until_crd("edits", "mended", |crd| crd["metadata"]["generation"] == 3 && has_status(crd)).await;
+    assert_eq!(mended["spec"], right["spec"]);
+    // Labels and annotations of ours are put back, too.
+    kubectl(&["label", "crd", "edits.crds.example.org", "operetta.dev/operator-"]).await.ok();
+    until_crd("edits", "labelled again", |crd| crd["metadata"]["labels"] == right["metadata"]["labels"])
+        .await;
+    scene.ready(EDIT, "one").await;
+}
+
+async fn a_deleted_crd_takes_its_instances_along_and_comes_back() {
+    const GONER: Kind = kind("crds.example.org/v1", "goners");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Goner", "one", &json!({"size": 3}))).await;
+    scene.ready(GONER, "one").await;
+    scene.get(CONFIG_MAP, "one-second").await;
+    let before = live("goners").await.unwrap();
+    kubectl(&["delete", "crd", "goners.crds.example.org", "--wait=false"]).await.ok();
+    until_crd("goners", "made anew", |crd| uid_of(crd) != uid_of(&before) && has_status(crd)).await;
+    scene.gone(CONFIG_MAP, "one-second").await;
+    scene.gone(CONFIG_MAP, "one").await;
+    eventually("a new instance", LONG, async || {
+        scene.kubectl_input(&["apply", "-f", "-"], &instance("Goner", "two", &json!({}))).await
+    })
+    .await;
+    scene.ready(GONER, "two").await;
+    assert!(scene.find(GONER, "one").await.is_none());
+}
+
+async fn a_new_default_reaches_what_is_there(crd: &str) {
+    const COLOUR: Kind = kind("crds.example.org/v1", "colours");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Colour", "one", &json!({}))).await;
+    let before = scene.ready(COLOUR, "one").await;
+    assert_eq!(scene.get(CONFIG_MAP, "one").await["data"]["value"], "none");
+    apply(&crd.replace("colour: {type: string}", "colour: {type: string, default: red}"), &[]).await;
+    scene.until("red", CONFIG_MAP, "one", |o| o["data"]["value"] == "red").await;
+    let after = scene.ready(COLOUR, "one").await;
+    assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
+    // Theirs is the base: what they have added stays.
+    let crd = until_crd("colours", "augmented", has_status).await;
+    let fields = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(fields["spec"]["properties"]["colour"]["default"], "red");
+    assert_eq!(crd["metadata"]["labels"]["app.kubernetes.io/managed-by"], Value::Null);
+}
+
+async fn the_kind_of_a_child_comes_later_and_changes() {
+    const PARENT: Kind = kind("crds.example.org/v1", "parents");
+    const LATE: Kind = kind("crds.example.org/v1", "lates");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Parent", "one", &json!({"size": 3}))).await;
+    scene.until("its kind missing", PARENT, "one", |o| condition(o, "Ready")["status"] == "False").await;
+    // One that does not have all that the child needs.
+    apply(&crd("lates", "Late", &schema("size: {type: integer}")), &[]).await;
+    let refused = |o: &Value| condition(o, "Stalled")["reason"] == "ApplyRefused";
+    scene.until("refused", PARENT, "one", refused).await;
+    apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
+    scene.ready(PARENT, "one").await;
+    assert_eq!(scene.get(LATE, "one").await["spec"], json!({"size": 3, "extra": "x"}));
+    // What is gone is unknown; then it is there again, and so are the objects.
+    kubectl(&["delete", "crd", "lates.crds.example.org"]).await.ok();
+    scene.until("not Ready", PARENT, "one", |o| !is_ready(o)).await;
+    apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
+    scene.ready(PARENT, "one").await;
+}
+
+fn large(_: &mut Packages) {}
+
+async fn large_crds_work() {}
+
+#[tokio::test]
+async fn one_kind_has_one_package() {
+    let root = tempfile::tempdir().unwrap();
+    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let text = crd("claims", "Claim", &schema(SIZE));
+    let shown = config("spec.size");
+    let first = package(root.path(), "first", &text, false, &[&shown]);
+    let second = package(root.path(), "second", &text, false, &[&shown]);
+    let mut manager = run(&plane, &[&first, &second]);
+    watching(&mut manager, 1).await;
+    manager.wait_for("belongs to the package first", LONG).await;
+    let owner = || async {
+        let crd = find_in(&plane, CRD, None, "claims.crds.example.org").await.unwrap();
+        crd["metadata"]["labels"]["operetta.dev/operator"].as_str().map(str::to_owned)
+    };
+    assert_eq!(owner().await.as_deref(), Some("first"));
+    // Not even its label makes it another's while it is in force.
+    let release = ["label", "crd", "claims.crds.example.org", "operetta.dev/operator-"];
+    kubectl_of(&plane, &release, "").await.ok();
+    eventually("the label", LONG, async || owner().await.filter(|o| o == "first").ok_or("none")).await;
+    manager.kill9();
+
+    let other = package(root.path(), "other", &crd("others", "Other", &schema(SIZE)), false, &[&shown]);
+    let mut manager = run(&plane, &[&second, &other]);
+    manager.wait_for("belongs to the package first", LONG).await;
+    watching(&mut manager, 2).await;
+    kubectl_of(&plane, &release, "").await.ok();
+    eventually("the second has it", LONG, async || owner().await.filter(|o| o == "second").ok_or("none"))
+        .await;
+    let made = json!({"apiVersion": "crds.example.org/v1", "kind": "Claim", "metadata": {"name": "one"}, "spec": {}});
+    kubectl_of(&plane, &["apply", "-f", "-"], &made.to_string()).await.ok();
+    eventually("its instance", LONG, async || {
+        let claim = find_in(&plane, kind("crds.example.org/v1", "claims"), Some("default"), "one").await;
+        claim.filter(is_ready).ok_or_else(|| manager.output())
+    })
+    .await;
+    plane.stop().await;
+}
+
+#[test]
+fn what_is_printed_is_a_crd() {
+    let folder = PathBuf::from("operators/webapp");
+    let yaml = operetta(&["crd", folder.to_str().unwrap()]);
+    let json: Value =
+        serde_json::from_str(&operetta(&["crd", "-o", "json", folder.to_str().unwrap()])).unwrap();
+    assert_eq!(operetta::yaml::from_str(&yaml).unwrap(), json);
+    assert_eq!(json["metadata"]["labels"]["operetta.dev/operator"], "webapp");
+    assert_eq!(json["metadata"].get("annotations"), None);
+    assert!(has_status(&json));
+    assert!(file("operators/webapp/crds/webapp.yaml").len() < yaml.len());
+}
