@@ -315,7 +315,7 @@ impl Registrar {
         let shared = Arc::clone(&self.shared);
         self.looks.spawn(async move {
             let hold = |crd: &str| shared.hold(crd, Some("it has been put back".into()));
-            let seen = consider::consider(&shared.clients.own(), &CRD, &package, &past, &hold).await;
+            let seen = consider::consider(shared.clients.own(), &CRD, &package, &past, &hold).await;
             Look::Package(index, seen)
         });
     }
@@ -336,14 +336,17 @@ impl Registrar {
                         crd.reverts.retain(|at| now.duration_since(*at) < WINDOW);
                         crd.reverts.push(now);
                     }
-                    if !is_same(&crd.facts, &facts) || crd.is_contested || seen.reverted_by.is_some() {
+                    if !is_same(crd.facts.as_ref(), facts.as_ref())
+                        || crd.is_contested
+                        || seen.reverted_by.is_some()
+                    {
                         changed.push((position, seen.reverted_by));
                     }
                     (crd.facts, crd.was_right, crd.is_contested) = (facts, true, false);
                 }
                 State::Contested(facts) => {
                     let facts = Some(facts);
-                    if !is_same(&crd.facts, &facts) || !crd.is_contested {
+                    if !is_same(crd.facts.as_ref(), facts.as_ref()) || !crd.is_contested {
                         crd.reverts.push(now);
                         crd.reverts.drain(..crd.reverts.len().saturating_sub(REVERTS));
                         crd.contender.clone_from(&seen.reverted_by);
@@ -636,7 +639,7 @@ impl Registrar {
         let mut is_concerned = false;
         for (api_version, kind) in of_group {
             let served = self.shared.kinds.known(&api_version, &kind);
-            if !served.is_some_and(|served| served.plural == plural) {
+            if served.is_none_or(|served| served.plural != plural) {
                 is_concerned = true;
                 continue;
             }
@@ -740,9 +743,9 @@ fn api_kind(kind: &crd::Kind) -> ApiKind {
 }
 
 /// Whether nothing of it has changed that concerns instances.
-fn is_same(before: &Option<Facts>, now: &Option<Facts>) -> bool {
+fn is_same(before: Option<&Facts>, now: Option<&Facts>) -> bool {
     let key = |facts: &Facts| (facts.uid.clone(), facts.generation, facts.child_kinds.clone());
-    before.as_ref().map(key) == now.as_ref().map(key)
+    before.map(key) == now.map(key)
 }
 
 /// Whether what the watch tells of a CRD is more than was looked at.
