@@ -163,7 +163,6 @@ async fn crds_live_with_others() {
     let late = "apiVersion: crds.example.org/v1\nkind: Late\nmetadata: {name: \"{{ name }}\"}\nspec: {size: \"{{ spec.size }}\", extra: x}\n";
     let late = late.replace("\"{{ spec.size }}\"", "{{ spec.size }}");
     all.add("parents", &crd("parents", "Parent", &schema(SIZE)), false, &[&late]);
-    large(&mut all);
 
     let folders: Vec<&str> = all.folders.iter().map(String::as_str).collect();
     let mut manager = run(plane().await, &folders);
@@ -176,7 +175,6 @@ async fn crds_live_with_others() {
         a_deleted_crd_takes_its_instances_along_and_comes_back(),
         a_new_default_reaches_what_is_there(&colours),
         the_kind_of_a_child_comes_later_and_changes(),
-        large_crds_work(),
     );
     assert!(!manager.output().contains("panicked"), "{}", manager.output());
 }
@@ -311,10 +309,6 @@ async fn the_kind_of_a_child_comes_later_and_changes() {
     apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
     scene.ready(PARENT, "one").await;
 }
-
-fn large(_: &mut Packages) {}
-
-async fn large_crds_work() {}
 
 #[tokio::test]
 async fn one_kind_has_one_package() {
