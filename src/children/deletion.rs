@@ -20,6 +20,7 @@ pub(super) fn has_finalizer(object: &Value) -> bool {
 /// package cannot be loaded any more goes like any other.
 pub fn decide_from(instance: &Value, observed: &[Arc<Observed>], memory: &Memory, now: Duration) -> Decision {
     let mut decision = Decision {
+        checks: Vec::new(),
         actions: Vec::new(),
         verdict: Verdict::Deleting {
             message: "waits for the garbage collector or the finalizers of others".into(),

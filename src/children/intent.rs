@@ -56,6 +56,13 @@ pub(super) fn build(
         )));
     }
     fold_string_data(&api_version, &kind, root).map_err(invalid)?;
+    if let Some(path) = inexact(&body, &mut String::new()) {
+        return Err(invalid(format!(
+            "{} renders at {path} a whole number beyond ±2^53, which the API server would round; if the field takes text, quote it",
+            child.template
+        )));
+    }
+    let Value::Object(root) = &mut body else { return Err(invalid(String::new())) };
 
     let Value::Object(meta) = root.entry("metadata").or_insert_with(|| json!({})) else {
         return Err(invalid(format!("metadata in {} is not a map", child.template)));
@@ -94,6 +101,37 @@ pub(super) fn build(
         name: name.into(),
     };
     Ok(Intent { object, body, hash })
+}
+
+/// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of
+/// doubles, and would store another number without a word.
+fn inexact(value: &Value, path: &mut String) -> Option<String> {
+    use std::fmt::Write as _;
+    const EXACT: u64 = 1 << 53;
+    let length = path.len();
+    match value {
+        Value::Number(number) => {
+            let exact = match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => number.unsigned_abs() <= EXACT,
+                (_, Some(number)) => number <= EXACT,
+                _ => true,
+            };
+            (!exact).then(|| path.trim_start_matches('.').to_owned())
+        }
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let _ = write!(path, "[{index}]");
+            let found = inexact(item, path);
+            path.truncate(length);
+            found
+        }),
+        Value::Object(map) => map.iter().find_map(|(key, item)| {
+            let _ = write!(path, ".{key}");
+            let found = inexact(item, path);
+            path.truncate(length);
+            found
+        }),
+        _ => None,
+    }
 }
 
 /// Whether the garbage collector may delete this child by itself: it knows no order and no policy.

@@ -10,6 +10,7 @@ pub mod fields;
 mod intent;
 pub mod names;
 mod observed;
+mod shape;
 mod status;
 mod target;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why,
 pub use deletion::decide_from as decide_deletion;
 pub use intent::Intent;
 pub use observed::{Mark, ObjectRef, Observed, Paths, Seen};
+pub use shape::Check;
 pub use status::{Status, patch as status_patch};
 pub use target::{Item, Target, target};
 
@@ -49,6 +51,8 @@ pub struct Context<'a> {
     pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
     /// Why the objects of a kind cannot be known now; `None` if they are known.
     pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
+    /// Whether a write of a shape has passed a dry run before.
+    pub checked: &'a dyn Fn(u64) -> bool,
 }
 
 impl Context<'_> {

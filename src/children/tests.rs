@@ -70,6 +70,8 @@ struct World {
     /// New objects are ready at once.
     quick: bool,
     log: Vec<String>,
+    /// Whether no shape has been tried yet.
+    untried: bool,
 }
 
 impl World {
@@ -86,6 +88,7 @@ impl World {
             lost: BTreeSet::new(),
             quick: true,
             log: Vec::new(),
+            untried: false,
         }
     }
 
@@ -100,6 +103,7 @@ impl World {
             observed: &observed,
             namespaced: &|_, kind| Some(kind != "ClusterRole"),
             unknown: &unknown,
+            checked: &|_| !self.untried,
         };
         decide(&ctx, &self.memory, self.now)
     }
@@ -396,6 +400,72 @@ fn retained_children_stay_and_are_taken_again() {
     assert!(!deletion::has_finalizer(&world.instance));
 }
 
+fn checked(decision: &Decision) -> Vec<&str> {
+    decision.checks.iter().map(|check| check.item.as_str()).collect()
+}
+
+#[test]
+fn what_nobody_has_tried_is_checked_whole_before_the_first_write() {
+    let mut world = World::new(two_ordered(), &json!({}));
+    assert!(world.decide().checks.is_empty());
+    world.untried = true;
+    // Also what waits for its turn.
+    assert_eq!(checked(&world.decide()), ["a", "b"]);
+    world.settle();
+    assert!(world.decide().checks.is_empty(), "nothing is to be written");
+    // An update is another shape; one that is repaired is none.
+    let first: BTreeSet<u64> = {
+        let mut fresh = World::new(two_ordered(), &json!({}));
+        fresh.untried = true;
+        fresh.decide().checks.iter().map(|check| check.shape).collect()
+    };
+    world.edit(json!({"text": "x"}));
+    let decision = world.decide();
+    assert_eq!(checked(&decision), ["a", "b"]);
+    assert!(decision.checks.iter().all(|check| !first.contains(&check.shape)));
+
+    // Equal members are one shape.
+    let mut world = World::new(members(""), &json!({"size": 3}));
+    world.untried = true;
+    assert_eq!(checked(&world.decide()), ["m[0]"]);
+}
+
+#[test]
+fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
+    let mut world = World::new(two_ordered(), &json!({}));
+    let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
+    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
+    let hash = {
+        let mut other = World::new(two_ordered(), &json!({}));
+        other.settle();
+        other.objects["ConfigMap/a-b"].intent.as_deref().unwrap().to_owned()
+    };
+    let failure =
+        Failure { hash, error, retry_at: Duration::from_secs(9), count: 1, uid: None, blocks: true };
+    world.memory.failures.insert("b".into(), failure);
+    let verdict = world.settle();
+    assert!(world.objects.is_empty(), "{:?}", world.names());
+    let Verdict::Stalled { reason, message } = verdict else { panic!("{verdict:?}") };
+    assert_eq!(reason, "Forbidden");
+    assert!(message.contains("nothing of this change is written"), "{message}");
+    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
+    // When its time has come it is tried again, and so are the others.
+    world.now = Duration::from_secs(9);
+    world.untried = true;
+    assert_eq!(checked(&world.decide()), ["a", "b"]);
+    // What exists is repaired nevertheless.
+    let mut world =
+        World { memory: std::mem::take(&mut world.memory), ..World::new(two_ordered(), &json!({})) };
+    let failures = std::mem::take(&mut world.memory.failures);
+    world.settle();
+    world.memory.failures = failures;
+    world.objects.remove("ConfigMap/a-b");
+    world.objects.get_mut("ConfigMap/a-a").unwrap().owned = None;
+    world.log.clear();
+    world.settle();
+    assert_eq!(world.log, ["Repair a"]);
+}
+
 #[test]
 fn a_refused_child_waits_and_stops_nobody_else() {
     let mut world = World::new(members(""), &json!({"size": 2}));
@@ -405,10 +475,10 @@ fn a_refused_child_waits_and_stops_nobody_else() {
     };
     let status = json!({"code": 422, "reason": "Invalid", "message": "no"});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
-    world
-        .memory
-        .failures
-        .insert("m[0]".into(), Failure { hash, error, retry_at: Duration::from_secs(9), count: 1 });
+    world.memory.failures.insert(
+        "m[0]".into(),
+        Failure { hash, error, retry_at: Duration::from_secs(9), count: 1, uid: None, blocks: false },
+    );
     let verdict = world.settle();
     assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "ApplyRefused"), "{verdict:?}");
     assert_eq!(world.names(), ["a-1"]);
@@ -447,7 +517,14 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
     let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
     let kept = &world.objects["ConfigMap/a-2"];
-    let failure = Failure { hash: kept.uid.to_string(), error, retry_at: Duration::from_secs(9), count: 1 };
+    let failure = Failure {
+        hash: kept.uid.to_string(),
+        error,
+        retry_at: Duration::from_secs(9),
+        count: 1,
+        uid: None,
+        blocks: false,
+    };
     world.memory.kept.insert(kept.object.clone(), failure);
     world.edit(json!({"size": 1}));
     let verdict = world.settle();

@@ -232,6 +232,7 @@ fn render(
         observed: &[],
         namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
         unknown: &|_, _| None,
+        checked: &|_| true,
     };
     let Target { items, open, .. } = children::target(&context);
     let mut items = items.iter().peekable();

@@ -204,7 +204,20 @@ impl Cluster {
         body: &Value,
         manager: &str,
     ) -> Result<Value, CallError> {
-        let path = format!("{}?fieldManager={}", kind.path(namespace, None), encode(manager));
+        self.create_checked(kind, namespace, body, manager, false).await
+    }
+
+    /// The same, as a dry run if asked, which refuses unknown fields.
+    pub async fn create_checked(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        body: &Value,
+        manager: &str,
+        dry_run: bool,
+    ) -> Result<Value, CallError> {
+        let dry = if dry_run { "&dryRun=All&fieldValidation=Strict" } else { "" };
+        let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None), encode(manager));
         self.call(Method::POST, &path, Some("application/json"), Some(body)).await
     }
 

@@ -12,6 +12,7 @@ mod raw;
 mod reconcile;
 mod register;
 mod registry;
+mod shapes;
 mod watch;
 
 use std::collections::HashMap;
@@ -39,6 +40,7 @@ use metrics::Ending;
 use queue::{Limits, Queue, Taken};
 use reconcile::{Mind, Outcome};
 use registry::{Registered, Registry};
+use shapes::Shapes;
 
 /// How long a stop waits for turns that are under way.
 const GRACE: Duration = Duration::from_secs(10);
@@ -100,6 +102,7 @@ struct Shared {
     hub: Hub,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
+    shapes: Shapes<InstanceKey>,
     /// How many instances have their turn now.
     turns: Arc<AtomicUsize>,
     started: Instant,
@@ -140,6 +143,7 @@ impl Manager {
             schemas: AtomicU64::new(0),
             hub: Hub::default(),
             minds: Mutex::default(),
+            shapes: Shapes::default(),
             started: Instant::now(),
             namespace: config.namespace,
             observer: config.observer,

@@ -126,7 +126,9 @@ impl Shared {
                 return Outcome::Done;
             }
             debug!(actions = decision.actions.len(), "acting");
-            match self.act(key, registered, &look.instance, decision.actions, &mut mind.memory).await {
+            let Decision { checks, actions, .. } = decision;
+            match self.act(key, registered, &look.instance, &checks, actions, &mut mind.memory).await {
+                Ok(acted) if acted.waits => return Outcome::Done,
                 Ok(acted) => {
                     mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
                     self.tell_acted(&look.instance, &acted);
@@ -205,6 +207,7 @@ impl Shared {
             observed: &look.observed,
             namespaced: &namespaced,
             unknown: &unknown,
+            checked: &|shape| self.shapes.passed(shape),
         };
         Some(children::decide(&ctx, memory, self.started.elapsed()))
     }
@@ -316,6 +319,7 @@ impl Shared {
             ("Created", "created", &acted.created),
             ("Updated", "updated", &acted.updated),
             ("Repaired", "restored what somebody else changed in", &acted.repaired),
+            ("Recreated", "deletes, to make it anew,", &acted.replaced),
             ("Deleted", "deleted", &acted.deleted),
             ("Retained", "keeps", &acted.retained),
         ] {

@@ -143,7 +143,7 @@ manifest! {
     /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
     /// template says.
     pub struct Child later [
-        "onImmutableChange", "onLoss", "lostWhen", "renamedFrom", "children", "adopt", "refs",
+        "onLoss", "lostWhen", "renamedFrom", "children", "adopt", "refs",
     ] {
         /// The child's name in this package; live objects are read as `children.<id>`. It is part of
         /// labels, so it must not change from version to version.
@@ -168,6 +168,10 @@ manifest! {
         /// What happens when another manager owns one of the fields: Force takes it (default), Fail
         /// reports it.
         "conflictPolicy" conflict_policy: Option<ConflictPolicy>,
+        /// What happens when the server refuses a new intent because a field may not be changed any more:
+        /// Fail reports it (default), Recreate deletes the object and makes it anew, after a dry run has
+        /// shown that a new one would be taken. Not for what holds data.
+        "onImmutableChange" on_immutable_change: Option<At<OnImmutableChange>>,
         /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
         /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
         "yields" yields: Option<Yields>,
@@ -217,6 +221,18 @@ choice! {
         Force,
         /// The conflict is reported, the child keeps waiting.
         Fail,
+    }
+}
+
+choice! {
+    /// What happens when a field may not be changed on the live object.
+    #[derive(Default)]
+    pub enum OnImmutableChange {
+        /// It is reported.
+        #[default]
+        Fail,
+        /// The object is deleted and made anew.
+        Recreate,
     }
 }
 

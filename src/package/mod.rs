@@ -27,7 +27,7 @@ use crate::template::{Engine, Expr, Lets, Segment, Text};
 pub use compile::compile;
 pub(crate) use compile::place;
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
-pub use manifest::{ConflictPolicy, DeletionPolicy};
+pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
 pub use outline::Namespaces;
 
 /// A package, ready to be interpreted.
@@ -161,6 +161,8 @@ pub struct Child {
     pub deletion_policy: DeletionPolicy,
     /// What happens when another manager owns one of its fields.
     pub conflict_policy: ConflictPolicy,
+    /// What happens when a field may not be changed on the live object.
+    pub on_immutable_change: OnImmutableChange,
     /// Fields given up once another manager owns them.
     pub yields: Option<Yields>,
     /// What any expression of the package reads of the live object: sorted paths, none within

@@ -10,8 +10,8 @@ use super::decode::At;
 use super::manifest::{self, Expression, LetValue, TemplateText};
 use super::outline::Namespaces;
 use super::{
-    Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, Resource, StatusField, Yields,
-    graph, lint,
+    Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, OnImmutableChange, Resource,
+    StatusField, Yields, graph, lint,
 };
 use crate::crd;
 use crate::diag::{Diagnostic, did_you_mean};
@@ -181,6 +181,10 @@ impl Compiler<'_> {
             ready_when: self.optional(manifest.ready_when.as_ref()),
             deletion_policy: DeletionPolicy::Delete,
             conflict_policy: manifest.conflict_policy.unwrap_or(ConflictPolicy::Force),
+            on_immutable_change: manifest
+                .on_immutable_change
+                .as_ref()
+                .map_or_else(Default::default, |on| on.value),
             yields: manifest.yields.as_ref().and_then(|yields| self.yields(yields)),
             reads_live: Vec::new(),
             ordered: false,
@@ -206,7 +210,26 @@ impl Compiler<'_> {
             self.diagnostics.push(warning.help("add deletionPolicy: Retain (as it is without), or Delete"));
             DeletionPolicy::Retain
         });
+        self.may_recreate(&child, manifest, holds_data);
         child
+    }
+
+    /// To make an object anew is to delete it: nothing for what holds data or is to stay.
+    fn may_recreate(&mut self, child: &Child, manifest: &manifest::Child, holds_data: bool) {
+        let Some(on) = manifest.on_immutable_change.as_ref() else { return };
+        if on.value != OnImmutableChange::Recreate {
+            return;
+        }
+        let kind = child.kinds.first().map_or("", |(_, kind)| kind.as_str());
+        let message = if holds_data {
+            format!("`{}` is a {kind} and holds data: it cannot be deleted to be made anew", child.id)
+        } else if child.deletion_policy != DeletionPolicy::Delete {
+            format!("`{}` is to stay: it cannot be deleted to be made anew", child.id)
+        } else {
+            return;
+        };
+        let error = on.error("package::recreate", message);
+        self.diagnostics.push(error.help("take out onImmutableChange: Recreate"));
     }
 
     fn template(&mut self, child: &mut Child, path: &At<String>, namespaced: bool) {

@@ -105,6 +105,7 @@ impl Bare {
                 observed: &[],
                 namespaced: &namespaced,
                 unknown: &|_, _| None,
+                checked: &|_| true,
             };
             for item in target(&context).items {
                 let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;

@@ -48,6 +48,8 @@ pub const WEB_APP: Kind = kind("apps.operetta.dev/v1alpha1", "webapps");
 pub const ECHO: Kind = kind("fixtures.operetta.dev/v1", "echoes");
 pub const LIGHT: Kind = kind("fixtures.operetta.dev/v1", "lights");
 pub const CHAIN: Kind = kind("fixtures.operetta.dev/v1", "chains");
+pub const TRIAL: Kind = kind("fixtures.operetta.dev/v1", "trials");
+pub const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io/v1", "rolebindings");
 pub const BROKEN_RENDER: Kind = kind("fixtures.operetta.dev/v1", "brokenrenders");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 

@@ -1,14 +1,18 @@
 //! What is to be applied now, in the order of the graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::super::intent::Intent;
+use super::super::shape::{self, Check};
 use super::super::target::{Item, Target};
-use super::{Action, Apply, Context, Deciding, Expect, REAPPLY_EVERY, Why, is_covered, settled, unready};
+use super::{
+    Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, Why, is_covered, settled,
+    unready,
+};
 use crate::cluster::{CallError, Class};
-use crate::package::{ConflictPolicy, MaxUnavailable};
+use crate::package::{ConflictPolicy, MaxUnavailable, OnImmutableChange};
 
 impl Deciding<'_> {
     pub(super) fn applies(&mut self) {
@@ -22,7 +26,12 @@ impl Deciding<'_> {
             );
         }
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
-        for position in self.in_order() {
+        let due: Vec<(usize, Option<Why>)> =
+            self.in_order().into_iter().map(|i| (i, self.due_at(i))).collect();
+        let changing: Vec<usize> =
+            due.iter().filter(|(_, why)| is_change(*why)).map(|(position, _)| *position).collect();
+        let held = self.held(&changing);
+        for (position, why) in due {
             let item = &self.target.items[position];
             let gate = self.gate(item);
             let intent = match &item.intent {
@@ -41,17 +50,20 @@ impl Deciding<'_> {
                     continue;
                 }
             };
-            let Some(why) = self.due(item, intent) else { continue };
+            let Some(why) = why else { continue };
             if item.observed.as_ref().is_some_and(|o| o.terminating) {
                 self.notes.waiting.push(("Terminating".into(), format!("{}: {}", item.name, unready(item))));
                 continue;
             }
             // Repair is never gated.
-            if matches!(why, Why::Create | Why::Update)
-                && let Err(waits) = gate
-            {
-                self.waits(&item.name, &waits);
-                continue;
+            if is_change(Some(why)) {
+                if held {
+                    continue;
+                }
+                if let Err(waits) = gate {
+                    self.waits(&item.name, &waits);
+                    continue;
+                }
             }
             if self.refused(item, intent) {
                 continue;
@@ -74,14 +86,75 @@ impl Deciding<'_> {
                 }
                 *left -= 1;
             }
+            let child = &self.ctx.resource.children[item.child];
+            let recreate = child.on_immutable_change == OnImmutableChange::Recreate;
             self.actions.push(Action::Apply(Box::new(Apply {
                 item: item.name.clone(),
                 intent: intent.clone(),
-                expect: item.observed.as_ref().map_or(Expect::Absent, |o| Expect::Present(o.uid.clone())),
+                expect: expected(item),
                 version: item.observed.as_ref().map(|o| o.resource_version.clone()),
-                force: self.ctx.resource.children[item.child].conflict_policy == ConflictPolicy::Force,
+                force: child.conflict_policy == ConflictPolicy::Force,
                 why,
+                recreate: item.observed.clone().filter(|_| recreate),
             })));
+        }
+        if self.actions.iter().any(|a| matches!(a, Action::Apply(apply) if is_change(Some(apply.why)))) {
+            self.checks(&changing);
+        }
+    }
+
+    /// Why the item at a position of the target needs an apply now, if it does.
+    fn due_at(&mut self, position: usize) -> Option<Why> {
+        let item = &self.target.items[position];
+        self.due(item, item.intent.as_ref().ok()?)
+    }
+
+    /// Whether a dry run has refused one of the changes, so that none of them is made. Notes it.
+    fn held(&mut self, changing: &[usize]) -> bool {
+        let mut held = false;
+        for position in changing {
+            let item = &self.target.items[*position];
+            let Ok(intent) = &item.intent else { continue };
+            if failure(self.memory, item, intent).is_some_and(|f| f.blocks && f.retry_at > self.now) {
+                self.refused(item, intent);
+                held = true;
+            }
+        }
+        held
+    }
+
+    /// Before the first of the changes is made, a dry run of each shape that is new.
+    fn checks(&mut self, changing: &[usize]) {
+        let mut shapes = BTreeSet::new();
+        for position in changing {
+            let item = &self.target.items[*position];
+            let Ok(intent) = &item.intent else { continue };
+            // What is on its way out is made anew, which is another shape.
+            if item.observed.as_ref().is_some_and(|o| o.terminating) {
+                continue;
+            }
+            let child = &self.ctx.resource.children[item.child];
+            let expect = expected(item);
+            let shape = shape::shape(self.ctx, child, intent, &expect);
+            if (self.ctx.checked)(shape) || !shapes.insert(shape) {
+                continue;
+            }
+            let leans_on = changing
+                .iter()
+                .map(|other| &self.target.items[*other])
+                .filter(|other| other.name != item.name && other.observed.is_none())
+                .filter(|other| other.intent.as_ref().is_ok_and(|other| shape::leans_on(intent, other)))
+                .map(|other| other.name.clone())
+                .collect();
+            self.checks.push(Check {
+                item: item.name.clone(),
+                intent: intent.clone(),
+                expect,
+                force: child.conflict_policy == ConflictPolicy::Force,
+                recreate: child.on_immutable_change == OnImmutableChange::Recreate,
+                shape,
+                leans_on,
+            });
         }
     }
 
@@ -119,17 +192,24 @@ impl Deciding<'_> {
 
     /// Whether the server has refused this very intent and it is not yet time to try again. Notes it.
     fn refused(&mut self, item: &Item, intent: &Intent) -> bool {
-        let Some(failure) = self.memory.failures.get(&item.name).filter(|f| f.hash == intent.hash) else {
-            return false;
-        };
-        let message = format!("{} ({}): {}", item.name, intent.object, failure.error);
-        if failure.error.class == Class::Retry {
-            self.notes.waiting.push((reason_of(&failure.error), message));
-        } else {
-            self.notes.stalled.push((reason_of(&failure.error), message));
+        let Some(failure) = failure(self.memory, item, intent) else { return false };
+        let (retry_at, reason) = (failure.retry_at, reason_of(&failure.error));
+        let mut message = format!("{} ({}): {}", item.name, intent.object, failure.error);
+        if failure.error.is_immutable_change() {
+            message.push_str(
+                "; it cannot be changed on the live object: undo the change, or delete the object by hand, or let the package say onImmutableChange: Recreate",
+            );
         }
-        if failure.retry_at > self.now {
-            self.wake(failure.retry_at.saturating_sub(self.now));
+        if failure.blocks {
+            message.push_str("; a dry run has found it, so nothing of this change is written");
+        }
+        if failure.error.class == Class::Retry {
+            self.notes.waiting.push((reason, message));
+        } else {
+            self.notes.stalled.push((reason, message));
+        }
+        if retry_at > self.now {
+            self.wake(retry_at.saturating_sub(self.now));
             return true;
         }
         false
@@ -180,6 +260,22 @@ impl Deciding<'_> {
     }
 }
 
+/// What the server has said to this very intent for this very object.
+fn failure<'m>(memory: &'m Memory, item: &Item, intent: &Intent) -> Option<&'m Failure> {
+    let uid = item.observed.as_ref().map(|o| &o.uid);
+    memory.failures.get(&item.name).filter(|f| f.hash == intent.hash && f.uid.as_ref() == uid)
+}
+
+/// Whether an apply makes something of the object that it was not.
+fn is_change(why: Option<Why>) -> bool {
+    matches!(why, Some(Why::Create | Why::Update))
+}
+
+/// What must be there for an apply of the item.
+fn expected(item: &Item) -> Expect {
+    item.observed.as_ref().map_or(Expect::Absent, |o| Expect::Present(o.uid.clone()))
+}
+
 /// How many more members of a child may be given a new intent now.
 fn budget(ctx: &Context<'_>, target: &Target, child: usize) -> usize {
     let members: Vec<&Item> = target.items.iter().filter(|i| i.child == child).collect();
@@ -203,6 +299,9 @@ fn reason_of(error: &CallError) -> String {
     }
     if error.is_apply_conflict() {
         return "ApplyConflict".into();
+    }
+    if error.is_immutable_change() {
+        return "ImmutableField".into();
     }
     match error.class {
         Class::Retry => "ApplyRetried",

@@ -16,10 +16,12 @@ use std::time::Duration;
 use super::fields;
 use super::intent::Intent;
 use super::observed::{ObjectRef, Observed};
+use super::shape::Check;
 use super::status::Status;
 use super::target::{Item, Target, target};
 use super::{Context, names};
 use crate::cluster::CallError;
+use crate::template::EvalError;
 
 /// At most one re-apply per object in this time answers foreign changes that metadata cannot explain.
 const REAPPLY_EVERY: Duration = Duration::from_secs(30);
@@ -54,6 +56,8 @@ pub struct Apply {
     pub force: bool,
     /// Why.
     pub why: Why,
+    /// The live object, if it may be deleted and made anew where a field of it may not be changed.
+    pub recreate: Option<Arc<Observed>>,
 }
 
 /// The precondition of an apply.
@@ -116,6 +120,10 @@ pub struct Failure {
     pub retry_at: Duration,
     /// How often in a row.
     pub count: u32,
+    /// The uid of the object that it was about; what another would say is not known.
+    pub uid: Option<Box<str>>,
+    /// Found by a dry run: until it is mended nothing of the same change is written.
+    pub blocks: bool,
 }
 
 /// How an instance stands.
@@ -152,6 +160,9 @@ pub enum Verdict {
 /// What to do next.
 #[derive(Debug)]
 pub struct Decision {
+    /// Of what is about to be created or changed, waiting or not, that in whose shape nothing has been tried
+    /// yet: a dry run of each comes before the first of the actions.
+    pub checks: Vec<Check>,
     /// What to do now; the finalizer first, applies in any order, deletions last.
     pub actions: Vec<Action>,
     /// How the instance stands.
@@ -175,18 +186,19 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         memory,
         now,
         target: &target,
+        checks: Vec::new(),
         actions: Vec::new(),
         again: None,
         notes: Notes::default(),
     };
-    let paused = is_paused(ctx, &target);
-    if !paused {
+    let paused = pause(ctx, &target);
+    if paused.is_none() {
         deciding.applies();
         deciding.leftovers();
         deciding.finalizer();
     }
-    let Deciding { actions, again, notes, .. } = deciding;
-    let verdict = if paused { Verdict::Paused } else { verdict::verdict(ctx, &target, &actions, &notes) };
+    let Deciding { checks, actions, again, notes, .. } = deciding;
+    let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
     let status = Status::project(ctx, &target, &verdict);
     let children = target
         .items
@@ -195,7 +207,7 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
             (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item))
         })
         .collect();
-    Decision { actions, verdict, status: Some(status), again, children }
+    Decision { checks, actions, verdict, status: Some(status), again, children }
 }
 
 fn item_state(item: &Item) -> Result<(), String> {
@@ -206,14 +218,23 @@ fn item_state(item: &Item) -> Result<(), String> {
     }
 }
 
-fn is_paused(ctx: &Context<'_>, target: &Target) -> bool {
+/// What keeps us from writing, if something does. Where it cannot be told whether a person wants us to stop, we
+/// stop, and say so.
+fn pause(ctx: &Context<'_>, target: &Target) -> Option<Verdict> {
     if ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true") {
-        return true;
+        return Some(Verdict::Paused);
     }
-    ctx.resource
-        .paused
-        .as_ref()
-        .is_some_and(|paused| ctx.package.engine.truthy(paused, &target.scope).unwrap_or(false))
+    let message = |error: &EvalError| {
+        format!("paused: {error}; nothing is written until it can be told whether it holds")
+    };
+    match ctx.package.engine.truthy(ctx.resource.paused.as_ref()?, &target.scope) {
+        Ok(true) => Some(Verdict::Paused),
+        Ok(false) => None,
+        Err(error @ (EvalError::Unknown { .. } | EvalError::NotYet(_))) => {
+            Some(Verdict::Reconciling { reason: "PausedUnknown".into(), message: message(&error) })
+        }
+        Err(error) => Some(Verdict::Stalled { reason: "PausedFailed".into(), message: message(&error) }),
+    }
 }
 
 /// What stands between the cluster and the target.
@@ -228,6 +249,7 @@ struct Deciding<'a> {
     memory: &'a Memory,
     now: Duration,
     target: &'a Target,
+    checks: Vec<Check>,
     actions: Vec<Action>,
     again: Option<Duration>,
     notes: Notes,

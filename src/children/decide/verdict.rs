@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::target::Target;
 use super::{Action, Context, Notes, Verdict, unready};
+use crate::template::EvalError;
 
 pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: &Notes) -> Verdict {
     let join = |notes: &[(String, String)]| {
@@ -31,10 +32,18 @@ pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], no
     if let Some(ready_when) = &ctx.resource.ready_when {
         return match ctx.package.engine.truthy(ready_when, &target.scope) {
             Ok(true) => Verdict::Ready { children: target.items.len() },
+            // What is not there yet is no mistake; of the rest nothing comes by waiting.
+            Err(error) if !is_not_yet(&error) => {
+                Verdict::Stalled { reason: "ReadyWhenFailed".into(), message: format!("readyWhen: {error}") }
+            }
             _ if !unready_items.is_empty() => {
                 Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
             }
-            _ => Verdict::Reconciling {
+            Err(error) => Verdict::Reconciling {
+                reason: "ReadyWhen".into(),
+                message: format!("readyWhen has no value yet: {error}"),
+            },
+            Ok(_) => Verdict::Reconciling {
                 reason: "ReadyWhen".into(),
                 message: "readyWhen is not met yet".into(),
             },
@@ -45,6 +54,10 @@ pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], no
     } else {
         Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
     }
+}
+
+fn is_not_yet(error: &EvalError) -> bool {
+    matches!(error, EvalError::Undefined(_) | EvalError::NotYet(_) | EvalError::Unknown { .. })
 }
 
 fn first_write(actions: &[Action]) -> Option<String> {

@@ -37,7 +37,12 @@ impl Shared {
                 debug!(object = %object, "not as expected; reading it");
                 self.after_conflict(&cluster, &kind, apply, body, &manager, error).await
             }
-            Err(error) => Err(error),
+            Err(error) => match &apply.recreate {
+                Some(live) if error.is_immutable_change() => {
+                    self.recreate(&cluster, &kind, apply, live, &manager, error).await
+                }
+                _ => Err(error),
+            },
         }
     }
 

@@ -1,6 +1,7 @@
 //! Carrying out what was decided. Every write has a precondition, so that a decision that came too late
 //! does nothing; every reply goes into the index, so that the next decision sees it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,17 @@ use serde_json::Value;
 use tracing::warn;
 
 mod apply;
+mod check;
+mod recreate;
 mod remove;
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
 use super::raw::Raw;
 use super::registry::Registered;
-use crate::children::{Action, Apply, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered};
+use check::Checked;
+
+use crate::children::{Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered};
 use crate::cluster::CallError;
 
 /// How many children of one instance are written at once: one with a thousand leaves room for its neighbours.
@@ -37,8 +42,12 @@ pub(super) struct Acted {
     pub repaired: Vec<ObjectRef>,
     pub deleted: Vec<ObjectRef>,
     pub retained: Vec<ObjectRef>,
+    /// Deleted, to be made anew.
+    pub replaced: Vec<ObjectRef>,
     /// Somebody else was first with one of them; it was read anew.
     pub clashed: bool,
+    /// Nothing was done, for another instance tries the same just now; this one is queued when it has.
+    pub waits: bool,
 }
 
 /// What an apply came to.
@@ -47,6 +56,8 @@ enum Applied {
     Done(Box<Observed>, bool),
     /// Read anew; decide again.
     Again,
+    /// Deleted; decide again.
+    Replaced,
 }
 
 impl Shared {
@@ -59,10 +70,26 @@ impl Shared {
         key: &InstanceKey,
         registered: &Arc<Registered>,
         instance: &Value,
-        actions: Vec<Action>,
+        checks: &[Check],
+        mut actions: Vec<Action>,
         memory: &mut Memory,
     ) -> Result<Acted, CallError> {
         let mut acted = Acted::default();
+        if !checks.is_empty() {
+            match self.check(key, registered, checks, memory).await? {
+                Checked::Passed { later } => put_off(&mut actions, &later),
+                Checked::Elsewhere => {
+                    acted.waits = true;
+                    return Ok(acted);
+                }
+                // What exists is still repaired.
+                Checked::Refused => actions.retain(|a| match a {
+                    Action::AddFinalizer => false,
+                    Action::Apply(apply) => !matches!(apply.why, Why::Create | Why::Update),
+                    _ => true,
+                }),
+            }
+        }
         let mut applies = Vec::new();
         let mut rest = Vec::new();
         let mut add_finalizer = false;
@@ -156,6 +183,7 @@ impl Shared {
                     }
                 }
                 Ok(Applied::Again) => acted.clashed = true,
+                Ok(Applied::Replaced) => acted.replaced.push(apply.intent.object.clone()),
                 Err(error) => self.remember(&apply, error, memory),
             }
         }
@@ -165,8 +193,17 @@ impl Shared {
     fn remember(&self, apply: &Apply, error: CallError, memory: &mut Memory) {
         let before = memory.failures.get(&apply.item).filter(|f| f.hash == apply.intent.hash);
         warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
-        let failure = self.failure(before, apply.intent.hash.clone(), error);
+        let mut failure = self.failure(before, apply.intent.hash.clone(), error);
+        failure.uid = uid_of(&apply.expect);
         memory.failures.insert(apply.item.clone(), failure);
+    }
+
+    fn remember_blocked(&self, check: &Check, error: CallError, memory: &mut Memory) {
+        let before = memory.failures.get(&check.item).filter(|f| f.hash == check.intent.hash);
+        let mut failure = self.failure(before, check.intent.hash.clone(), error);
+        failure.uid = uid_of(&check.expect);
+        failure.blocks = true;
+        memory.failures.insert(check.item.clone(), failure);
     }
 
     fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
@@ -181,7 +218,7 @@ impl Shared {
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
-        Failure { hash, error, retry_at: self.started.elapsed() + rest, count }
+        Failure { hash, error, retry_at: self.started.elapsed() + rest, count, uid: None, blocks: false }
     }
 
     /// Takes a reply of the server about a child into the index.
@@ -195,6 +232,32 @@ impl Shared {
         }
         self.index().put_child(observed.clone(), origin);
         Some(observed)
+    }
+}
+
+/// Takes out what may be refused only because what it leans on is not there yet, if that is made now: the next
+/// round tries it again. What will not come now is said by the server itself.
+fn put_off(actions: &mut Vec<Action>, later: &[(String, Vec<String>)]) {
+    let coming: HashSet<String> = actions
+        .iter()
+        .filter_map(|a| match a {
+            Action::Apply(apply) if !later.iter().any(|(item, _)| *item == apply.item) => {
+                Some(apply.item.clone())
+            }
+            _ => None,
+        })
+        .collect();
+    actions.retain(|action| {
+        let Action::Apply(apply) = action else { return true };
+        let leans_on = later.iter().find(|(item, _)| *item == apply.item);
+        !leans_on.is_some_and(|(_, others)| others.iter().any(|other| coming.contains(other)))
+    });
+}
+
+fn uid_of(expect: &Expect) -> Option<Box<str>> {
+    match expect {
+        Expect::Absent => None,
+        Expect::Present(uid) => Some(uid.clone()),
     }
 }
 

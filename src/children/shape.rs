@@ -1,0 +1,190 @@
+//! The shape of a write: what decides whether the API server would take it, values aside. Of equal shapes one
+//! is tried by a dry run before anything is written.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+use super::intent::Intent;
+use super::{Context, Expect, names};
+use crate::package::Child;
+
+/// A write of a child that nobody has tried in this shape before.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// `id` or `id[key]`, for messages.
+    pub item: String,
+    /// What is to be applied.
+    pub intent: Intent,
+    /// What must be there for it.
+    pub expect: Expect,
+    /// Take fields from other managers.
+    pub force: bool,
+    /// A field that may not be changed leads to a new object.
+    pub recreate: bool,
+    /// Its shape.
+    pub shape: u64,
+    /// Items that are not there yet, for the lack of which it may be refused: the Namespace of an object, the
+    /// Role of a `RoleBinding`.
+    pub leans_on: Vec<String>,
+}
+
+/// The shape of a write: package revision, kind, namespace, child, create or update, and which leaves the
+/// intent has. Of an update also the values of fields that may never change, with what names the instance
+/// taken out: they are what an update is refused for.
+pub(super) fn shape(ctx: &Context<'_>, child: &Child, intent: &Intent, expect: &Expect) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ctx.package.digest.hash(&mut hasher);
+    ctx.resource.kind.kind.hash(&mut hasher);
+    child.id.hash(&mut hasher);
+    let object = &intent.object;
+    (&object.api_version, &object.kind, &object.namespace).hash(&mut hasher);
+    leaves(&intent.body, &mut hasher);
+    let created = *expect == Expect::Absent;
+    created.hash(&mut hasher);
+    if !created {
+        for path in fixed(&object.api_version, &object.kind) {
+            values(intent.body.pointer(path).unwrap_or(&Value::Null), ctx.name(), &mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Which leaves there are: the keys of maps, the types of scalars; of a list its different items.
+fn leaves(value: &Value, hasher: &mut impl Hasher) {
+    match value {
+        Value::Null => 0u8.hash(hasher),
+        Value::Bool(_) => 1u8.hash(hasher),
+        Value::Number(_) => 2u8.hash(hasher),
+        Value::String(_) => 3u8.hash(hasher),
+        Value::Array(items) => {
+            let kinds: BTreeSet<u64> = items
+                .iter()
+                .map(|item| {
+                    let mut hasher = DefaultHasher::new();
+                    leaves(item, &mut hasher);
+                    hasher.finish()
+                })
+                .collect();
+            (4u8, kinds).hash(hasher);
+        }
+        Value::Object(map) => {
+            (5u8, map.len()).hash(hasher);
+            for (key, value) in map {
+                key.hash(hasher);
+                leaves(value, hasher);
+            }
+        }
+    }
+}
+
+/// The values below, but for the name of the instance.
+fn values(value: &Value, name: &str, hasher: &mut impl Hasher) {
+    match value {
+        Value::String(text) if text.contains(name) => text.replace(name, "\0").hash(hasher),
+        Value::Array(items) => {
+            items.len().hash(hasher);
+            for item in items {
+                values(item, name, hasher);
+            }
+        }
+        Value::Object(map) => {
+            for (key, value) in map {
+                key.hash(hasher);
+                // Whose object it is.
+                if !key.starts_with(names::DOMAIN) {
+                    values(value, name, hasher);
+                }
+            }
+        }
+        other => other.hash(hasher),
+    }
+}
+
+/// Where the fields of a kind are that may not be changed once they are set, as far as templates set them.
+fn fixed(api_version: &str, kind: &str) -> &'static [&'static str] {
+    match (api_version, kind) {
+        ("apps/v1", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],
+        ("apps/v1", "StatefulSet") => &[
+            "/spec/selector",
+            "/spec/serviceName",
+            "/spec/volumeClaimTemplates",
+            "/spec/podManagementPolicy",
+        ],
+        ("batch/v1", "Job") => {
+            &["/spec/selector", "/spec/template", "/spec/completions", "/spec/completionMode"]
+        }
+        ("v1", "Service") => &["/spec/clusterIP", "/spec/clusterIPs", "/spec/type"],
+        ("v1", "PersistentVolumeClaim" | "PersistentVolume" | "Pod") => &["/spec"],
+        ("v1", "Secret") => &["/type", "/immutable"],
+        ("v1", "ConfigMap") => &["/immutable"],
+        ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => &["/roleRef"],
+        ("storage.k8s.io/v1", "StorageClass") => &["/provisioner", "/parameters", "/volumeBindingMode"],
+        ("scheduling.k8s.io/v1", "PriorityClass") => &["/value", "/preemptionPolicy"],
+        _ => &[],
+    }
+}
+
+/// Whether the lack of `other` may be why `intent` is refused.
+pub(super) fn leans_on(intent: &Intent, other: &Intent) -> bool {
+    let same_namespace = intent.object.namespace == other.object.namespace;
+    let named =
+        |pointer: &str| intent.body.pointer(pointer).and_then(Value::as_str) == Some(&*other.object.name);
+    match &*other.object.kind {
+        "Namespace" => intent.object.namespace.as_deref() == Some(&*other.object.name),
+        // Whatever is of a kind that is only about to be served.
+        "CustomResourceDefinition" => {
+            let group = intent.object.api_version.split_once('/').map_or("", |(group, _)| group);
+            other.body.pointer("/spec/group").and_then(Value::as_str) == Some(group)
+        }
+        "Role" => same_namespace && named("/roleRef/name") && is(intent, "/roleRef/kind", "Role"),
+        "ClusterRole" => named("/roleRef/name") && is(intent, "/roleRef/kind", "ClusterRole"),
+        "ServiceAccount" => same_namespace && named("/spec/serviceAccountName"),
+        "PriorityClass" => named("/spec/priorityClassName"),
+        _ => false,
+    }
+}
+
+fn is(intent: &Intent, pointer: &str, text: &str) -> bool {
+    intent.body.pointer(pointer).and_then(Value::as_str) == Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(value: &Value) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        leaves(value, &mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn values_do_not_count_and_leaves_do() {
+        let base = json!({"a": 1, "b": {"c": "x"}, "list": [{"n": 1}, {"n": 2}]});
+        assert_eq!(of(&base), of(&json!({"a": 9, "b": {"c": "y"}, "list": [{"n": 3}]})));
+        for other in [
+            json!({"a": "1", "b": {"c": "x"}, "list": [{"n": 1}]}),
+            json!({"a": 1, "b": {"c": "x", "d": 1}, "list": [{"n": 1}]}),
+            json!({"a": 1, "b": {"c": "x"}, "list": [{"n": 1}, {"n": 1, "m": 1}]}),
+            json!({"a": 1, "b": {"c": "x"}, "list": []}),
+        ] {
+            assert_ne!(of(&base), of(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_instance_is_no_value() {
+        let of = |value: &Value, name: &str| {
+            let mut hasher = DefaultHasher::new();
+            values(value, name, &mut hasher);
+            hasher.finish()
+        };
+        let selector = |name: &str| json!({"matchLabels": {"app": name, "operetta.dev/instance": name}});
+        assert_eq!(of(&selector("one"), "one"), of(&selector("two"), "two"));
+        assert_ne!(of(&selector("one"), "two"), of(&selector("two"), "two"));
+    }
+}

@@ -1,0 +1,284 @@
+//! What the API server refuses, or would store otherwise than it was said: a condition with reason and fix,
+//! found before anything is written where that can be, no hot loop, and neighbours that do not notice.
+
+// A test reads better with values than with references to them.
+#![allow(clippy::needless_pass_by_value)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use operetta::local::AuditEvent;
+use serde_json::{Value, json};
+use support::ext::{
+    CONFIG_MAP, DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Scene, TRIAL, condition, managers_requests,
+    uid_of,
+};
+use support::{kubectl, kubectl_stdin, plane};
+
+const PACKAGES: [&str; 1] = ["trial"];
+
+fn trial(name: &str, spec: Value) -> String {
+    json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+async fn edit(scene: &Scene, name: &str, spec: Value) {
+    scene.patch(TRIAL, name, "merge", &json!({"spec": spec})).await;
+}
+
+/// Waits until the instance is stalled for this reason at its newest generation; the message.
+async fn stalled(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> String {
+    let instance = scene
+        .until(&format!("Stalled, {reason}"), TRIAL, name, |o| {
+            let told = condition(o, "Stalled");
+            told["status"] == "True"
+                && told["reason"] == reason
+                && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+        })
+        .await;
+    let message = condition(&instance, "Stalled")["message"].as_str().unwrap().to_owned();
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in {message}");
+    }
+    assert_eq!(condition(&instance, "Ready")["status"], "False");
+    message
+}
+
+/// The manager's requests of a namespace while `during` passes.
+async fn requests(namespace: &str, during: Duration) -> Vec<AuditEvent> {
+    let audit = plane().await.audit();
+    let mark = audit.mark().unwrap();
+    tokio::time::sleep(during).await;
+    let mut requests = managers_requests(&audit, mark);
+    requests.retain(|r| r.uri.contains(&format!("/namespaces/{namespace}/")));
+    requests
+}
+
+#[tokio::test]
+async fn what_a_dry_run_refuses_leaves_everything_untouched() {
+    let scene = Scene::new(&PACKAGES).await;
+    let label = "l".repeat(64);
+    scene.apply(&trial("long", json!({"label": label}))).await;
+    stalled(
+        &scene,
+        "long",
+        "ApplyRefused",
+        &["config", "metadata.labels", "nothing of this change is written"],
+    )
+    .await;
+    assert!(scene.find(CONFIG_MAP, "long").await.is_none());
+    assert!(scene.find(SERVICE_ACCOUNT, "long").await.is_none(), "the set is written whole or not at all");
+    // Tried again rarely: after 2 s, 4 s, 8 s.
+    let tried = requests(scene.namespace(), Duration::from_secs(6)).await;
+    assert!(tried.len() <= 8, "{}", support::ext::list(&tried));
+    assert!(tried.iter().all(|r| !r.uri.contains("/serviceaccounts/")), "{}", support::ext::list(&tried));
+
+    // A neighbour does not notice.
+    let started = Instant::now();
+    scene.apply(&trial("good", json!({}))).await;
+    scene.ready(TRIAL, "good").await;
+    eprintln!("the neighbour was ready after {:?}", started.elapsed());
+    edit(&scene, "long", json!({"label": "short"})).await;
+    scene.ready(TRIAL, "long").await;
+
+    // The same in an update: neither child gets it.
+    edit(&scene, "long", json!({"label": label, "text": "changed"})).await;
+    stalled(&scene, "long", "ApplyRefused", &["config", "metadata.labels"]).await;
+    let account = scene.get(SERVICE_ACCOUNT, "long").await;
+    assert_eq!(account["metadata"]["annotations"]["text"], "hello");
+}
+
+#[tokio::test]
+async fn equal_instances_cost_one_dry_run_of_each_child() {
+    let scene = Scene::new(&PACKAGES).await;
+    let audit = plane().await.audit();
+    let dry_runs = |mark| {
+        let mut found = managers_requests(&audit, mark);
+        found.retain(|r| {
+            r.uri.contains(&format!("/namespaces/{}/", scene.namespace())) && r.uri.contains("dryRun=All")
+        });
+        found
+    };
+    let mark = audit.mark().unwrap();
+    let many: Vec<Value> = (0..40)
+        .map(|i| serde_json::from_str(&trial(&format!("equal-{i}"), json!({"text": i.to_string()}))).unwrap())
+        .collect();
+    scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": many}).to_string()).await;
+    for i in 0..40 {
+        scene.ready(TRIAL, &format!("equal-{i}")).await;
+    }
+    let found = dry_runs(mark);
+    assert_eq!(found.len(), 2, "{}", support::ext::list(&found));
+    // Updates are another shape; one more child is one more.
+    let mark = audit.mark().unwrap();
+    for i in 0..5 {
+        edit(&scene, &format!("equal-{i}"), json!({"text": "other"})).await;
+    }
+    for i in 0..5 {
+        scene.ready(TRIAL, &format!("equal-{i}")).await;
+    }
+    assert_eq!(dry_runs(mark).len(), 2);
+    let mark = audit.mark().unwrap();
+    for i in 0..5 {
+        edit(&scene, &format!("equal-{i}"), json!({"many": 3})).await;
+    }
+    for i in 0..5 {
+        scene.ready(TRIAL, &format!("equal-{i}")).await;
+    }
+    assert_eq!(dry_runs(mark).len(), 1);
+}
+
+#[tokio::test]
+async fn a_field_that_may_not_change_is_named_or_the_object_made_anew() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("a", json!({"fixed": "1", "anew": "1"}))).await;
+    scene.ready(TRIAL, "a").await;
+    let fixed = scene.get(CONFIG_MAP, "a-fixed").await;
+    let anew = scene.get(CONFIG_MAP, "a-anew").await;
+
+    edit(&scene, "a", json!({"fixed": "2", "text": "changed"})).await;
+    stalled(&scene, "a", "ImmutableField", &["fixed", "data", "onImmutableChange: Recreate", "by hand"])
+        .await;
+    assert_eq!(scene.get(CONFIG_MAP, "a").await["data"]["text"], "hello", "found before the first write");
+    assert_eq!(uid_of(&scene.get(CONFIG_MAP, "a-fixed").await), uid_of(&fixed));
+    // The remedy that it names works at once.
+    scene.kubectl(&["delete", "configmap", "a-fixed"]).await;
+    scene.ready(TRIAL, "a").await;
+    assert_eq!(scene.get(CONFIG_MAP, "a-fixed").await["data"]["value"], "2");
+    assert_eq!(scene.get(CONFIG_MAP, "a").await["data"]["text"], "changed");
+
+    edit(&scene, "a", json!({"anew": "2"})).await;
+    scene.ready(TRIAL, "a").await;
+    let other = scene.get(CONFIG_MAP, "a-anew").await;
+    assert_eq!(other["data"]["value"], "2");
+    assert_ne!(uid_of(&other), uid_of(&anew));
+
+    // What would be refused anew, too, is not deleted.
+    edit(&scene, "a", json!({"anew": "3", "label": "l".repeat(64)})).await;
+    let reason = |o: &Value| {
+        condition(o, "Stalled")["reason"] != "Ready" && condition(o, "Stalled")["status"] == "True"
+    };
+    scene.until("Stalled", TRIAL, "a", reason).await;
+    assert_eq!(uid_of(&scene.get(CONFIG_MAP, "a-anew").await), uid_of(&other));
+    edit(&scene, "a", json!({"label": "plain"})).await;
+    scene.ready(TRIAL, "a").await;
+    assert_eq!(scene.get(CONFIG_MAP, "a-anew").await["data"]["value"], "3");
+}
+
+#[tokio::test]
+async fn numbers_arrive_as_they_are_or_not_at_all() {
+    let scene = Scene::new(&PACKAGES).await;
+    let exact = 1_i64 << 53;
+    scene.apply(&trial("n", json!({"number": exact}))).await;
+    let object = scene.until("exact", DEPLOYMENT, "n", |_| true).await;
+    let spec = |o: &Value| o["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone();
+    assert_eq!(spec(&object), exact);
+    edit(&scene, "n", json!({"number": exact + 1})).await;
+    stalled(&scene, "n", "InvalidChild", &["number", "terminationGracePeriodSeconds", "2^53"]).await;
+    assert_eq!(spec(&scene.get(DEPLOYMENT, "n").await), exact);
+    // The status has it exactly, and so has text.
+    scene.until("exact", TRIAL, "n", |o| o["status"]["number"] == exact + 1).await;
+
+    // Why it is refused: the server rounds what it is told by server-side apply.
+    let rounded = json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": "raw"},
+        "spec": {"number": exact + 1}});
+    kubectl_stdin(&["-n", scene.namespace(), "apply", "--server-side", "-f", "-"], &rounded.to_string())
+        .await
+        .ok();
+    eprintln!("server-side apply of {}: {}", exact + 1, scene.get(TRIAL, "raw").await["spec"]["number"]);
+}
+
+#[tokio::test]
+async fn more_than_an_instance_or_an_object_may_have() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("many", json!({"many": 1001}))).await;
+    stalled(&scene, "many", "TooManyChildren", &["many", "1000"]).await;
+    scene.apply(&trial("large", json!({"copies": 1600, "text": "x".repeat(1000)}))).await;
+    stalled(&scene, "large", "LimitExceeded", &["large", "1048576"]).await;
+    // Each of its characters has six bytes as JSON: within the limit of templates, not of the server.
+    scene.apply(&trial("escaped", json!({"copies": 900, "text": "\u{1}".repeat(1000)}))).await;
+    stalled(&scene, "escaped", "ApplyRefused", &["large", "bytes", "split it"]).await;
+    let tried = requests(scene.namespace(), Duration::from_secs(5)).await;
+    assert!(tried.len() <= 20, "{}", support::ext::list(&tried));
+    for name in ["many", "large", "escaped"] {
+        assert!(scene.find(CONFIG_MAP, &format!("{name}-large")).await.is_none());
+    }
+    scene.apply(&trial("good", json!({}))).await;
+    scene.ready(TRIAL, "good").await;
+}
+
+#[tokio::test]
+async fn expressions_that_fail_are_said() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("when", json!({"size": 1}))).await;
+    stalled(&scene, "when", "RenderFailed", &["doubtful", "operator.yaml", "int"]).await;
+    // The others are there, and when it is mended, it is Ready.
+    scene.until("there", CONFIG_MAP, "when", |_| true).await;
+    edit(&scene, "when", json!({"text": "1"})).await;
+    scene.ready(TRIAL, "when").await;
+
+    // Who cannot tell whether to stop, stops.
+    edit(&scene, "when", json!({"pause": "many", "text": "2"})).await;
+    stalled(&scene, "when", "PausedFailed", &["paused", "nothing is written"]).await;
+    assert_eq!(scene.get(CONFIG_MAP, "when").await["data"]["text"], "1");
+    edit(&scene, "when", json!({"pause": "1"})).await;
+    scene.until("resumed", CONFIG_MAP, "when", |o| o["data"]["text"] == "2").await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_terminating() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("absent", json!({"elsewhere": true}))).await;
+    stalled(&scene, "absent", "ApplyRefused", &["elsewhere", "trial-elsewhere", "not found"]).await;
+    assert!(scene.find(CONFIG_MAP, "absent").await.is_none());
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "holds", "namespace": "trial-elsewhere", "finalizers": ["example.org/hold"]}});
+    kubectl(&["create", "namespace", "trial-elsewhere"]).await.ok();
+    kubectl_stdin(&["apply", "-f", "-"], &held.to_string()).await.ok();
+    kubectl(&["delete", "namespace", "trial-elsewhere", "--wait=false"]).await.ok();
+
+    scene.apply(&trial("a", json!({"elsewhere": true}))).await;
+    stalled(&scene, "a", "NamespaceTerminating", &["elsewhere", "trial-elsewhere"]).await;
+    let tried = requests("trial-elsewhere", Duration::from_secs(5)).await;
+    assert!(tried.len() <= 6, "{}", support::ext::list(&tried));
+    scene.apply(&trial("good", json!({}))).await;
+    scene.ready(TRIAL, "good").await;
+    let free = json!({"metadata": {"finalizers": null}}).to_string();
+    kubectl(&["-n", "trial-elsewhere", "patch", "configmap", "holds", "--type=merge", "-p", &free])
+        .await
+        .ok();
+}
+
+#[tokio::test]
+async fn a_conflict_names_field_and_manager() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("c", json!({}))).await;
+    scene.ready(TRIAL, "c").await;
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"text": "mine"}});
+    scene
+        .kubectl_input(
+            &["apply", "--server-side", "--force-conflicts", "--field-manager=somebody", "-f", "-"],
+            &theirs.to_string(),
+        )
+        .await
+        .unwrap();
+    stalled(&scene, "c", "ApplyConflict", &["config", ".data.text", "somebody"]).await;
+    assert_eq!(scene.get(CONFIG_MAP, "c").await["data"]["text"], "mine");
+}
+
+#[tokio::test]
+async fn what_is_refused_for_the_lack_of_what_comes_first_is_tried_again() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("r", json!({"role": "reader"}))).await;
+    scene.ready(TRIAL, "r").await;
+    let binding = scene.get(ROLE_BINDING, "r").await;
+    // roleRef may not be changed: found before the new Role is made.
+    edit(&scene, "r", json!({"role": "writer"})).await;
+    stalled(&scene, "r", "ImmutableField", &["binding", "roleRef"]).await;
+    assert!(scene.find(ROLE, "writer").await.is_none());
+    assert_eq!(scene.get(ROLE_BINDING, "r").await["roleRef"], binding["roleRef"]);
+    edit(&scene, "r", json!({"role": "reader"})).await;
+    scene.ready(TRIAL, "r").await;
+}
