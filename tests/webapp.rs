@@ -31,6 +31,7 @@ async fn the_examples_become_ready() {
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.apply(&file("examples/webapp/full.yaml")).await;
     scene.ready(WEB_APP, "hello").await;
+    scene.ready(WEB_APP, "shop").await;
     for kind in [DEPLOYMENT, SERVICE] {
         assert_eq!(scene.names(kind).await, ["hello", "shop"], "{kind:?}");
     }

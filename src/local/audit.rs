@@ -74,9 +74,10 @@ impl AuditEvent {
         self.stage == "ResponseStarted" || !long_running
     }
 
-    /// Whether the request could change something.
+    /// Whether the request could change something. A dry run could not.
     pub fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch" | "head" | "options")
+            && !self.uri.contains("dryRun=All")
     }
 }
 
