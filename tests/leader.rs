@@ -1,17 +1,23 @@
 //! Of several managers one writes. A leader that was stopped past its Lease writes nothing when it wakes up,
-//! and one that is told to stop hands over at once.
+//! and one that is told to stop hands over at once. And what a manager does when things hang, end or panic, and
+//! what it tells about itself.
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Request;
-use operetta::local::{AuditEvent, ControlPlane, Mark};
+use operetta::cluster::Cluster;
+use operetta::local::{AuditEvent, Component, ControlPlane, Mark, Options};
+use operetta::manager::{Config, Manager, Monitor};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::ext::{CHAIN, LIGHT, LONG, Scene, fixture, is_ready, list, read};
+use support::ext::{
+    CHAIN, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_folder, file, fixture, is_ready, list, read,
+};
 use support::{Operetta, eventually, plane, signal};
 
 /// How many instances change all the time.
@@ -55,9 +61,10 @@ async fn patch(client: &kube::Client, path: &str, patch: &Value) {
     client.request::<Value>(request).await.unwrap_or_else(|error| panic!("PATCH {path}: {error}"));
 }
 
-fn instances(count: usize) -> String {
+fn instances(kind: Kind, name: &str, count: usize) -> String {
     (0..count).fold(String::new(), |text, i| {
-        let object = json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": format!("l{i}")}, "spec": {}});
+        let meta = json!({"name": format!("i{i}")});
+        let object = json!({"apiVersion": kind.api_version(), "kind": name, "metadata": meta, "spec": {}});
         format!("{text}---\n{object}\n")
     })
 }
@@ -70,9 +77,9 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     let mut second = start(plane, "second", "sleepy", &["light"]);
     second.wait_for("standing by", LONG).await;
     let scene = Scene::unmanaged().await;
-    scene.apply(&instances(INSTANCES)).await;
+    scene.apply(&instances(LIGHT, "Light", INSTANCES)).await;
     for i in 0..INSTANCES {
-        scene.ready(LIGHT, &format!("l{i}")).await;
+        scene.ready(LIGHT, &format!("i{i}")).await;
     }
     let client = scene.client();
     let taken = lease(&client, "sleepy").await;
@@ -86,7 +93,7 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
             let mut round = 0_usize;
             while !ended.load(Ordering::Relaxed) {
                 round += 1;
-                let name = format!("l{}", round % INSTANCES);
+                let name = format!("i{}", round % INSTANCES);
                 let path =
                     format!("/apis/{}/namespaces/{namespace}/{}/{name}", LIGHT.api_version(), LIGHT.plural);
                 let spec = json!({"spec": {"greeting": format!("hello {round}")}});
@@ -134,7 +141,7 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
         let round = rounds - (rounds + INSTANCES - i) % INSTANCES;
         let greeting = format!("hello {round}");
         scene
-            .until(&greeting, LIGHT, &format!("l{i}"), |o| is_ready(o) && o["status"]["greeting"] == greeting)
+            .until(&greeting, LIGHT, &format!("i{i}"), |o| is_ready(o) && o["status"]["greeting"] == greeting)
             .await;
     }
     assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "third");
@@ -254,4 +261,137 @@ async fn it_tells_how_it_fares() {
 
     signal(manager.pid(), Signal::TERM);
     assert!(manager.wait(LONG).await.success(), "{}", manager.output());
+}
+
+/// A webhook that takes every question and answers none.
+async fn silent_webhook() -> (u16, tokio::sync::watch::Receiver<usize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (count, counted) = tokio::sync::watch::channel(0);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+            count.send_replace(held.len());
+        }
+    });
+    (port, counted)
+}
+
+#[tokio::test]
+async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_once() {
+    let scene = Scene::unmanaged().await;
+    let (port, mut asked) = silent_webhook().await;
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "silent"},
+        "webhooks": [{
+            "name": "silent.operetta.dev", "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
+            "rules": [{"apiGroups": ["", "networking.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace()}},
+            "objectSelector": {"matchLabels": {"operetta.dev/operator": "netpol"}},
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 30,
+        }],
+    });
+    scene.apply(&webhook.to_string()).await;
+    // The server learns of it a moment later.
+    let probe = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "probe", "labels": {"operetta.dev/operator": "netpol"}}});
+    eventually("the webhook to be asked", LONG, async || {
+        let created =
+            scene.kubectl_input(&["create", "--request-timeout=1s", "-f", "-"], &probe.to_string()).await;
+        let asked = *asked.borrow_and_update();
+        if asked > 0 {
+            return Ok(());
+        }
+        scene.kubectl(&["delete", "configmap", "probe", "--ignore-not-found"]).await;
+        Err(format!("{created:?}"))
+    })
+    .await;
+    let before = *asked.borrow_and_update();
+    let mut manager = support::ext::run(plane().await, &["netpol", "operators/webapp"]);
+    support::ext::watching(&mut manager, 2).await;
+    scene.apply(&instances(FENCE, "Fence", 60)).await;
+    tokio::time::timeout(LONG, asked.wait_for(|count| count - before >= 24))
+        .await
+        .expect("calls hang")
+        .unwrap();
+    scene.apply(&file("examples/webapp/minimal.yaml")).await;
+    scene.ready(WEB_APP, "hello").await;
+    // That was in the midst of it: no call has ended yet.
+    assert!(!manager.output().contains("an apply failed"), "{}", manager.output());
+
+    signal(manager.pid(), Signal::TERM);
+    manager.wait_for("stopping", LONG).await;
+    signal(manager.pid(), Signal::TERM);
+    let status = manager.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", manager.output());
+    assert!(manager.output().contains("told to stop twice"), "{}", manager.output());
+    scene.kubectl(&["delete", "validatingwebhookconfiguration", "silent"]).await;
+}
+
+#[tokio::test]
+async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
+    let options = Options { nodes: 0, ..support::options() };
+    let plane = ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+    let mut leader = start(&plane, "leader", "a", &["light"]);
+    let mut told =
+        Operetta::run(&plane, &["run", "--leader-elect", "--leader-elect-resource-name=b", &fixture("echo")]);
+    for manager in [&mut leader, &mut told] {
+        manager.wait_for("watching instances", LONG).await;
+    }
+    let address = |output: String| -> String {
+        let line = output.lines().find(|l| l.contains("serving /metrics")).expect("it serves").to_owned();
+        line.rsplit_once("address=").expect("the address").1.trim().to_owned()
+    };
+    plane.pause(Component::ApiServer).unwrap();
+    signal(told.pid(), Signal::TERM);
+    assert_eq!(get(&address(told.output()), "/healthz").await.1, "ok\n");
+    let status = told.wait(LONG).await;
+    assert!(status.success(), "{status}\n{}", told.output());
+    assert!(told.output().contains("could not be released"), "{}", told.output());
+    let status = leader.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", leader.output());
+    assert!(leader.output().contains("could not be renewed for 4 s"), "{}", leader.output());
+    plane.resume(Component::ApiServer).unwrap();
+    plane.stop().await;
+}
+
+/// Runs the manager in this process, with somebody who looks on and panics.
+#[tokio::test]
+async fn a_panic_in_one_turn_harms_no_other() {
+    let scene = Scene::unmanaged().await;
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(Path::new(&fixture("light")), folder.path(), &|text| {
+        text.replace("fixtures.operetta.dev", "panics.example.org")
+            .replace("\n  name: light\n", "\n  name: panics\n")
+    });
+    let (package, _) = operetta::package::load(folder.path()).expect("a package");
+    let cluster = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap();
+    let monitor = Arc::new(Monitor::default());
+    let config = Config {
+        observer: Some(Arc::new(|key, _| assert!(&*key.name != "bad", "the observer of bad"))),
+        monitor: Arc::clone(&monitor),
+        ..Config::default()
+    };
+    let manager = Manager::start(cluster, vec![Arc::new(package)], config).await.unwrap();
+    assert!(manager.problems.is_empty());
+    let object = |name: &str| json!({"apiVersion": "panics.example.org/v1", "kind": "Light", "metadata": {"name": name}, "spec": {}});
+    scene.apply(&object("bad").to_string()).await;
+    let panicked = || {
+        let metrics = monitor.metrics();
+        let mark = "operetta_turns_total{package=\"panics\",outcome=\"panicked\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(mark)?.parse::<u64>().ok());
+        count.unwrap_or_default()
+    };
+    eventually("it to be tried again", LONG, async || if panicked() > 1 { Ok(()) } else { Err("not yet") })
+        .await;
+    scene.apply(&object("good").to_string()).await;
+    let path = format!("/apis/panics.example.org/v1/namespaces/{}/lights/good", scene.namespace());
+    eventually("the other to be ready", LONG, async || {
+        let live = read(&scene.client(), &path).await.unwrap_or_default();
+        if is_ready(&live) { Ok(()) } else { Err(live.to_string()) }
+    })
+    .await;
+    manager.stop().await;
 }

@@ -2,11 +2,10 @@
 //! they concern into the queue.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::PartialObjectMeta;
@@ -135,8 +134,8 @@ impl Hub {
                 let _ = former.await;
             }
             loop {
-                let panic = AssertUnwindSafe(run(Arc::clone(&watched))).catch_unwind().await.err();
-                let panic = panic.map_or_else(|| "none".to_owned(), |panic| super::panic_text(&*panic));
+                let panic = super::contained(run(Arc::clone(&watched))).await.err();
+                let panic = panic.as_deref().unwrap_or("none");
                 error!(watch = %watched.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
                 watched.failed("it ended");
                 tokio::time::sleep(RESTART).await;
@@ -407,4 +406,32 @@ fn explain(error: &watcher::Error) -> String {
 /// watch with an expired resourceVersion (410) is no refusal.
 fn is_refusal(error: &watcher::Error) -> bool {
     cause(error).is_some_and(|e| e.code != 410 && matches!(e.class, Class::Permanent | Class::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_panics_or_ends_is_started_again() {
+        let hub = Hub::default();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&runs);
+        hub.start("x".into(), move |_| {
+            let run = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                assert!(run > 0, "the first panics");
+                if run > 1 {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        tokio::time::sleep(RESTART * 10).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 3);
+        assert_eq!(hub.view()[0].to_json()["failures"], 2);
+        hub.stop();
+        assert!(hub.view().is_empty());
+    }
 }

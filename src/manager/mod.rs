@@ -216,13 +216,12 @@ async fn turn(shared: Arc<Shared>, taken: Taken<InstanceKey>) {
     let Taken { key, lane, waited } = taken;
     let started = Instant::now();
     shared.turns.fetch_add(1, Ordering::Relaxed);
-    let result = AssertUnwindSafe(shared.reconcile(&key)).catch_unwind().await;
+    let result = contained(shared.reconcile(&key)).await;
     shared.turns.fetch_sub(1, Ordering::Relaxed);
     let ending = match result {
         Ok(Outcome::Done) => Ending::Done,
         Ok(Outcome::Failed) => Ending::Failed,
         Err(panic) => {
-            let panic = panic_text(&*panic);
             error!(%panic, "a turn panicked; this is a bug of Operetta, the others go on");
             Ending::Panicked
         }
@@ -231,10 +230,12 @@ async fn turn(shared: Arc<Shared>, taken: Taken<InstanceKey>) {
     shared.queue.done(key, ending != Ending::Done);
 }
 
-/// What a panic has said.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
+/// Runs to the end, or to a panic, which goes no further than to be told.
+async fn contained<T>(task: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(task).catch_unwind().await.map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
+    })
 }
 
 impl Shared {
@@ -309,5 +310,17 @@ impl Shared {
 
     fn minds(&self) -> MutexGuard<'_, HashMap<InstanceKey, Mind>> {
         self.minds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_goes_no_further() {
+        assert_eq!(contained(async { 1 }).await, Ok(1));
+        let number = 1;
+        assert_eq!(contained(async { assert!(number > 1, "at {number}") }).await, Err("at 1".to_owned()));
     }
 }
