@@ -419,7 +419,7 @@ mod tests {
         let hub = Hub::default();
         let runs = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&runs);
-        hub.start("x".into(), move |_| {
+        hub.start("x".into(), Again::Keep, move |_| {
             let run = count.fetch_add(1, Ordering::SeqCst);
             async move {
                 assert!(run > 0, "the first panics");

@@ -155,6 +155,7 @@ impl Manager {
         let (sender, first) = oneshot::channel();
         let registrar = tokio::spawn(register::run(Arc::clone(&shared), packages, labelled, sender));
         let register::First { problems, is_retrying } = first.await.unwrap_or_default();
+        shared.monitor.registered();
         Ok(Self { shared, dispatcher, registrar, problems, is_retrying })
     }
 

@@ -1,5 +1,6 @@
 //! What a manager tells about itself: metrics, whether it is ready, and what it is doing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Value, json};
@@ -13,12 +14,13 @@ pub struct Monitor {
     pub(super) metrics: Metrics,
     phase: Mutex<Phase>,
     shared: OnceLock<Weak<Shared>>,
+    registered: AtomicBool,
 }
 
 /// What the process is at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// It connects and registers kinds.
+    /// It connects.
     Starting,
     /// Another process leads: that one.
     StandingBy(String),
@@ -37,7 +39,12 @@ impl Default for Monitor {
 impl Monitor {
     /// A monitor that also shows these counts.
     pub fn new(requests: &Requests) -> Self {
-        Self { metrics: Metrics::new(requests), phase: Mutex::new(Phase::Starting), shared: OnceLock::new() }
+        Self {
+            metrics: Metrics::new(requests),
+            phase: Mutex::new(Phase::Starting),
+            shared: OnceLock::new(),
+            registered: AtomicBool::new(false),
+        }
     }
 
     /// Says what the process is at.
@@ -55,6 +62,11 @@ impl Monitor {
         let _ = self.shared.set(Arc::downgrade(shared));
     }
 
+    /// The first look at the CRDs of each package has been taken: what can be watched is.
+    pub(super) fn registered(&self) {
+        self.registered.store(true, Ordering::SeqCst);
+    }
+
     fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.get().and_then(Weak::upgrade)
     }
@@ -65,11 +77,12 @@ impl Monitor {
     /// What it waits for.
     pub fn ready(&self) -> Result<String, String> {
         match self.phase() {
-            Phase::Starting => Err("registering kinds".into()),
+            Phase::Starting => Err("connecting".into()),
             Phase::Stopping => Err("stopping".into()),
             Phase::StandingBy(leader) => Ok(format!("standing by; {leader} leads")),
             Phase::Leading => {
-                let Some(shared) = self.shared() else { return Err("starting".into()) };
+                let shared = self.shared().filter(|_| self.registered.load(Ordering::SeqCst));
+                let Some(shared) = shared else { return Err("registering kinds".into()) };
                 let waiting = shared.hub.unlisted();
                 if waiting.is_empty() {
                     Ok("all watches are up".into())
