@@ -77,6 +77,13 @@ pub fn label_value(text: &str) -> String {
     if prefix.is_empty() { hash } else { format!("{prefix}-{hash}") }
 }
 
+/// The kinds in an annotation [`CHILD_KINDS`], as `(apiVersion, kind)`.
+pub fn read_kinds(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.split(',')
+        .filter_map(|entry| entry.trim().rsplit_once('/'))
+        .map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()))
+}
+
 /// The text form of a `forEach` key: strings as they are, all else as JSON.
 pub fn key_text(key: &Value) -> String {
     match key {

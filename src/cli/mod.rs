@@ -1,9 +1,12 @@
 //! The command line: one file a command.
 
+mod catalog;
+mod columns;
 mod completion;
 mod connect;
 mod crd;
 mod dev;
+mod get;
 mod instances;
 mod lint;
 mod out;
@@ -11,6 +14,8 @@ mod render;
 mod run;
 mod schema;
 mod serve;
+mod standing;
+mod tree;
 mod view;
 
 use std::io::IsTerminal;
@@ -18,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::diag::Diagnostic;
 use crate::package::Package;
@@ -36,7 +41,7 @@ use crate::package::Package;
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of run and of dev --cluster current (default: ~/.kube/config)
+  KUBECONFIG           the cluster of run, get, tree and dev --cluster current (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
@@ -76,6 +81,8 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Dev(dev::Args),
+    Get(get::Args),
+    Tree(tree::Args),
     Lint(lint::Args),
     Crd(crd::Args),
     Render(render::Args),
@@ -94,7 +101,7 @@ enum LogFormat {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     match &cli.command {
         Command::Run(args) => {
             log(&cli, "info", std::io::stderr);
@@ -106,12 +113,25 @@ pub fn main() -> ExitCode {
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
         }
+        Command::Get(args) => block_on(get::run(args)),
+        Command::Tree(args) => block_on(tree::run(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
         Command::Render(args) => render::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),
     }
+}
+
+/// The command line, with the name that it was called by: kubectl runs a `kubectl-operetta` on its path.
+fn parse() -> Cli {
+    let mut command = Cli::command();
+    let called = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-operetta") {
+        command = command.bin_name("kubectl operetta");
+    }
+    let matches = command.get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn block_on(task: impl Future<Output = ExitCode>) -> ExitCode {
@@ -226,7 +246,7 @@ async fn shutdown() {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {

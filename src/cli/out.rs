@@ -22,7 +22,12 @@ pub(super) fn message(text: &str) {
 
 /// A line on standard output; whether somebody still reads it.
 pub(super) fn line(text: impl Display) -> bool {
-    written(&format!("{text}\n")).is_ok()
+    self::text(&format!("{text}\n"))
+}
+
+/// Lines on standard output; whether somebody still reads them.
+pub(super) fn text(text: &str) -> bool {
+    written(text).is_ok()
 }
 
 /// The whole output of a command, and then its exit code; another one if it cannot be written.
@@ -42,6 +47,11 @@ fn written(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
+/// The text in one line, without what a terminal would take for a command: a message may come from anywhere.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Why a file cannot be read, without the system's number of the error.
 pub(super) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
@@ -56,4 +66,14 @@ pub(super) fn colors() -> bool {
 /// Whether a terminal can do more than print line after line.
 pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_a_command_to_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\nc"), "a [2Jb c");
+    }
 }

@@ -8,7 +8,9 @@ mod error;
 mod fence;
 mod kinds;
 mod lease;
+mod list;
 mod requests;
+mod served;
 mod shares;
 mod transport;
 
@@ -24,7 +26,9 @@ pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use fence::Fence;
 pub use kinds::{ApiKind, Kinds};
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
+pub use list::Query;
 pub use requests::Requests;
+pub use served::Served;
 pub use shares::{Permit, Share, Shares};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.

@@ -8,7 +8,7 @@ mod index;
 mod metrics;
 mod monitor;
 mod queue;
-mod raw;
+pub(crate) mod raw;
 mod reconcile;
 mod register;
 mod registry;

@@ -19,7 +19,7 @@ const DEPTH: usize = 100;
 
 /// The object.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     /// Its metadata, managedFields included.
     pub metadata: ObjectMeta,
     /// All of it but managedFields.
@@ -30,7 +30,7 @@ pub(super) struct Raw {
 
 impl Raw {
     /// From a reply of the API server.
-    pub(super) fn from_value(mut body: Value) -> Result<Self, serde_json::Error> {
+    pub(crate) fn from_value(mut body: Value) -> Result<Self, serde_json::Error> {
         let metadata = match body.get("metadata") {
             Some(metadata) => ObjectMeta::deserialize(metadata)?,
             None => ObjectMeta::default(),
@@ -39,6 +39,14 @@ impl Raw {
             map.remove("managedFields");
         }
         Ok(Self { metadata, body, is_cut: false })
+    }
+
+    /// Whether we have applied it, not only its labels say so; see [`Observed::is_made_by_us`].
+    pub(crate) fn is_applied(&self) -> bool {
+        self.metadata.managed_fields.iter().flatten().any(|entry| {
+            let ours = entry.manager.as_deref().is_some_and(|manager| manager.starts_with("operetta/"));
+            ours && entry.operation.as_deref() == Some("Apply")
+        })
     }
 
     /// As a child of ours, if it is one.

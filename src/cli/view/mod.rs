@@ -12,7 +12,7 @@ use console::Term;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::out;
+use super::out::{self, printable};
 use crate::children::{Decision, Verdict};
 use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
@@ -99,12 +99,6 @@ impl Row {
             .collect();
         Self { state, message: printable(&message), children }
     }
-}
-
-/// The text in one line, without what a terminal would take for a command: a package may have a condition's
-/// message from anywhere.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl View {
@@ -334,10 +328,5 @@ mod tests {
         ] {
             assert_eq!(up(drawn, columns), expected, "{drawn:?} {columns}");
         }
-    }
-
-    #[test]
-    fn nothing_is_a_command_to_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\nc"), "a [2Jb c");
     }
 }

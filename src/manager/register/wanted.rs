@@ -335,10 +335,7 @@ fn whole(number: &serde_json::Number) -> Value {
 /// The kinds that children of a CRD's instances have, or had.
 pub(super) fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
     let text = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
-    text.split(',')
-        .filter_map(|entry| entry.rsplit_once('/'))
-        .map(|(a, k)| (a.to_owned(), k.to_owned()))
-        .collect()
+    names::read_kinds(text).collect()
 }
 
 fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a Value> {

@@ -1,0 +1,275 @@
+//! The kinds of all packages in a cluster, and which of them a word on the command line means.
+
+use std::sync::Arc;
+
+use futures::future::join;
+
+use super::out::printable;
+use crate::children::names;
+use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
+use crate::diag::did_you_mean;
+use crate::manager::raw::Raw;
+
+/// The kind of CRDs.
+const DEFINITIONS: &str = "customresourcedefinitions";
+
+/// A kind that a package has brought.
+#[derive(Debug, Clone)]
+pub(super) struct PackageKind {
+    /// The kind and its names.
+    pub served: Served,
+    /// The package.
+    pub package: String,
+    /// Kinds that children of its instances have, or had, as `(apiVersion, kind)`.
+    pub child_kinds: Vec<(String, String)>,
+}
+
+impl PackageKind {
+    /// `plural.group`, the name of its CRD.
+    pub(super) fn full_name(&self) -> String {
+        full_name(&self.served.kind)
+    }
+}
+
+/// What is known of a cluster's kinds.
+pub(super) struct Catalog {
+    /// Those of packages, by kind and group.
+    pub kinds: Vec<PackageKind>,
+    /// CRDs of packages that the server does not serve, or not yet.
+    pub unserved: Vec<String>,
+    /// All kinds that can be listed.
+    pub served: Vec<Served>,
+}
+
+impl Catalog {
+    /// Asks the cluster: three requests, side by side.
+    ///
+    /// # Errors
+    /// For people, also if there is no package.
+    pub(super) async fn read(cluster: &Cluster) -> Result<Self, String> {
+        // Without the CRDs' schemas, which may have a megabyte each.
+        let query = Query { labels: names::OPERATOR, metadata_only: true, ..Query::default() };
+        let definitions = definitions();
+        let crds = cluster.list_all(&definitions, &query, |crd: Raw| crd);
+        let (crds, served) = join(crds, cluster.served()).await;
+        let crds = crds.map_err(|error| match error.code {
+            403 => format!(
+                "this user may not list CustomResourceDefinitions, which say what packages there are: {error}\n  \
+                 help: a ClusterRole with the verb list on customresourcedefinitions.apiextensions.k8s.io allows it"
+            ),
+            _ => format!("the packages' CRDs cannot be listed: {error}"),
+        })?;
+        let served =
+            served.map_err(|error| format!("what the API server serves cannot be found out: {error}"))?;
+        if crds.is_empty() {
+            return Err(
+                "no package is installed in this cluster: no CRD has the label operetta.dev/operator\n  \
+                 help: `operetta run PACKAGE...` installs packages"
+                    .to_owned(),
+            );
+        }
+        Ok(Self::of(&crds, served))
+    }
+
+    fn of(crds: &[Raw], served: Vec<Served>) -> Self {
+        let (mut kinds, mut unserved) = (Vec::new(), Vec::new());
+        for crd in crds {
+            let name = crd.metadata.name.clone().unwrap_or_default();
+            let text = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+                map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default()
+            };
+            match served.iter().find(|served| full_name(&served.kind) == name) {
+                Some(served) => kinds.push(PackageKind {
+                    served: served.clone(),
+                    package: text(&crd.metadata.labels, names::OPERATOR),
+                    child_kinds: names::read_kinds(&text(&crd.metadata.annotations, names::CHILD_KINDS))
+                        .collect(),
+                }),
+                None => unserved.push(name),
+            }
+        }
+        kinds.sort_by(|a: &PackageKind, b| {
+            let key = |kind: &PackageKind| (kind.served.kind.kind.clone(), kind.served.kind.group.clone());
+            key(a).cmp(&key(b))
+        });
+        Self { kinds, unserved, served }
+    }
+
+    /// The kind of a package that a word means: its kind, plural, singular, a short name or `plural.group`.
+    ///
+    /// # Errors
+    /// For people: an unknown word, a kind of no package, a word for two kinds.
+    pub(super) fn find(&self, word: &str) -> Result<&PackageKind, String> {
+        let found: Vec<&PackageKind> =
+            self.kinds.iter().filter(|kind| is_meant(&kind.served, word)).collect();
+        match found[..] {
+            [kind] => return Ok(kind),
+            [] => {}
+            _ => {
+                let names: Vec<String> = found.iter().map(|kind| kind.full_name()).collect();
+                return Err(format!(
+                    "{word} may be one of {}: give the name with the group",
+                    names.join(", ")
+                ));
+            }
+        }
+        if let Some(name) = self.unserved.iter().find(|name| {
+            name.eq_ignore_ascii_case(word)
+                || name.split('.').next().is_some_and(|n| n.eq_ignore_ascii_case(word))
+        }) {
+            return Err(format!("the API server does not serve {name} (yet); kubectl describe crd {name}"));
+        }
+        if let Some(other) = self.served.iter().find(|served| is_meant(served, word)) {
+            return Err(format!(
+                "{} is not a kind of a package: kubectl shows its objects",
+                printable(&full_name(&other.kind))
+            ));
+        }
+        let near = did_you_mean(
+            &word.to_lowercase(),
+            self.kinds.iter().flat_map(|kind| {
+                let served = &kind.served;
+                [served.kind.plural.as_str(), served.singular.as_str()]
+                    .into_iter()
+                    .chain(served.short_names.iter().map(String::as_str))
+            }),
+        );
+        let word = printable(word);
+        Err(near.map_or_else(
+            || {
+                let mut names: Vec<String> = self.kinds.iter().map(PackageKind::full_name).collect();
+                names.truncate(10);
+                format!("there is no kind {word}; packages have brought {}", names.join(", "))
+            },
+            |near| format!("there is no kind {word}; did you mean {near}?"),
+        ))
+    }
+
+    /// The kind of a package with that name, if it is one.
+    pub(super) fn package_kind(&self, group: &str, kind: &str) -> Option<&PackageKind> {
+        self.kinds.iter().find(|known| known.served.kind.group == group && known.served.kind.kind == kind)
+    }
+
+    /// The kind that is served under an `apiVersion` and kind.
+    pub(super) fn served(&self, api_version: &str, kind: &str) -> Option<&Served> {
+        self.served.iter().find(|known| known.kind.kind == kind && known.kind.api_version() == api_version)
+    }
+}
+
+fn definitions() -> ApiKind {
+    ApiKind {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        kind: "CustomResourceDefinition".into(),
+        plural: DEFINITIONS.into(),
+        namespaced: false,
+    }
+}
+
+/// `plural.group`, or `plural` in the core group.
+pub(super) fn full_name(kind: &Arc<ApiKind>) -> String {
+    if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) }
+}
+
+/// Whether a word names a kind, as kubectl takes words, whatever their case.
+fn is_meant(served: &Served, word: &str) -> bool {
+    let kind = &served.kind;
+    let is = |name: &str, word: &str| !name.is_empty() && name.eq_ignore_ascii_case(word);
+    let names = |word: &str| {
+        is(&kind.plural, word)
+            || is(&kind.kind, word)
+            || is(&served.singular, word)
+            || served.short_names.iter().any(|name| is(name, word))
+    };
+    if names(word) {
+        return true;
+    }
+    word.split_once('.').is_some_and(|(name, rest)| {
+        let versioned = rest.split_once('.').filter(|(version, _)| *version == kind.version);
+        names(name) && (is(&kind.group, rest) || versioned.is_some_and(|(_, group)| is(&kind.group, group)))
+    })
+}
+
+/// Why objects of a kind cannot be read, for people.
+pub(super) fn unreadable(kind: &ApiKind, namespace: Option<&str>, error: &CallError) -> String {
+    let name = full_name(&Arc::new(kind.clone()));
+    let place = match namespace {
+        Some(namespace) if kind.namespaced => format!(" in namespace {namespace}"),
+        None if kind.namespaced => " in all namespaces".to_owned(),
+        _ => String::new(),
+    };
+    match error.code {
+        403 => format!("this user may not list {name}{place}: {}", printable(&error.to_string())),
+        _ => format!("{name} cannot be listed{place}: {}", printable(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(group: &str, kind: &str, short: &[&str]) -> Served {
+        let singular = kind.to_lowercase();
+        Served {
+            kind: Arc::new(ApiKind {
+                group: group.into(),
+                version: "v1".into(),
+                kind: kind.into(),
+                plural: format!("{singular}s"),
+                namespaced: true,
+            }),
+            singular,
+            short_names: short.iter().map(|name| (*name).to_owned()).collect(),
+            has_status: true,
+        }
+    }
+
+    fn catalog() -> Catalog {
+        let crd = |name: &str| {
+            Raw::from_value(serde_json::json!({"metadata": {"name": name,
+                "labels": {"operetta.dev/operator": "p"},
+                "annotations": {"operetta.dev/child-kinds": "apps/v1/Deployment,v1/Service"}}}))
+            .unwrap()
+        };
+        let all = vec![
+            served("", "Pod", &["po"]),
+            served("a.example.org", "Database", &["db"]),
+            served("b.example.org", "Database", &[]),
+            served("a.example.org", "WebApp", &["wa"]),
+        ];
+        let crds =
+            ["webapps.a.example.org", "databases.a.example.org", "databases.b.example.org", "lates.x.y"];
+        Catalog::of(&crds.map(crd), all)
+    }
+
+    #[test]
+    fn every_name_that_kubectl_takes_is_taken() {
+        let catalog = catalog();
+        for word in ["WebApp", "webapp", "webapps", "wa", "webapps.a.example.org", "webapps.v1.a.example.org"]
+        {
+            assert_eq!(catalog.find(word).unwrap().full_name(), "webapps.a.example.org", "{word}");
+        }
+        let kind = catalog.find("wa").unwrap();
+        let pairs =
+            [("apps/v1".to_owned(), "Deployment".to_owned()), ("v1".to_owned(), "Service".to_owned())];
+        assert_eq!((kind.package.as_str(), &kind.child_kinds[..]), ("p", &pairs[..]));
+    }
+
+    #[test]
+    fn what_a_word_cannot_mean_is_said() {
+        let catalog = catalog();
+        for (word, told) in [
+            ("webap", "did you mean webapp?"),
+            ("Databases", "databases.a.example.org, databases.b.example.org: give the name with the group"),
+            ("pods", "pods is not a kind of a package"),
+            ("lates", "does not serve lates.x.y"),
+            ("lates.x.y", "does not serve lates.x.y"),
+            ("nothing-like-it", "packages have brought databases.a.example.org"),
+            ("", "there is no kind"),
+        ] {
+            let error = catalog.find(word).unwrap_err();
+            assert!(error.contains(told), "{word}: {error}");
+        }
+        assert_eq!(catalog.find("db").unwrap().full_name(), "databases.a.example.org");
+    }
+}

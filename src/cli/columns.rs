@@ -1,0 +1,164 @@
+//! Columns and ages, as kubectl prints them.
+
+use console::{measure_text_width, style};
+use k8s_openapi::jiff::Timestamp;
+
+/// Between two columns.
+const GAP: usize = 3;
+
+/// What a text tells of how things stand; a colour on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Busy,
+    Bad,
+    Dim,
+}
+
+/// One field of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Cell {
+    pub text: String,
+    pub tone: Tone,
+}
+
+impl Cell {
+    pub(super) fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone }
+    }
+
+    /// `<none>` where there is nothing, so that a line has as many words as columns.
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { text: if text.is_empty() { "<none>".into() } else { text }, tone: Tone::Plain }
+    }
+}
+
+/// How wide columns are. Lines that come later do not move them.
+pub(super) struct Columns {
+    widths: Vec<usize>,
+    colours: bool,
+}
+
+impl Columns {
+    /// Wide enough for these lines.
+    pub(super) fn fit<'a>(lines: impl IntoIterator<Item = &'a [Cell]>, colours: bool) -> Self {
+        let mut widths = Vec::new();
+        for line in lines {
+            widths.resize(widths.len().max(line.len()), 0);
+            for (width, cell) in widths.iter_mut().zip(line) {
+                *width = (*width).max(measure_text_width(&cell.text));
+            }
+        }
+        Self { widths, colours }
+    }
+
+    /// One line, without its end.
+    pub(super) fn line(&self, cells: &[Cell]) -> String {
+        let mut line = String::new();
+        for (index, cell) in cells.iter().enumerate() {
+            let styled = style(&cell.text).force_styling(self.colours);
+            let styled = match cell.tone {
+                Tone::Plain => styled,
+                Tone::Good => styled.green(),
+                Tone::Busy => styled.yellow(),
+                Tone::Bad => styled.red(),
+                Tone::Dim => styled.dim(),
+            };
+            line.push_str(&styled.to_string());
+            if index + 1 < cells.len() {
+                let width = self.widths.get(index).copied().unwrap_or_default();
+                let pad = (width + GAP).saturating_sub(measure_text_width(&cell.text)).max(1);
+                line.extend(std::iter::repeat_n(' ', pad));
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+/// How long ago an RFC 3339 time was, in kubectl's words: `45s`, `3m20s`, `5h12m`, `4d`.
+pub(super) fn age(now: Timestamp, since: Option<&str>) -> String {
+    let Some(since) = since.and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return "<unknown>".to_owned();
+    };
+    let seconds = now.as_second() - since.as_second();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |large: i64, unit: char, small: i64, rest: char| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit}{small}{rest}"),
+    };
+    match seconds {
+        // Clocks differ a little.
+        i64::MIN..=-2 => "<invalid>".to_owned(),
+        -1..=0 => "0s".to_owned(),
+        1..120 => format!("{seconds}s"),
+        120..600 => two(minutes, 'm', seconds % 60, 's'),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, 'h', minutes % 60, 'm'),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, 'd', hours % 24, 'h'),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, 'y', days % 365, 'd'),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest() {
+        let lines = [
+            [Cell::plain("NAME"), Cell::plain("READY"), Cell::plain("AGE")],
+            [Cell::plain("a-long-name"), Cell::new("True", Tone::Good), Cell::plain("")],
+        ];
+        let columns = Columns::fit(lines.iter().map(|line| &line[..]), false);
+        let shown = lines.each_ref().map(|line| columns.line(line));
+        assert_eq!(shown, ["NAME          READY   AGE", "a-long-name   True    <none>"]);
+        // A later and longer one pushes what follows, and touches nothing.
+        let late = [Cell::plain("a-much-longer-name"), Cell::plain("x")];
+        assert_eq!(columns.line(&late), "a-much-longer-name x");
+        let coloured = Columns { colours: true, ..columns };
+        let line = coloured.line(&lines[1]);
+        assert!(line.contains("\u{1b}[32mTrue\u{1b}[0m    <none>"), "{line:?}");
+    }
+
+    #[test]
+    fn ages_are_those_of_kubectl() {
+        let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        let before = |seconds: i64| {
+            let then = Timestamp::from_second(now.as_second() - seconds).unwrap();
+            age(now, Some(&then.to_string()))
+        };
+        let (hour, day) = (3600, 86_400);
+        for (seconds, expected) in [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (200, "3m20s"),
+            (600, "10m"),
+            (3 * hour - 1, "179m"),
+            (3 * hour, "3h"),
+            (5 * hour + 720, "5h12m"),
+            (8 * hour, "8h"),
+            (47 * hour, "47h"),
+            (2 * day, "2d"),
+            (3 * day + 5 * hour, "3d5h"),
+            (8 * day, "8d"),
+            (729 * day, "729d"),
+            (730 * day, "2y"),
+            (735 * day, "2y5d"),
+            (9 * 365 * day, "9y"),
+        ] {
+            assert_eq!(before(seconds), expected, "{seconds}");
+        }
+        assert_eq!(age(now, None), "<unknown>");
+        assert_eq!(age(now, Some("yesterday")), "<unknown>");
+    }
+}

@@ -1,0 +1,285 @@
+//! One instance, one line; or one object, as kubectl prints objects. No I/O.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::cli::catalog::{PackageKind, full_name};
+use crate::cli::columns::{Cell, Tone, age};
+use crate::cli::out::printable;
+use crate::cli::standing::{Standing, State};
+use crate::yaml;
+
+/// What a line tells of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub standing: Standing,
+    pub created: Option<String>,
+    pub package: String,
+    pub revision: String,
+    /// What else makes it another row when it changes.
+    pub mark: String,
+}
+
+/// Which columns there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Shape {
+    /// Of several namespaces.
+    pub namespaces: bool,
+    /// Package, revision and message, too.
+    pub wide: bool,
+    /// How many children are ready, too.
+    pub children: bool,
+}
+
+/// How many children of an instance are ready, and how many there are, by its uid.
+pub(super) type Counts = HashMap<String, (usize, usize)>;
+
+impl Row {
+    /// Of an instance. `kind` is what the column says.
+    pub(super) fn of(kind: &str, package: &str, instance: &Value) -> Self {
+        let meta = &instance["metadata"];
+        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+        Self {
+            kind: kind.to_owned(),
+            namespace: text(&meta["namespace"]),
+            name: text(&meta["name"]),
+            uid: text(&meta["uid"]),
+            standing: Standing::of(instance),
+            created: meta["creationTimestamp"].as_str().map(str::to_owned),
+            package: package.to_owned(),
+            revision: text(&instance["status"]["revision"]),
+            mark: String::new(),
+        }
+    }
+
+    /// The same, of one that is gone now.
+    pub(super) fn gone(mut self) -> Self {
+        self.standing = Standing {
+            ready: "False".to_owned(),
+            state: State::Deleted,
+            reason: String::new(),
+            message: String::new(),
+        };
+        self
+    }
+
+    pub(super) fn cells(&self, shape: Shape, counts: &Counts, now: Timestamp) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        if shape.namespaces {
+            cells.push(Cell::plain(&self.namespace));
+        }
+        let ready = match self.standing.ready.as_str() {
+            "True" => Tone::Good,
+            "False" if self.standing.state == State::Stalled => Tone::Bad,
+            _ => Tone::Busy,
+        };
+        cells.extend([
+            Cell::plain(&self.kind),
+            Cell::plain(&self.name),
+            Cell::new(&self.standing.ready, ready),
+            Cell::new(self.standing.state.text(), self.standing.state.tone()),
+            Cell::plain(&self.standing.reason),
+        ]);
+        if shape.children {
+            let (ready, all) = counts.get(&self.uid).copied().unwrap_or_default();
+            cells.push(Cell::new(
+                format!("{ready}/{all}"),
+                if ready < all { Tone::Busy } else { Tone::Plain },
+            ));
+        }
+        cells.push(Cell::plain(age(now, self.created.as_deref())));
+        if shape.wide {
+            cells.extend([
+                Cell::plain(&self.package),
+                Cell::plain(&self.revision),
+                Cell::plain(&self.standing.message),
+            ]);
+        }
+        cells
+    }
+}
+
+/// A line as wide as those of a watch that come later will mostly be.
+pub(super) fn later(shape: Shape) -> Vec<Cell> {
+    let wide = |name: &str| match name {
+        "READY" => "Unknown",
+        "STATUS" => "Reconciling",
+        "REASON" => "ChildrenNotReady",
+        "AGE" => "999m",
+        _ => "",
+    };
+    header(shape).iter().map(|cell| Cell::plain(wide(&cell.text))).collect()
+}
+
+/// The names of the columns.
+pub(super) fn header(shape: Shape) -> Vec<Cell> {
+    let mut names = vec!["KIND", "NAME", "READY", "STATUS", "REASON"];
+    if shape.namespaces {
+        names.insert(0, "NAMESPACE");
+    }
+    if shape.children {
+        names.push("CHILDREN");
+    }
+    names.push("AGE");
+    if shape.wide {
+        names.extend(["PACKAGE", "REVISION", "MESSAGE"]);
+    }
+    names.into_iter().map(Cell::plain).collect()
+}
+
+/// What the column KIND says: the group, too, where two packages have a kind of the same name.
+pub(super) fn kind_text(kind: &PackageKind, all: &[PackageKind]) -> String {
+    let own = &kind.served.kind;
+    let same = all.iter().filter(|other| other.served.kind.kind == own.kind).count();
+    if same > 1 { format!("{}.{}", own.kind, own.group) } else { own.kind.clone() }
+}
+
+/// `etcdcluster.etcd.database.coreos.com/example`, which kubectl takes back.
+pub(super) fn name(kind: &PackageKind, instance: &Value) -> String {
+    let served = &kind.served;
+    let group = &served.kind.group;
+    let singular = if served.singular.is_empty() {
+        full_name(&served.kind)
+    } else {
+        format!("{}.{group}", served.singular)
+    };
+    format!("{singular}/{}", printable(instance["metadata"]["name"].as_str().unwrap_or_default()))
+}
+
+/// How objects are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Json,
+    Yaml,
+}
+
+impl Format {
+    /// One object alone, ready to be put into a list.
+    pub(super) fn object(self, object: &Value) -> String {
+        match self {
+            Self::Json => format!("{object:#}"),
+            Self::Yaml => yaml::to_string(object),
+        }
+    }
+
+    /// One of several objects that follow each other.
+    pub(super) fn document(self, object: &str) -> String {
+        match self {
+            Self::Json => format!("{object}\n"),
+            Self::Yaml => format!("---\n{object}"),
+        }
+    }
+
+    /// A List of objects, each as [`Self::object`] gives it.
+    pub(super) fn list(self, objects: &[String]) -> String {
+        let indented = |text: &str, by: &str| {
+            // Empty lines stay empty.
+            let lines = text.trim_end().lines().enumerate();
+            lines.fold(String::new(), |text, (number, line)| match (number, line) {
+                (0, line) => line.to_owned(),
+                (_, "") => text + "\n",
+                (_, line) => text + "\n" + by + line,
+            })
+        };
+        match (self, objects) {
+            (Self::Json, _) => {
+                let items: Vec<String> =
+                    objects.iter().map(|o| format!("\n    {}", indented(o, "    "))).collect();
+                let end = if items.is_empty() { "" } else { "\n  " };
+                format!(
+                    "{{\n  \"apiVersion\": \"v1\",\n  \"items\": [{}{end}],\n  \"kind\": \"List\",\n  \"metadata\": {{\n    \
+                     \"resourceVersion\": \"\"\n  }}\n}}\n",
+                    items.join(",")
+                )
+            }
+            (Self::Yaml, []) => {
+                "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n".to_owned()
+            }
+            (Self::Yaml, _) => {
+                let items: Vec<String> =
+                    objects.iter().map(|o| format!("- {}\n", indented(o, "  "))).collect();
+                let items = items.concat();
+                format!("apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: \"\"\n")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn instance(name: &str, ready: &str) -> Value {
+        json!({
+            "apiVersion": "a/v1", "kind": "Web",
+            "metadata": {"name": name, "namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": "2026-11-21T11:00:00Z"},
+            "spec": {"text": "two\nlines\n\nand more", "list": [1, {"a": []}]},
+            "status": {"observedGeneration": 1, "revision": "0.1.0-abc", "conditions": [
+                {"type": "Ready", "status": ready, "reason": "ChildrenNotReady", "message": "a: waits"},
+            ]},
+        })
+    }
+
+    fn texts(cells: &[Cell]) -> Vec<&str> {
+        cells.iter().map(|cell| cell.text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_line_has_as_many_words_as_columns() {
+        let now = "2026-11-21T12:00:00Z".parse().unwrap();
+        let row = Row::of("Web", "web", &instance("a", "False"));
+        let counts = Counts::from([("u".to_owned(), (1, 2))]);
+        let narrow = Shape::default();
+        assert_eq!(
+            texts(&row.cells(narrow, &counts, now)),
+            ["Web", "a", "False", "Reconciling", "ChildrenNotReady", "60m"]
+        );
+        let wide = Shape { namespaces: true, wide: true, children: true };
+        let expected = [
+            "n",
+            "Web",
+            "a",
+            "False",
+            "Reconciling",
+            "ChildrenNotReady",
+            "1/2",
+            "60m",
+            "web",
+            "0.1.0-abc",
+            "a: waits",
+        ];
+        assert_eq!(texts(&row.cells(wide, &counts, now)), expected);
+        assert_eq!(header(wide).len(), expected.len());
+        assert_eq!(header(narrow).len(), 6);
+        // Of a cluster-scoped one without a status.
+        let bare = Row::of("Web", "web", &json!({"metadata": {"name": "b"}}));
+        let expected = ["<none>", "Web", "b", "Unknown", "NotObserved", "<none>", "<unknown>"];
+        assert_eq!(texts(&bare.cells(Shape { namespaces: true, ..narrow }, &counts, now)), expected);
+        assert_eq!(texts(&row.gone().cells(narrow, &counts, now))[3..5], ["Deleted", "<none>"]);
+    }
+
+    #[test]
+    fn a_list_reads_back_as_its_objects() {
+        for count in 0..3 {
+            let objects: Vec<Value> = (0..count).map(|i| instance(&format!("a-{i}"), "True")).collect();
+            let expected = json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {"resourceVersion": ""}});
+            for format in [Format::Json, Format::Yaml] {
+                let texts: Vec<String> = objects.iter().map(|object| format.object(object)).collect();
+                let list = format.list(&texts);
+                assert_eq!(yaml::from_str(&list).unwrap(), expected, "{list}");
+                if format == Format::Json {
+                    assert_eq!(list, format!("{expected:#}\n"));
+                } else {
+                    assert_eq!(list, yaml::to_string(&expected));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading what belongs to an instance: a list for each kind of children, found by label, and one or two for
+//! each workload.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use futures::StreamExt;
+use futures::stream;
+use serde_json::Value;
+
+use super::branch::{self, Node, Place};
+use crate::children::names;
+use crate::cli::catalog::{Catalog, PackageKind, unreadable};
+use crate::cli::out::printable;
+use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
+use crate::manager::raw::Raw;
+use crate::readiness;
+
+/// How many lists are under way at once.
+const AT_ONCE: usize = 8;
+/// How deep children that are instances are followed.
+const DEPTH: usize = 10;
+/// How many instances one list asks for: the selector stands in the URL.
+const UIDS: usize = 50;
+
+/// A tree, and what is missing in it.
+pub(super) struct Found {
+    pub root: Node,
+    /// There may be more elsewhere, or not.
+    pub warnings: Vec<String>,
+    /// There is something that could not be read.
+    pub problems: Vec<String>,
+}
+
+/// Reads trees.
+pub(super) struct Gather<'a> {
+    pub cluster: &'a Cluster,
+    pub catalog: &'a Catalog,
+}
+
+/// An instance whose children are still to be read.
+struct Open<'a> {
+    uid: String,
+    namespace: Option<String>,
+    kind: &'a PackageKind,
+    /// Children that the garbage collector does not find may be in other namespaces.
+    has_finalizer: bool,
+}
+
+impl<'a> Open<'a> {
+    fn of(raw: &Raw, kind: &'a PackageKind) -> Self {
+        Self {
+            uid: raw.metadata.uid.clone().unwrap_or_default(),
+            namespace: raw.metadata.namespace.clone(),
+            kind,
+            has_finalizer: raw.metadata.finalizers.iter().flatten().any(|name| name == names::FINALIZER),
+        }
+    }
+}
+
+/// What one list has brought.
+#[derive(Default)]
+struct Listed {
+    objects: Vec<Raw>,
+    warning: Option<String>,
+    problem: Option<String>,
+}
+
+impl Gather<'_> {
+    /// The tree of an instance.
+    ///
+    /// # Errors
+    /// If the instance itself cannot be read.
+    pub(super) async fn tree(
+        &self,
+        kind: &PackageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Found, String> {
+        let api = &kind.served.kind;
+        let place =
+            if api.namespaced { format!(" in namespace {}", printable(namespace)) } else { String::new() };
+        let of = format!("{} {}{place}", kind.full_name(), printable(name));
+        let found = self.cluster.get(api, Some(namespace), name).await;
+        let found = found.map_err(|error| match error.code {
+            403 => format!("this user may not get {of}: {}", printable(&error.to_string())),
+            _ => format!("{of} cannot be read: {}", printable(&error.to_string())),
+        })?;
+        let object = found.ok_or_else(|| format!("there is no {} {}{place}", api.kind, printable(name)))?;
+        let raw = Raw::from_value(object).map_err(|error| format!("{of} cannot be read: {error}"))?;
+        let root = Node::instance(Place::Root, &raw);
+
+        let (mut nodes, mut workloads) = (Vec::new(), Vec::new());
+        let (mut warnings, mut problems) = (BTreeSet::new(), BTreeSet::new());
+        let mut known: HashSet<String> = HashSet::from([root.uid.clone()]);
+        let mut level = vec![Open::of(&raw, kind)];
+        for _ in 0..DEPTH {
+            if level.is_empty() {
+                break;
+            }
+            let mut next = Vec::new();
+            for (group, api_kind, listed) in self.children(&level).await {
+                warnings.extend(listed.warning);
+                problems.extend(listed.problem);
+                for raw in listed.objects {
+                    let uid = raw.metadata.uid.clone().unwrap_or_default();
+                    let Some(place) = branch::child_place(&raw).filter(|_| known.insert(uid)) else {
+                        continue;
+                    };
+                    if let Some(kind) = self.catalog.package_kind(group, api_kind) {
+                        nodes.push(Node::instance(place, &raw));
+                        next.push(Open::of(&raw, kind));
+                        continue;
+                    }
+                    let whole = readiness::needs_status(group, api_kind);
+                    nodes.push(Node::object(place, &raw, whole));
+                    if branch::selector(&raw.body).is_some() {
+                        workloads.push(raw);
+                    }
+                }
+            }
+            level = next;
+        }
+        for listed in self.dependents(&workloads).await {
+            problems.extend(listed.problem);
+            for raw in listed.objects {
+                let uid = raw.metadata.uid.clone().unwrap_or_default();
+                let owner = branch::owner(&raw).filter(|_| !branch::is_spent(&raw) && known.insert(uid));
+                nodes.extend(owner.map(|owner| Node::object(Place::Dependent { owner }, &raw, true)));
+            }
+        }
+        Ok(Found {
+            root: branch::grow(root, nodes),
+            warnings: warnings.into_iter().collect(),
+            problems: problems.into_iter().collect(),
+        })
+    }
+
+    /// The children of some instances, kind by kind, each with its group and kind.
+    async fn children<'l>(&'l self, level: &'l [Open<'l>]) -> Vec<(&'l str, &'l str, Listed)> {
+        let mut kinds: BTreeMap<(&'l str, &'l str), Vec<&'l Open<'l>>> = BTreeMap::new();
+        for open in level {
+            for (api_version, kind) in &open.kind.child_kinds {
+                kinds.entry((api_version, kind)).or_default().push(open);
+            }
+        }
+        let lists = kinds.into_iter().flat_map(|(kind, opens)| {
+            opens.chunks(UIDS).map(|some| (kind, some.to_vec())).collect::<Vec<_>>()
+        });
+        stream::iter(lists)
+            .map(|((api_version, kind), opens)| async move {
+                let Some(served) = self.catalog.served(api_version, kind) else {
+                    let problem = format!(
+                        "children of kind {kind} of {api_version} are not shown: the API server does not serve it"
+                    );
+                    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+                    return (group, kind, Listed { problem: Some(problem), ..Listed::default() });
+                };
+                (served.kind.group.as_str(), kind, self.children_of_kind(served, &opens).await)
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    /// In all namespaces, for a child may be in another than its instance. Who may not look there sees those of
+    /// the instances' own.
+    async fn children_of_kind(&self, served: &Served, opens: &[&Open<'_>]) -> Listed {
+        let uids: Vec<&str> = opens.iter().map(|open| open.uid.as_str()).collect();
+        let labels = format!("{} in ({})", names::INSTANCE_UID, uids.join(","));
+        let api = &served.kind;
+        let metadata_only = !readiness::needs_status(&api.group, &api.kind);
+        let all = Query { labels: &labels, metadata_only, ..Query::default() };
+        let error = match self.list(api, &all).await {
+            Ok(objects) => return Listed { objects, ..Listed::default() },
+            Err(error) => error,
+        };
+        let own: BTreeSet<&str> = opens.iter().filter_map(|open| open.namespace.as_deref()).collect();
+        if error.code != 403 || !api.namespaced || own.is_empty() {
+            return Listed { problem: Some(unshown(api, None, &error)), ..Listed::default() };
+        }
+        let mut listed = Listed::default();
+        for namespace in &own {
+            match self.list(api, &Query { namespace: Some(namespace), ..all }).await {
+                Ok(objects) => listed.objects.extend(objects),
+                Err(error) => listed.problem = Some(unshown(api, Some(namespace), &error)),
+            }
+        }
+        if listed.problem.is_none() && opens.iter().any(|open| open.has_finalizer || open.namespace.is_none())
+        {
+            let place = own.into_iter().collect::<Vec<_>>().join(", ");
+            listed.warning = Some(format!(
+                "this user may list {} in namespace {place} only: children elsewhere are not shown",
+                api.plural
+            ));
+        }
+        listed
+    }
+
+    /// The `ReplicaSets` and Pods of workloads.
+    async fn dependents(&self, workloads: &[Raw]) -> Vec<Listed> {
+        let mut lists: Vec<(&str, &str, String, String)> = Vec::new();
+        for workload in workloads {
+            let Some(selector) = branch::selector(&workload.body) else { continue };
+            let namespace = workload.metadata.namespace.clone().unwrap_or_default();
+            if workload.body["kind"] == "Deployment" {
+                lists.push(("apps/v1", "ReplicaSet", namespace.clone(), selector.clone()));
+            }
+            lists.push(("v1", "Pod", namespace, selector));
+        }
+        stream::iter(lists)
+            .map(|(api_version, kind, namespace, labels)| async move {
+                let Some(served) = self.catalog.served(api_version, kind) else { return Listed::default() };
+                let query = Query { namespace: Some(&namespace), labels: &labels, metadata_only: false };
+                match self.list(&served.kind, &query).await {
+                    Ok(objects) => Listed { objects, ..Listed::default() },
+                    Err(error) => Listed {
+                        problem: Some(unshown(&served.kind, Some(&namespace), &error)),
+                        ..Listed::default()
+                    },
+                }
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    async fn list(&self, kind: &ApiKind, query: &Query<'_>) -> Result<Vec<Raw>, CallError> {
+        let named = |mut raw: Raw| {
+            raw.body["apiVersion"] = Value::from(kind.api_version());
+            raw.body["kind"] = Value::from(kind.kind.as_str());
+            raw
+        };
+        self.cluster.list_all(kind, query, named).await
+    }
+}
+
+fn unshown(kind: &ApiKind, namespace: Option<&str>, error: &CallError) -> String {
+    format!("{} are not shown: {}", kind.plural, unreadable(kind, namespace, error))
+}

@@ -1,0 +1,138 @@
+//! Lists of any length, a page at a time.
+
+use http::Request;
+use http::header::ACCEPT;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tracing::debug;
+
+use super::{ApiKind, CallError, Class, Cluster, DEADLINE, encode};
+
+/// Objects a page, as kubectl asks for them.
+const PAGE: u32 = 500;
+/// How often a page is asked for.
+const ATTEMPTS: u32 = 4;
+/// Objects without spec and status.
+const METADATA_ONLY: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Which objects of a kind a list is of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Query<'a> {
+    /// Those of one namespace; `None`: of all.
+    pub namespace: Option<&'a str>,
+    /// A label selector; may be empty.
+    pub labels: &'a str,
+    /// Whether their metadata is enough.
+    pub metadata_only: bool,
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    metadata: ListMeta,
+    /// Null where Go has none.
+    #[serde(default = "Option::default")]
+    items: Option<Vec<T>>,
+}
+
+impl Cluster {
+    /// All objects that a query names, each made into what the caller keeps of it before the next page comes.
+    ///
+    /// # Errors
+    /// If a page does not come, also after it was asked for again.
+    pub async fn list_all<T: DeserializeOwned, R>(
+        &self,
+        kind: &ApiKind,
+        query: &Query<'_>,
+        keep: impl Fn(T) -> R,
+    ) -> Result<Vec<R>, CallError> {
+        let mut kept = Vec::new();
+        let (mut limit, mut next) = (PAGE, String::new());
+        loop {
+            let page: Page<T> = match self.page(kind, query, limit, &next).await {
+                // What the pages are cut from is forgotten after five minutes: then all of it at once.
+                Err(error) if error.code == 410 && !next.is_empty() => {
+                    kept.clear();
+                    (limit, next) = (0, String::new());
+                    continue;
+                }
+                page => page?,
+            };
+            kept.extend(page.items.into_iter().flatten().map(&keep));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => next = token,
+                None => return Ok(kept),
+            }
+        }
+    }
+
+    async fn page<T: DeserializeOwned>(
+        &self,
+        kind: &ApiKind,
+        query: &Query<'_>,
+        limit: u32,
+        next: &str,
+    ) -> Result<Page<T>, CallError> {
+        let path = path(kind, query, limit, next);
+        let accept = if query.metadata_only { METADATA_ONLY } else { "application/json" };
+        let mut wait = std::time::Duration::from_millis(250);
+        for attempt in 1.. {
+            let request = Request::get(&path)
+                .header(ACCEPT, accept)
+                .body(Vec::new())
+                .map_err(|error| CallError::from_kube(&kube::Error::HttpError(error)))?;
+            let error = match tokio::time::timeout(DEADLINE, self.client.request(request)).await {
+                Ok(Ok(page)) => return Ok(page),
+                Ok(Err(error)) => CallError::from_kube(&error),
+                Err(_) => CallError::timeout(DEADLINE),
+            };
+            // Who does not answer at all is not waited for: people do.
+            if error.class != Class::Retry || error.code == 0 || attempt >= ATTEMPTS {
+                return Err(error);
+            }
+            debug!(%kind, %error, "trying again");
+            tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
+            wait *= 2;
+        }
+        Err(CallError::timeout(DEADLINE))
+    }
+}
+
+fn path(kind: &ApiKind, query: &Query<'_>, limit: u32, next: &str) -> String {
+    let mut parameters = Vec::new();
+    if limit > 0 {
+        parameters.push(format!("limit={limit}"));
+    }
+    for (name, value) in [("labelSelector", query.labels), ("continue", next)] {
+        if !value.is_empty() {
+            parameters.push(format!("{name}={}", encode(value)));
+        }
+    }
+    let path = kind.path(query.namespace, None);
+    if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_asks_for_one_page() {
+        let kind = ApiKind {
+            group: "apps".into(),
+            version: "v1".into(),
+            kind: "Deployment".into(),
+            plural: "deployments".into(),
+            namespaced: true,
+        };
+        let all = Query::default();
+        assert_eq!(path(&kind, &all, 0, ""), "/apis/apps/v1/deployments");
+        let some = Query { namespace: Some("n"), labels: "a in (b,c)", metadata_only: false };
+        assert_eq!(
+            path(&kind, &some, 500, "x="),
+            "/apis/apps/v1/namespaces/n/deployments?limit=500&labelSelector=a%20in%20%28b%2Cc%29&continue=x%3D"
+        );
+    }
+}
