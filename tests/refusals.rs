@@ -282,3 +282,47 @@ async fn what_is_refused_for_the_lack_of_what_comes_first_is_tried_again() {
     edit(&scene, "r", json!({"role": "reader"})).await;
     scene.ready(TRIAL, "r").await;
 }
+
+#[tokio::test]
+async fn an_edit_war_is_not_waged() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("war", json!({}))).await;
+    scene.ready(TRIAL, "war").await;
+    let path =
+        format!("/api/v1/namespaces/{}/serviceaccounts/war?fieldManager=rival&force=true", scene.namespace());
+    let theirs = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "war", "annotations": {"text": "theirs"}}});
+    let client = scene.client();
+    let rival = tokio::spawn(async move {
+        loop {
+            let request = http::Request::patch(&path)
+                .header("content-type", "application/apply-patch+yaml")
+                .body(theirs.to_string().into_bytes())
+                .unwrap();
+            client.request::<Value>(request).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    stalled(&scene, "war", "Contested", &["account", "rival", "metadata.annotations.text", "yields"]).await;
+    let tried = requests(scene.namespace(), Duration::from_secs(6)).await;
+    assert!(tried.len() <= 4, "{}", support::ext::list(&tried));
+    // Neighbours do not notice.
+    scene.apply(&trial("peace", json!({}))).await;
+    scene.ready(TRIAL, "peace").await;
+    rival.abort();
+}
+
+#[tokio::test]
+async fn a_status_that_is_too_large_is_shortened() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&trial("big", json!({"shown": 60_000}))).await;
+    let told = |o: &Value| condition(o, "StatusTruncated")["status"] == "True";
+    let big = scene.until("StatusTruncated", TRIAL, "big", told).await;
+    assert!(big["status"].to_string().len() < 256 << 10);
+    let message = condition(&big, "StatusTruncated")["message"].as_str().unwrap();
+    assert!(message.contains("status.shown") && message.contains("of 60000 items"), "{message}");
+    scene.ready(TRIAL, "big").await;
+    assert_eq!(big["status"]["text"], "hello");
+    edit(&scene, "big", json!({"shown": 3})).await;
+    scene.until("whole again", TRIAL, "big", |o| o["status"]["shown"] == json!([0, 1, 2]) && !told(o)).await;
+}

@@ -6,6 +6,7 @@ use super::names;
 use super::observed::ObjectRef;
 use super::{ChildError, Context, Observed};
 use crate::package::{Child, DeletionPolicy};
+use crate::template::password_length;
 
 /// One object of the target, ready to be applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,17 @@ pub struct Intent {
     pub body: Value,
     /// Hash of the body, which its annotation carries.
     pub hash: String,
+    /// Keys of a Secret's data that have no value in the body: the live one is kept, or one is made.
+    pub generated: Vec<Generated>,
+}
+
+/// A password in a Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// The key in `data`.
+    pub key: String,
+    /// How many characters a new one has.
+    pub length: usize,
 }
 
 /// Builds the intent of one rendered child.
@@ -55,6 +67,9 @@ pub(super) fn build(
             child.template
         )));
     }
+    let generates =
+        ctx.package.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty());
+    let generated = if generates { take_generated(root).map_err(invalid)? } else { Vec::new() };
     fold_string_data(&api_version, &kind, root).map_err(invalid)?;
     if let Some(path) = inexact(&body, &mut String::new()) {
         return Err(invalid(format!(
@@ -85,6 +100,10 @@ pub(super) fn build(
     }
     let namespace = place(ctx, child, meta, namespaced, &kind)?;
     mark(ctx, child, key, order, meta)?;
+    if !generated.is_empty() {
+        let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
+        meta["annotations"][names::GENERATED] = keys.join(",").into();
+    }
     let same_namespace = namespace.as_deref() == ctx.namespace();
     if owned_by_reference(child) && same_namespace && namespace.is_some() {
         meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
@@ -100,7 +119,7 @@ pub(super) fn build(
         namespace: namespace.map(Into::into),
         name: name.into(),
     };
-    Ok(Intent { object, body, hash })
+    Ok(Intent { object, body, hash, generated })
 }
 
 /// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of
@@ -266,6 +285,38 @@ fn fold_string_data(api_version: &str, kind: &str, root: &mut Map<String, Value>
         data.insert(key, Value::String(base64::engine::general_purpose::STANDARD.encode(text)));
     }
     Ok(())
+}
+
+/// Takes the marks of passwords out of a Secret; an empty text stands in their place, so that the field is
+/// ours. They stand alone as a value of `stringData` or `data`, which means the same for them.
+fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, String> {
+    let mut generated = Vec::new();
+    for field in ["stringData", "data"] {
+        let Some(Value::Object(map)) = root.get_mut(field) else { continue };
+        for (key, value) in map.iter_mut() {
+            if let Some(length) = password_length(value) {
+                generated.push(Generated { key: key.clone(), length });
+                *value = "".into();
+            }
+        }
+    }
+    generated.sort_by(|a, b| a.key.cmp(&b.key));
+    if let Some(pair) = generated.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        return Err(format!("data and stringData both have a password {}", pair[0].key));
+    }
+    if let Some(key) = root.iter().find_map(|(key, value)| holds_mark(value).then_some(key)) {
+        return Err(format!("a password can only be a value of stringData or data; there is one in {key}"));
+    }
+    Ok(generated)
+}
+
+fn holds_mark(value: &Value) -> bool {
+    password_length(value).is_some()
+        || match value {
+            Value::Array(items) => items.iter().any(holds_mark),
+            Value::Object(map) => map.values().any(holds_mark),
+            _ => false,
+        }
 }
 
 /// Leaves out fields that another manager has taken over and that we do not own any more.

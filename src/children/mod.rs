@@ -21,9 +21,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use decide::{Action, Apply, Decision, Expect, Failure, Memory, Verdict, Why, decide, is_covered};
+pub use decide::{
+    Action, Apply, Decision, Expect, Failure, Memory, Repairs, Verdict, Why, decide, is_covered,
+};
 pub use deletion::decide_from as decide_deletion;
-pub use intent::Intent;
+pub use intent::{Generated, Intent};
 pub use observed::{Mark, ObjectRef, Observed, Paths, Seen};
 pub use shape::Check;
 pub use status::{Status, patch as status_patch};

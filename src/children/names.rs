@@ -21,6 +21,8 @@ pub const KEY: &str = "operetta.dev/key";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation: hash of the intent that was applied.
 pub const INTENT: &str = "operetta.dev/intent";
+/// Annotation of a Secret: the keys of its data that were generated, with commas between.
+pub const GENERATED: &str = "operetta.dev/generated";
 /// Annotation: how deep in the graph the child stands; deletion goes from the highest to 0.
 pub const ORDER: &str = "operetta.dev/order";
 /// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone.

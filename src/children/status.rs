@@ -13,6 +13,12 @@ const MESSAGE: usize = 1_024;
 /// The condition of an instance whose CRD somebody else puts back again and again.
 const CONTESTED: &str = "CRDContested";
 
+/// Bytes of all projected fields together; with the conditions a status stays below 256 KiB.
+const FIELDS: usize = 224 << 10;
+
+/// The type of the condition that says what was shortened; only there while something is.
+pub(super) const TRUNCATED: &str = "StatusTruncated";
+
 /// A status as it should be. Times are left to [`patch`], which knows what was there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
@@ -71,6 +77,10 @@ impl Status {
                 reason: condition.reason.clone(),
                 message,
             });
+        }
+        if let Some(message) = shorten_fields(&mut fields) {
+            let (kind, reason) = (TRUNCATED.to_owned(), "TooLarge".to_owned());
+            conditions.push(Condition { kind, status: Some(true), reason, message });
         }
         let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
         let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
@@ -213,10 +223,103 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
             })
         })
         .collect();
-    let foreign =
-        there.iter().filter(|c| !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str()));
+    let foreign = there.iter().filter(|c| {
+        c["type"] != TRUNCATED && !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str())
+    });
     all.extend(foreign.cloned());
     Value::Array(all)
+}
+
+/// Shortens what makes the status too large, the largest first; what was shortened.
+fn shorten_fields(fields: &mut [(String, Option<Value>)]) -> Option<String> {
+    let mut sizes: Vec<(usize, usize)> = fields
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (_, value))| Some((bytes(value.as_ref()?), index)))
+        .collect();
+    let mut total: usize = sizes.iter().map(|(size, _)| size).sum();
+    if total <= FIELDS {
+        return None;
+    }
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let mut told = Vec::new();
+    for (size, index) in sizes {
+        if total <= FIELDS {
+            break;
+        }
+        let (name, value) = &mut fields[index];
+        let Some(value) = value else { continue };
+        let room = FIELDS.saturating_sub(total - size);
+        let before = length(value);
+        let mut left = room;
+        *value = cut(value, &mut left);
+        total -= size - bytes(value).min(size);
+        told.push(format!("status.{name} ({} of {before})", length(value)));
+    }
+    Some(format!("the status may have 256 KiB, so these are shortened: {}", told.join(", ")))
+}
+
+fn length(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{} characters", text.chars().count()),
+        Value::Array(items) => format!("{} items", items.len()),
+        Value::Object(map) => format!("{} keys", map.len()),
+        _ => "a value".to_owned(),
+    }
+}
+
+/// About as many bytes as the value has as JSON.
+fn bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 6,
+        Value::Number(_) => 20,
+        Value::String(text) => text_bytes(text),
+        Value::Array(items) => items.iter().map(|item| bytes(item) + 1).sum::<usize>() + 2,
+        Value::Object(map) => map.iter().map(|(k, v)| text_bytes(k) + bytes(v) + 2).sum::<usize>() + 2,
+    }
+}
+
+fn text_bytes(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| if byte < 0x20 { 6 } else { 1 + usize::from(matches!(byte, b'"' | b'\\')) })
+        .sum::<usize>()
+        + 2
+}
+
+/// As much of a value as there is room for, from its beginning.
+fn cut(value: &Value, room: &mut usize) -> Value {
+    let size = bytes(value);
+    if size <= *room {
+        *room -= size;
+        return value.clone();
+    }
+    match value {
+        Value::Array(items) => {
+            *room = room.saturating_sub(2);
+            let fits = items.iter().take_while(|item| take(room, bytes(item) + 1));
+            Value::Array(fits.cloned().collect())
+        }
+        Value::Object(map) => {
+            *room = room.saturating_sub(2);
+            let fits = map.iter().take_while(|(key, value)| take(room, text_bytes(key) + bytes(value) + 2));
+            Value::Object(fits.map(|(key, value)| (key.clone(), value.clone())).collect())
+        }
+        Value::String(text) => {
+            *room = room.saturating_sub(16);
+            let fits: String = text
+                .chars()
+                .take_while(|c| take(room, if *c < ' ' { 6 } else { c.len_utf8() + 1 }))
+                .collect();
+            Value::String(fits + "…")
+        }
+        other => other.clone(),
+    }
+}
+
+fn take(room: &mut usize, size: usize) -> bool {
+    let fits = size <= *room;
+    *room = if fits { *room - size } else { 0 };
+    fits
 }
 
 fn shorten(message: &str) -> String {
@@ -257,6 +360,30 @@ mod tests {
             }
         }
         target
+    }
+
+    #[test]
+    fn what_is_too_large_is_shortened_and_said() {
+        let mut fields = vec![
+            ("small".to_owned(), Some(json!([1, 2, 3]))),
+            ("list".to_owned(), Some(Value::Array(vec![json!({"name": "x".repeat(100)}); 3_000]))),
+            ("text".to_owned(), Some(Value::String("\u{1}é".repeat(40_000)))),
+            ("kept".to_owned(), None),
+        ];
+        let told = shorten_fields(&mut fields).unwrap();
+        let size = |value: &Option<Value>| value.as_ref().map_or(0, |v| v.to_string().len());
+        let total: usize = fields.iter().map(|(_, value)| size(value)).sum();
+        assert!((FIELDS / 2..=FIELDS).contains(&total), "{total}");
+        assert_eq!(fields[0].1, Some(json!([1, 2, 3])));
+        assert!(told.contains("status.list (") && told.contains("of 3000 items"), "{told}");
+        assert_eq!(shorten_fields(&mut fields), None);
+        // Once it is no longer so, nothing says it.
+        let there = json!({"conditions": [{"type": TRUNCATED}, {"type": "Foreign"}]});
+        let ready = Verdict::Ready { children: 2 };
+        let patched = patch(&there, &status(&ready), "t").unwrap();
+        let types: Vec<_> =
+            patched["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone()).collect();
+        assert_eq!(types, ["Ready", "Reconciling", "Stalled", "Foreign"]);
     }
 
     #[test]

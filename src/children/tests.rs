@@ -440,8 +440,15 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
         other.settle();
         other.objects["ConfigMap/a-b"].intent.as_deref().unwrap().to_owned()
     };
-    let failure =
-        Failure { hash, error, retry_at: Duration::from_secs(9), count: 1, uid: None, blocks: true };
+    let failure = Failure {
+        hash,
+        error,
+        retry_at: Duration::from_secs(9),
+        count: 1,
+        uid: None,
+        blocks: true,
+        version: None,
+    };
     world.memory.failures.insert("b".into(), failure);
     let verdict = world.settle();
     assert!(world.objects.is_empty(), "{:?}", world.names());
@@ -467,6 +474,41 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
 }
 
 #[test]
+fn who_keeps_changing_a_field_is_named_and_no_war_is_waged() {
+    let mut world = World::new(members(""), &json!({"size": 1}));
+    world.settle();
+    let mut repairs = 0;
+    loop {
+        world.objects.get_mut("ConfigMap/a-0").unwrap().owned = None;
+        let decision = world.decide();
+        let Some(Action::Apply(apply)) = decision.actions.into_iter().next() else { break };
+        assert_eq!(apply.why, Why::Repair);
+        repairs += 1;
+        assert_eq!(apply.contested, repairs == 20, "who it is is asked before it rests");
+        let rival = apply.contested.then(|| (".data.text".to_owned(), Some("gitops".to_owned())));
+        let (object, now) = (apply.intent.object.clone(), world.now);
+        world.act(Action::Apply(apply));
+        Repairs::count(&mut world.memory, &object, now, rival);
+        assert!(repairs <= 20, "it never ends");
+    }
+    assert_eq!(repairs, 20);
+    let decision = world.decide();
+    let Verdict::Stalled { reason, message } = decision.verdict else { panic!("{:?}", decision.verdict) };
+    assert_eq!(reason, "Contested");
+    assert!(message.contains("gitops changes .data.text") && message.contains("yields"), "{message}");
+    assert_eq!(decision.again, Some(Duration::from_secs(30)));
+    // One each half a minute; and an hour later all is forgotten.
+    world.now = Duration::from_secs(30);
+    assert_eq!(world.decide().actions.len(), 1);
+    let object = world.objects["ConfigMap/a-0"].object.clone();
+    let now = world.now;
+    Repairs::count(&mut world.memory, &object, now, None);
+    assert!(world.decide().actions.is_empty());
+    world.now = Duration::from_secs(3_600);
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+}
+
+#[test]
 fn a_refused_child_waits_and_stops_nobody_else() {
     let mut world = World::new(members(""), &json!({"size": 2}));
     let hash = match &world.decide().actions[0] {
@@ -477,7 +519,15 @@ fn a_refused_child_waits_and_stops_nobody_else() {
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
     world.memory.failures.insert(
         "m[0]".into(),
-        Failure { hash, error, retry_at: Duration::from_secs(9), count: 1, uid: None, blocks: false },
+        Failure {
+            hash,
+            error,
+            retry_at: Duration::from_secs(9),
+            count: 1,
+            uid: None,
+            blocks: false,
+            version: None,
+        },
     );
     let verdict = world.settle();
     assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "ApplyRefused"), "{verdict:?}");
@@ -524,6 +574,7 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
         count: 1,
         uid: None,
         blocks: false,
+        version: None,
     };
     world.memory.kept.insert(kept.object.clone(), failure);
     world.edit(json!({"size": 1}));

@@ -25,6 +25,8 @@ const OPERATOR_NAMESPACE: &str = "operetta-system";
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Bytes of one file of instances.
 const MAX_INPUT: u64 = 16 << 20;
+/// In the place of a password, which is made when the object is created; no base64, so that nobody applies it.
+const GENERATED: &str = "(made when it is created)";
 /// What only the manager can fill in: it would be wrong, an ownerReference even harmful, elsewhere.
 const OWN_PREFIX: &str = "operetta.dev/";
 
@@ -242,7 +244,13 @@ fn render(
         }
         while let Some(item) = items.next_if(|item| item.child == index) {
             match &item.intent {
-                Ok(intent) => out.object(item, intent.body.clone()),
+                Ok(intent) => {
+                    let mut body = intent.body.clone();
+                    for generated in &intent.generated {
+                        body["data"][generated.key.as_str()] = GENERATED.into();
+                    }
+                    out.object(item, body);
+                }
                 Err(error) => failed(resource, index, &item.name, error, out, diagnostics),
             }
         }

@@ -46,7 +46,7 @@ pub(super) struct Mind {
 impl Mind {
     /// Whether forgetting it would change nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let Memory { failures, kept, accepted, reapplied } = &self.memory;
+        let Memory { failures, kept, accepted, reapplied, repairs } = &self.memory;
         self.told.is_none()
             && self.vain.is_none()
             && self.restless == 0
@@ -55,6 +55,7 @@ impl Mind {
             && kept.is_empty()
             && accepted.is_empty()
             && reapplied.is_empty()
+            && repairs.is_empty()
     }
 }
 

@@ -143,7 +143,7 @@ manifest! {
     /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
     /// template says.
     pub struct Child later [
-        "onLoss", "lostWhen", "renamedFrom", "children", "adopt", "refs",
+        "lostWhen", "renamedFrom", "children", "adopt", "refs",
     ] {
         /// The child's name in this package; live objects are read as `children.<id>`. It is part of
         /// labels, so it must not change from version to version.
@@ -172,6 +172,9 @@ manifest! {
         /// Fail reports it (default), Recreate deletes the object and makes it anew, after a dry run has
         /// shown that a new one would be taken. Not for what holds data.
         "onImmutableChange" on_immutable_change: Option<At<OnImmutableChange>>,
+        /// What happens when the object is lost. Recreate makes it anew, generated passwords included; a child
+        /// with `password(...)` must say so.
+        "onLoss" on_loss: Option<OnLoss>,
         /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
         /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
         "yields" yields: Option<Yields>,
@@ -560,6 +563,27 @@ fn find_template(node: &Node) -> Option<&Node> {
 }
 
 inline_schema!(LetValue, {});
+
+/// What happens when an object is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It is made anew.
+    Recreate,
+}
+
+impl Decode for OnLoss {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let word = String::decode(node, decoder)?;
+        if word != "Recreate" {
+            let message = "this version of Operetta does not do plans yet";
+            decoder.error_help("package::not-yet", node, message, "onLoss can be Recreate");
+            return None;
+        }
+        Some(Self::Recreate)
+    }
+}
+
+inline_schema!(OnLoss, {"type": "string", "enum": ["Recreate"]});
 
 /// How many members of a forEach child may be unavailable while they are given a new intent.
 #[derive(Debug, Clone)]

@@ -14,13 +14,13 @@ use super::{
     StatusField, Yields, graph, lint,
 };
 use crate::crd;
-use crate::diag::{Diagnostic, did_you_mean};
+use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::template::{Engine, Expr, Lets, Reads, Segment, Text};
 
 /// Children of one resource: far more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types of Operetta's own.
-const OWN_CONDITIONS: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
+const OWN_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "StatusTruncated"];
 /// Status fields of Operetta's own.
 const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 /// The variable of a forEach without `as`.
@@ -93,7 +93,19 @@ impl Compiler<'_> {
 
     fn expression(&mut self, source: &Expression) -> Option<Expr> {
         let result = self.engine.expression(&source.0.value, &source.0.at);
-        self.note(result, &source.0.path)
+        let expr = self.note(result, &source.0.path)?;
+        self.generates_nothing(&expr.reads().generates);
+        Some(expr)
+    }
+
+    /// Passwords stand in templates of Secrets and nowhere else.
+    fn generates_nothing(&mut self, places: &[Location]) {
+        for place in places {
+            let message = "a password can only be a value in the template of a Secret";
+            let error = Diagnostic::error("package::password", message).located(place.clone());
+            self.diagnostics
+                .push(error.help("write it there, alone: `stringData: {password: {{ password(32) }}}`"));
+        }
     }
 
     fn optional(&mut self, source: Option<&Expression>) -> Option<Expr> {
@@ -102,7 +114,9 @@ impl Compiler<'_> {
 
     fn text(&mut self, source: &At<String>) -> Option<Text> {
         let result = self.engine.text(&source.value, &source.at);
-        self.note(result, &source.path)
+        let text = self.note(result, &source.path)?;
+        self.generates_nothing(&text.reads().generates);
+        Some(text)
     }
 
     /// Those of the resource go before those of the package.
@@ -211,7 +225,31 @@ impl Compiler<'_> {
             DeletionPolicy::Retain
         });
         self.may_recreate(&child, manifest, holds_data);
+        self.passwords(&child, manifest);
         child
+    }
+
+    /// Who generates passwords must say what their loss means, for nobody can render them again.
+    fn passwords(&mut self, child: &Child, manifest: &manifest::Child) {
+        let engine = Arc::clone(&self.engine);
+        let Some(template) = engine.template(&child.template) else { return };
+        let places = &template.reads().generates;
+        if places.is_empty() {
+            return;
+        }
+        if child
+            .kinds
+            .iter()
+            .any(|(api_version, kind)| (api_version.as_str(), kind.as_str()) != ("v1", "Secret"))
+        {
+            return self.generates_nothing(places);
+        }
+        if manifest.on_loss.is_none() {
+            let message =
+                format!("`{}` holds a generated password: say what happens when it is lost", child.id);
+            let error = Diagnostic::error("package::password", message).located(child.location.clone());
+            self.diagnostics.push(error.help("add onLoss: Recreate, which makes a new one"));
+        }
     }
 
     /// To make an object anew is to delete it: nothing for what holds data or is to stay.
@@ -223,6 +261,8 @@ impl Compiler<'_> {
         let kind = child.kinds.first().map_or("", |(_, kind)| kind.as_str());
         let message = if holds_data {
             format!("`{}` is a {kind} and holds data: it cannot be deleted to be made anew", child.id)
+        } else if self.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty()) {
+            format!("`{}` holds a generated password, which would be another one in the new object", child.id)
         } else if child.deletion_policy != DeletionPolicy::Delete {
             format!("`{}` is to stay: it cannot be deleted to be made anew", child.id)
         } else {

@@ -58,6 +58,7 @@ use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
 use value::Val;
 
+pub(crate) use builtins::secrets::password_length;
 pub use errors::EvalError;
 pub use limits::Limits;
 pub use reads::{ReadPath, Reads, Segment};

@@ -8,6 +8,8 @@ pub struct Reads {
     /// The paths, in the order of the text, those of partials after them. The lets they read appear as
     /// `let.<name>`.
     pub paths: Vec<ReadPath>,
+    /// Where it calls for a value that is made once and kept: `password(...)`.
+    pub generates: Vec<Location>,
 }
 
 /// One path that is read: the value there, with all that is below it.

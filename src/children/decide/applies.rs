@@ -1,15 +1,17 @@
 //! What is to be applied now, in the order of the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::super::intent::Intent;
+use super::super::observed::Observed;
 use super::super::shape::{self, Check};
 use super::super::target::{Item, Target};
 use super::{
-    Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, Why, is_covered, settled,
-    unready,
+    Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, REPAIR_EVERY, Why, is_covered,
+    settled, unready,
 };
 use crate::cluster::{CallError, Class};
 use crate::package::{ConflictPolicy, MaxUnavailable, OnImmutableChange};
@@ -95,6 +97,8 @@ impl Deciding<'_> {
                 version: item.observed.as_ref().map(|o| o.resource_version.clone()),
                 force: child.conflict_policy == ConflictPolicy::Force,
                 why,
+                contested: why == Why::Repair
+                    && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
                 recreate: item.observed.clone().filter(|_| recreate),
             })));
         }
@@ -177,8 +181,9 @@ impl Deciding<'_> {
             was.intent == observed.intent && was.owned == observed.owned && was.foreign == observed.foreign
         });
         let uncovered = !as_accepted && !is_covered(intent, observed);
+        let rests = self.contested(item, observed);
         if uncovered {
-            return Some(Why::Repair);
+            return rests.is_none().then_some(Why::Repair);
         }
         if observed.mark != observed.settled && !observed.terminating {
             let next = self.memory.reapplied.get(&observed.object).map(|at| *at + REAPPLY_EVERY);
@@ -188,6 +193,25 @@ impl Deciding<'_> {
             }
         }
         None
+    }
+
+    /// How long an object that somebody else keeps changing is left alone. Notes it.
+    fn contested(&mut self, item: &Item, observed: &Observed) -> Option<Duration> {
+        let repairs = self.memory.repairs.get(&observed.object)?;
+        let rest = repairs.rest(self.now)?;
+        let (field, owner) = match &repairs.rival {
+            Some((field, owner)) => (field.as_str(), owner.as_deref().unwrap_or("somebody")),
+            None => ("fields", "somebody"),
+        };
+        let message = format!(
+            "{} ({}): {owner} changes {field} again and again; it is put back once in {} s now. Stop {owner}, or give the field up: list it in `yields`",
+            item.name,
+            observed.object,
+            REPAIR_EVERY.as_secs(),
+        );
+        self.notes.stalled.push(("Contested".into(), message));
+        self.wake(rest);
+        Some(rest)
     }
 
     /// Whether the server has refused this very intent and it is not yet time to try again. Notes it.
@@ -263,7 +287,12 @@ impl Deciding<'_> {
 /// What the server has said to this very intent for this very object.
 fn failure<'m>(memory: &'m Memory, item: &Item, intent: &Intent) -> Option<&'m Failure> {
     let uid = item.observed.as_ref().map(|o| &o.uid);
-    memory.failures.get(&item.name).filter(|f| f.hash == intent.hash && f.uid.as_ref() == uid)
+    let version = item.observed.as_ref().map(|o| &o.resource_version);
+    memory.failures.get(&item.name).filter(|f| {
+        f.hash == intent.hash
+            && f.uid.as_ref() == uid
+            && (f.version.is_none() || f.version.as_ref() == version)
+    })
 }
 
 /// Whether an apply makes something of the object that it was not.
@@ -302,6 +331,9 @@ fn reason_of(error: &CallError) -> String {
     }
     if error.is_immutable_change() {
         return "ImmutableField".into();
+    }
+    if ["PasswordLost", "RecreateRefused"].contains(&error.reason.as_str()) {
+        return error.reason.clone();
     }
     match error.class {
         Class::Retry => "ApplyRetried",

@@ -26,6 +26,12 @@ use crate::template::EvalError;
 /// At most one re-apply per object in this time answers foreign changes that metadata cannot explain.
 const REAPPLY_EVERY: Duration = Duration::from_secs(30);
 
+/// How often in a row an object is repaired at once. Who comes back more often is another controller, and an
+/// edit war helps nobody.
+const REPAIRS: u32 = 20;
+/// From then on, and until so many of these have passed without, one repair in this time.
+const REPAIR_EVERY: Duration = Duration::from_secs(30);
+
 /// One thing to do.
 #[derive(Debug, Clone)]
 pub enum Action {
@@ -56,6 +62,8 @@ pub struct Apply {
     pub force: bool,
     /// Why.
     pub why: Why,
+    /// Whether to find out who it is that takes the fields: they are repaired too often.
+    pub contested: bool,
     /// The live object, if it may be deleted and made anew where a field of it may not be changed.
     pub recreate: Option<Arc<Observed>>,
 }
@@ -94,18 +102,66 @@ pub struct Memory {
     pub accepted: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered, by object.
     pub reapplied: HashMap<ObjectRef, Duration>,
+    /// Repairs of late, by object.
+    pub repairs: HashMap<ObjectRef, Repairs>,
+}
+
+/// How often an object was repaired of late.
+#[derive(Debug, Clone)]
+pub struct Repairs {
+    /// How many, less one for each [`REPAIR_EVERY`] since.
+    level: u32,
+    at: Duration,
+    /// The field that was lost, and its owner; once they were asked for.
+    pub rival: Option<(String, Option<String>)>,
+}
+
+impl Repairs {
+    /// One repair more.
+    pub fn count(
+        memory: &mut Memory,
+        object: &ObjectRef,
+        now: Duration,
+        rival: Option<(String, Option<String>)>,
+    ) {
+        let before = memory.repairs.get(object);
+        let level = before.map_or(0, |repairs| repairs.level_at(now)).saturating_add(1);
+        let rival = rival.or_else(|| before.and_then(|repairs| repairs.rival.clone()));
+        memory.repairs.insert(object.clone(), Self { level, at: now, rival });
+    }
+
+    fn level_at(&self, now: Duration) -> u32 {
+        let passed = now.saturating_sub(self.at).as_secs() / REPAIR_EVERY.as_secs();
+        self.level.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX))
+    }
+
+    /// Whether the next one should tell who it is.
+    fn is_frequent(&self, now: Duration) -> bool {
+        self.level_at(now) + 1 >= REPAIRS
+    }
+
+    /// How long until the next repair; `None`: now.
+    fn rest(&self, now: Duration) -> Option<Duration> {
+        (self.level_at(now) >= REPAIRS)
+            .then(|| REPAIR_EVERY.saturating_sub(now.saturating_sub(self.at)).max(Duration::from_secs(1)))
+    }
 }
 
 impl Memory {
     /// Forgets what is about objects that are not there any more.
     pub fn keep(&mut self, observed: &[Arc<Observed>]) {
-        if self.kept.is_empty() && self.accepted.is_empty() && self.reapplied.is_empty() {
+        if self.kept.is_empty()
+            && self.accepted.is_empty()
+            && self.reapplied.is_empty()
+            && self.repairs.is_empty()
+        {
             return;
         }
         let there: HashSet<&ObjectRef> = observed.iter().map(|o| &o.object).collect();
         self.kept.retain(|object, _| there.contains(object));
         self.accepted.retain(|object, _| there.contains(object));
         self.reapplied.retain(|object, _| there.contains(object));
+        self.repairs.retain(|object, _| there.contains(object));
     }
 }
 
@@ -122,6 +178,8 @@ pub struct Failure {
     pub count: u32,
     /// The uid of the object that it was about; what another would say is not known.
     pub uid: Option<Box<str>>,
+    /// The resourceVersion that it was about, where another may have mended it.
+    pub version: Option<Box<str>>,
     /// Found by a dry run: until it is mended nothing of the same change is written.
     pub blocks: bool,
 }

@@ -18,6 +18,7 @@ mod cover;
 mod intern;
 mod path;
 mod repair;
+mod rival;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -25,4 +26,5 @@ mod tests;
 pub use cover::{uncovered, uncovered_beside};
 pub use path::{FieldPath, Key};
 pub use repair::{strays, take_over};
+pub use rival::rival;
 pub use set::{FieldSet, FieldsError};

@@ -6,7 +6,7 @@ use tracing::debug;
 use super::super::Shared;
 use super::super::index::Origin;
 use super::super::registry::Registered;
-use super::{Applied, GOING, WIN_BACK_ATTEMPTS};
+use super::{Applied, GOING, WIN_BACK_ATTEMPTS, secrets};
 use crate::children::{Apply, Expect, Why, fields, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 
@@ -31,6 +31,7 @@ impl Shared {
                 result => result?,
             }
         }
+        secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await?;
         match cluster.apply(&kind, &body, &manager, apply.force).await {
             Ok(reply) => Ok(self.applied(apply, reply)),
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
@@ -88,6 +89,7 @@ impl Shared {
             meta.remove("resourceVersion");
             meta.insert("uid".into(), uid.into());
         }
+        secrets::fill(&apply.intent, Some(&live), &mut body)?;
         let reply = cluster.apply(kind, &body, manager, true).await?;
         Ok(self.applied(apply, reply))
     }

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::super::Shared;
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
+use super::secrets;
 use crate::children::{Check, Expect, Memory, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 
@@ -115,6 +116,12 @@ impl Shared {
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
         let cluster = self.for_children(registered);
+        match secrets::complete(&cluster, &kind, &check.intent, &check.expect, &mut body).await {
+            Ok(()) => {}
+            // It says nothing about the shape; the apply says it.
+            Err(error) if error.reason == secrets::LOST => return Ok(Answer::Unknown),
+            Err(error) => return sort(error),
+        }
         let reply = cluster.apply_checked(&kind, &body, &manager, check.force, true).await;
         let Err(error) = reply else { return Ok(Answer::Passed) };
         if check.recreate && error.is_immutable_change() {

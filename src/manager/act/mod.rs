@@ -13,6 +13,7 @@ mod apply;
 mod check;
 mod recreate;
 mod remove;
+mod secrets;
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
@@ -20,7 +21,10 @@ use super::raw::Raw;
 use super::registry::Registered;
 use check::Checked;
 
-use crate::children::{Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Why, is_covered};
+use crate::children::{
+    Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Repairs, Why, fields, is_covered,
+    names,
+};
 use crate::cluster::CallError;
 
 /// How many children of one instance are written at once: one with a thousand leaves room for its neighbours.
@@ -154,17 +158,21 @@ impl Shared {
     ) -> Result<(), CallError> {
         let running = futures::stream::iter(applies)
             .map(|apply| async move {
+                let rival = if apply.contested { self.rival(&apply, registered).await } else { None };
                 let result = self.apply(&apply, registered).await;
-                (apply, result)
+                (apply, rival, result)
             })
             .buffer_unordered(CALLS_OF_ONE);
         let mut running = std::pin::pin!(running);
-        while let Some((apply, result)) = running.next().await {
+        while let Some((apply, rival, result)) = running.next().await {
             match result {
                 Ok(Applied::Done(observed, changed)) => {
                     memory.failures.remove(&apply.item);
                     if matches!(apply.why, Why::Repair | Why::Recheck) {
                         memory.reapplied.insert(apply.intent.object.clone(), self.started.elapsed());
+                    }
+                    if apply.why == Why::Repair {
+                        Repairs::count(memory, &apply.intent.object, self.started.elapsed(), rival);
                     }
                     if is_covered(&apply.intent, &observed) {
                         memory.accepted.remove(&apply.intent.object);
@@ -190,11 +198,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Who it is that takes fields of a child from us; only for the message.
+    async fn rival(&self, apply: &Apply, registered: &Registered) -> Option<(String, Option<String>)> {
+        let object = &apply.intent.object;
+        let kind = self.kinds.known(&object.api_version, &object.kind)?;
+        let cluster = self.for_children(registered);
+        let live = cluster.get(&kind, object.namespace.as_deref(), &object.name).await.ok()??;
+        fields::rival(&live, &apply.intent.body, &names::field_manager(registered.operator()))
+    }
+
     fn remember(&self, apply: &Apply, error: CallError, memory: &mut Memory) {
         let before = memory.failures.get(&apply.item).filter(|f| f.hash == apply.intent.hash);
         warn!(object = %apply.intent.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
         let mut failure = self.failure(before, apply.intent.hash.clone(), error);
         failure.uid = uid_of(&apply.expect);
+        // A person mends it, and need not wait for our next try.
+        failure.version = apply.version.clone().filter(|_| failure.error.reason == secrets::LOST);
         memory.failures.insert(apply.item.clone(), failure);
     }
 
@@ -218,7 +237,15 @@ impl Shared {
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
         let rest = error.retry_after.unwrap_or(rest).mul_f64(0.8 + 0.4 * fastrand::f64());
-        Failure { hash, error, retry_at: self.started.elapsed() + rest, count, uid: None, blocks: false }
+        Failure {
+            hash,
+            error,
+            retry_at: self.started.elapsed() + rest,
+            count,
+            uid: None,
+            blocks: false,
+            version: None,
+        }
     }
 
     /// Takes a reply of the server about a child into the index.

@@ -75,6 +75,7 @@ struct Analysis<'e> {
     /// For each open branch, how many frames were open then, and the names set in it.
     branches: Vec<(usize, BTreeSet<Name>)>,
     found: Vec<ReadPath>,
+    generates: Vec<Location>,
     seen: BTreeSet<(String, Vec<Segment>, bool, bool, String, usize)>,
     errors: Vec<Diagnostic>,
     /// The partials being walked.
@@ -93,6 +94,7 @@ impl<'e> Analysis<'e> {
             frames: Vec::new(),
             branches: Vec::new(),
             found: Vec::new(),
+            generates: Vec::new(),
             seen: BTreeSet::new(),
             errors: Vec::new(),
             open: Vec::new(),
@@ -102,7 +104,7 @@ impl<'e> Analysis<'e> {
     }
 
     fn finish(self) -> (Reads, Vec<Diagnostic>) {
-        (Reads { paths: self.found }, self.errors)
+        (Reads { paths: self.found, generates: self.generates }, self.errors)
     }
 
     fn unit(&mut self, unit: &Unit) {
@@ -264,7 +266,11 @@ impl<'e> Analysis<'e> {
                 let input = self.origin(input, guarded || test.flag);
                 self.add(&input, test.flag);
             }
-            Kind::Function(_, args, keywords) => {
+            Kind::Function(function, args, keywords) => {
+                if function.generates() {
+                    let location = self.location(node.span);
+                    self.generates.push(location);
+                }
                 self.record_all(args.iter().flatten(), false);
                 self.record_all(keywords.iter().map(|(_, node)| node), false);
             }

@@ -6,6 +6,7 @@ mod data;
 mod lists;
 mod net;
 mod numbers;
+pub(super) mod secrets;
 mod text;
 
 use std::fmt;
@@ -69,6 +70,13 @@ impl fmt::Debug for Test {
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+impl Function {
+    /// Whether what it stands for is made once, and kept in the object.
+    pub(super) fn generates(&self) -> bool {
+        self.name == "password"
     }
 }
 
@@ -347,6 +355,7 @@ static TESTS: &[Test] = &[
 static FUNCTIONS: &[Function] = &[
     Function { name: "dict", sig: sig!(0, "value"), keywords: true, run: lists::dict },
     Function { name: "namespace", sig: sig!(0,), keywords: true, run: lists::namespace },
+    Function { name: "password", sig: sig!(0, "length"), keywords: false, run: secrets::password },
     Function { name: "range", sig: sig!(1, "lower", "upper", "step"), keywords: false, run: numbers::range },
 ];
 

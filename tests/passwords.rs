@@ -1,0 +1,129 @@
+//! Generated passwords: made once, kept whatever happens, said when they are lost, and shown nowhere.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use base64::Engine as _;
+use operetta::local::ControlPlane;
+use serde_json::{Value, json};
+use support::ext::{LONG, SECRET, Scene, TRIAL, condition, managers_requests, run, uid_of, watching};
+use support::{Operetta, plane};
+
+const PACKAGES: [&str; 1] = ["trial"];
+
+async fn start(plane: &ControlPlane) -> Operetta {
+    let mut manager = run(plane, &PACKAGES);
+    watching(&mut manager, 1).await;
+    manager
+}
+
+fn trial(name: &str, spec: &Value) -> String {
+    json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+fn text(secret: &Value, key: &str) -> String {
+    let value = secret["data"][key].as_str().unwrap_or_default();
+    String::from_utf8(base64::engine::general_purpose::STANDARD.decode(value).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_password_is_made_once_and_never_changes_by_itself() {
+    let plane = plane().await;
+    let mut outputs = String::new();
+    let mut seen = BTreeSet::new();
+    let mut manager = start(plane).await;
+    let scene = Scene::unmanaged().await;
+    scene.apply(&trial("a", &json!({"secret": 1}))).await;
+    scene.ready(TRIAL, "a").await;
+    let first = scene.get(SECRET, "a").await;
+    let password = text(&first, "password");
+    assert!(password.len() == 24 && password.chars().all(|c| c.is_ascii_alphanumeric()), "{password}");
+    seen.insert(password.clone());
+    let same = |o: &Value| text(o, "password") == password;
+
+    // A new intent.
+    scene.patch(TRIAL, "a", "merge", &json!({"spec": {"text": "other"}})).await;
+    scene.until("another user", SECRET, "a", |o| text(o, "user") == "other" && same(o)).await;
+    // A repair, of what is beside it and of what says that it is ours.
+    scene.patch(SECRET, "a", "merge", &json!({"data": {"user": "Ym9i"}})).await;
+    scene.until("repaired", SECRET, "a", |o| text(o, "user") == "other" && same(o)).await;
+    scene.patch(SECRET, "a", "merge", &json!({"metadata": {"managedFields": [{}]}})).await;
+    let ours = |o: &Value| {
+        let entries = o["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries
+            .iter()
+            .any(|e| e["manager"] == "operetta/trial" && !e["fieldsV1"]["f:data"]["f:password"].is_null())
+    };
+    scene.until("ours again", SECRET, "a", |o| ours(o) && same(o)).await;
+    // A key more: a new one beside the old one.
+    scene.patch(TRIAL, "a", "merge", &json!({"spec": {"secret": 2}})).await;
+    let both = scene.until("the second", SECRET, "a", |o| text(o, "second").len() == 40 && same(o)).await;
+    seen.insert(text(&both, "second"));
+    scene.ready(TRIAL, "a").await;
+
+    // Somebody sets another one: it is the live value, and stays.
+    scene.patch(SECRET, "a", "merge", &json!({"stringData": {"password": "chosen-by-hand-7"}})).await;
+    seen.insert("chosen-by-hand-7".to_owned());
+    let chosen = |o: &Value| text(o, "password") == "chosen-by-hand-7";
+    scene.until("ours again", SECRET, "a", |o| ours(o) && chosen(o)).await;
+    scene.ready(TRIAL, "a").await;
+
+    // Emptied, or taken out: said, and no new one.
+    for gone in [json!(""), Value::Null] {
+        scene.patch(SECRET, "a", "merge", &json!({"data": {"password": gone}})).await;
+        let stalled = |o: &Value| condition(o, "Stalled")["reason"] == "PasswordLost";
+        let instance = scene.until("PasswordLost", TRIAL, "a", stalled).await;
+        let message = condition(&instance, "Stalled")["message"].as_str().unwrap();
+        assert!(message.contains("data.password") && message.contains("put the old value back"), "{message}");
+        let mark = plane.audit().mark().unwrap();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let asked = managers_requests(&plane.audit(), mark);
+        assert!(asked.len() <= 6, "{}", support::ext::list(&asked));
+        assert_eq!(text(&scene.get(SECRET, "a").await, "password"), "");
+        scene.patch(SECRET, "a", "merge", &json!({"stringData": {"password": "chosen-by-hand-7"}})).await;
+        scene.ready(TRIAL, "a").await;
+    }
+
+    // The manager is killed at any time.
+    for turn in 0..6 {
+        let name = format!("crash-{turn}");
+        scene.apply(&trial(&name, &json!({"secret": 2}))).await;
+        tokio::time::sleep(Duration::from_millis(25 * turn)).await;
+        let before = scene.find(SECRET, &name).await;
+        manager.kill9();
+        outputs.push_str(&manager.output());
+        let after = scene.find(SECRET, &name).await;
+        manager = start(plane).await;
+        scene.ready(TRIAL, &name).await;
+        let last = scene.get(SECRET, &name).await;
+        for earlier in [before, after].iter().flatten() {
+            assert_eq!(earlier["data"], last["data"], "killed after {} ms", 25 * turn);
+            assert_eq!(uid_of(earlier), uid_of(&last));
+        }
+        seen.extend([text(&last, "password"), text(&last, "second")]);
+    }
+    let last = scene.get(SECRET, "a").await;
+    assert_eq!(text(&last, "password"), "chosen-by-hand-7", "a restart changes nothing");
+    assert_eq!(seen.len(), 2 + 1 + 12, "no two are equal");
+
+    // Deleted: lost, and made anew as onLoss says.
+    scene.kubectl(&["delete", "secret", "a"]).await;
+    let anew = scene.until("a new one", SECRET, "a", |o| text(o, "password").len() == 24).await;
+    assert!(seen.insert(text(&anew, "password")));
+    scene.ready(TRIAL, "a").await;
+
+    // Nobody is told.
+    outputs.push_str(&manager.output());
+    let events = scene.kubectl(&["get", "events", "-o", "yaml"]).await;
+    let instances = scene.kubectl(&["get", "trials", "-o", "yaml"]).await;
+    for secret in &seen {
+        for place in [&outputs, &events, &instances] {
+            assert!(!place.contains(secret.as_str()), "a password is shown");
+        }
+    }
+    manager.interrupt();
+    manager.wait(LONG).await;
+}
