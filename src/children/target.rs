@@ -369,7 +369,8 @@ fn terminating(observed: &Observed) -> String {
     if observed.held_by.is_empty() {
         "is being deleted".into()
     } else {
-        format!("is being deleted, held by finalizer {}", observed.held_by.join(", "))
+        let (object, finalizers) = (&observed.object, observed.held_by.join(", "));
+        format!("{object} is being deleted, held by finalizer {finalizers}")
     }
 }
 

@@ -43,6 +43,7 @@ pub struct Cluster {
     client: kube::Client,
     fence: Fence,
     share: Option<Share>,
+    deadline: Duration,
 }
 
 /// What goes with a connection.
@@ -113,7 +114,7 @@ impl Cluster {
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, fence: Fence::open(), share: None }
+        Self { client, fence: Fence::open(), share: None, deadline: DEADLINE }
     }
 
     /// The same, but no write passes a closed fence.
@@ -126,6 +127,18 @@ impl Cluster {
     #[must_use]
     pub(super) fn within(&self, share: Share) -> Self {
         Self { share: Some(share), ..self.clone() }
+    }
+
+    /// The same with another deadline for each call than the usual 30 s, such as in tests of servers that
+    /// never answer.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How long one call may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// The client of the library, for watches and Events.
@@ -325,9 +338,9 @@ impl Cluster {
             return Err(CallError::too_large(size));
         }
         let request = request.body(bytes).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
-        match tokio::time::timeout(DEADLINE, self.answer(request)).await {
+        match tokio::time::timeout(self.deadline, self.answer(request)).await {
             Ok(answer) => answer,
-            Err(_) => Err(CallError::timeout(DEADLINE)),
+            Err(_) => Err(CallError::timeout(self.deadline)),
         }
     }
 

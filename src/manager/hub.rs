@@ -17,6 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
+use super::lasting::lasting;
 use super::metrics::OfKind;
 use super::raw::Raw;
 use super::registry::Registered;
@@ -156,7 +157,9 @@ fn instances_name(crd: &str) -> String {
 async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &Watch) {
     let resource = registered.kind.resource();
     let api: Api<Raw> = Api::all_with(shared.clients.own().client(), &resource);
-    let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let make = move || kube::runtime::watcher(api.clone(), watcher::Config::default()).boxed();
+    let deadline = shared.clients.own().deadline();
+    let mut stream = std::pin::pin!(lasting(deadline, make).default_backoff());
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
@@ -263,9 +266,11 @@ async fn watch_kind(
     let whole = readiness::needs_status(&found.group, &found.kind)
         || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
+    let deadline = shared.clients.own().deadline();
     if whole {
         let api = Api::<Raw>::all_with(client, &resource);
-        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+        let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
+        let stream = lasting(deadline, make).map_ok(|event| {
             map_event(&event, |raw| {
                 Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reads))
             })
@@ -273,7 +278,8 @@ async fn watch_kind(
         consume(shared, api_version, kind, watch, stream).await;
     } else {
         let api = Api::<PartialObjectMeta<Raw>>::all_with(client, &resource);
-        let stream = kube::runtime::watcher(api, config).map_ok(|event| {
+        let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
+        let stream = lasting(deadline, make).map_ok(|event| {
             map_event(&event, |partial| {
                 let seen = Seen { api_version, kind, metadata: &partial.metadata, body: None };
                 Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
@@ -402,10 +408,15 @@ fn explain(error: &watcher::Error) -> String {
     cause(error).map_or_else(|| error.to_string(), |e| e.to_string())
 }
 
+/// Whether the server no longer knows the resourceVersion at which a watch was to go on.
+pub(super) fn is_expired(error: &watcher::Error) -> bool {
+    cause(error).is_some_and(|e| e.code == 410)
+}
+
 /// Not allowed, or not served any more: what exists is unknown until a list succeeds again. A refused
 /// watch with an expired resourceVersion (410) is no refusal.
 fn is_refusal(error: &watcher::Error) -> bool {
-    cause(error).is_some_and(|e| e.code != 410 && matches!(e.class, Class::Permanent | Class::NotFound))
+    !is_expired(error) && cause(error).is_some_and(|e| matches!(e.class, Class::Permanent | Class::NotFound))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod act;
 mod events;
 mod hub;
 mod index;
+mod lasting;
 mod metrics;
 mod monitor;
 mod queue;

@@ -14,6 +14,7 @@ use tracing::warn;
 use super::CRD;
 use crate::children::names;
 use crate::cluster::{CallError, Cluster};
+use crate::manager::lasting::lasting;
 use crate::manager::raw::Raw;
 
 /// Something has happened to a CRD.
@@ -38,7 +39,8 @@ pub(super) struct Meta {
 /// Tells of all changes until nobody listens.
 pub(super) async fn watch(cluster: Cluster, sender: mpsc::Sender<CrdEvent>) {
     let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &CRD.resource());
-    let mut stream = kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let make = move || kube::runtime::watcher(api.clone(), watcher::Config::default()).boxed();
+    let mut stream = std::pin::pin!(lasting(cluster.deadline(), make).default_backoff());
     // By name, so that a list that comes after a gap shows what has gone meanwhile.
     let mut known: HashMap<String, String> = HashMap::new();
     let mut listed: HashSet<String> = HashSet::new();
