@@ -5,7 +5,6 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,8 +15,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use support::ext::{
     CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
-    Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, uid_of, watching,
+    Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, watching,
 };
+use support::oracles::{self, State, differences};
 use support::{Operetta, eventually, plane};
 
 const PACKAGES: [&str; 3] = ["light", "ordered", "operators/etcd"];
@@ -80,93 +80,9 @@ async fn all_ready(scene: &Scene, manager: &Operetta) {
     .await;
 }
 
-/// Everything that instances are and have made, without what two runs cannot have in common.
-async fn state(scene: &Scene) -> BTreeMap<String, Value> {
-    let mut uids = BTreeMap::new();
-    let mut objects = Vec::new();
-    for kind in INSTANCES {
-        for object in scene.list(kind).await {
-            uids.insert(uid_of(&object).to_owned(), format!("<uid of {}>", name_of(&object)));
-            objects.push((format!("{} {}", kind.plural, name_of(&object)), instance_essence(object)));
-        }
-    }
-    for kind in CHILDREN {
-        for object in scene.list(kind).await {
-            // What Kubernetes itself puts into a namespace.
-            if matches!(name_of(&object), "kube-root-ca.crt" | "default") {
-                continue;
-            }
-            objects.push((format!("{} {}", kind.plural, name_of(&object)), child_essence(object)));
-        }
-    }
-    let mut state = BTreeMap::new();
-    for (name, object) in objects {
-        let mut text = object.to_string().replace(scene.namespace(), "<namespace>");
-        for (uid, stands_for) in &uids {
-            text = text.replace(uid, stands_for);
-        }
-        assert!(state.insert(name, serde_json::from_str(&text).unwrap()).is_none());
-    }
-    state
-}
-
-fn drop_fields(meta: &mut Value, fields: &[&str]) {
-    let meta = meta.as_object_mut().unwrap();
-    for field in fields {
-        meta.remove(*field);
-    }
-}
-
-fn instance_essence(mut object: Value) -> Value {
-    drop_fields(&mut object["metadata"], &["uid", "resourceVersion", "creationTimestamp", "managedFields"]);
-    for condition in object["status"]["conditions"].as_array_mut().unwrap() {
-        condition.as_object_mut().unwrap().remove("lastTransitionTime");
-    }
-    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-    object
-}
-
-fn child_essence(mut object: Value) -> Value {
-    // Statuses are their controllers'.
-    object.as_object_mut().unwrap().remove("status");
-    let meta = &mut object["metadata"];
-    let mut managed: Vec<Value> = meta["managedFields"].as_array().cloned().unwrap_or_default();
-    managed.retain(|entry| entry["manager"].as_str().is_some_and(|m| m.starts_with("operetta")));
-    for entry in &mut managed {
-        entry.as_object_mut().unwrap().remove("time");
-    }
-    managed.sort_by_key(ToString::to_string);
-    drop_fields(meta, &["uid", "resourceVersion", "creationTimestamp", "generation"]);
-    meta["managedFields"] = managed.into();
-    // The hash of an intent in which the namespace and the owner's uid are.
-    assert!(meta["annotations"]["operetta.dev/intent"].take().is_string(), "{meta}");
-    if let Some(spec) = object["spec"].as_object_mut() {
-        spec.remove("clusterIP");
-        spec.remove("clusterIPs");
-    }
-    object
-}
-
-fn differences(calm: &BTreeMap<String, Value>, storm: &BTreeMap<String, Value>) -> String {
-    let names: BTreeSet<&String> = calm.keys().chain(storm.keys()).collect();
-    names.into_iter().filter(|n| calm.get(*n) != storm.get(*n)).fold(String::new(), |mut text, name| {
-        match (calm.get(name), storm.get(name)) {
-            (Some(_), None) => writeln!(text, "{name} is missing"),
-            (None, Some(object)) => writeln!(text, "{name} is too much: {object}"),
-            (calm, storm) => {
-                writeln!(
-                    text,
-                    "{name} differs:\n  {}\n  {}",
-                    calm.unwrap_or(&Value::Null),
-                    storm.unwrap_or(&Value::Null)
-                )
-            }
-        }
-        .unwrap();
-        text
-    })
+/// Everything that instances are and have made.
+async fn state(scene: &Scene) -> State {
+    oracles::state(scene, &INSTANCES, &CHILDREN, &[]).await
 }
 
 /// The uids of all children that ever were, by kind and name.

@@ -37,6 +37,7 @@ pub const SERVICE_ACCOUNT: Kind = kind("v1", "serviceaccounts");
 pub const VOLUME_CLAIM: Kind = kind("v1", "persistentvolumeclaims");
 pub const EVENT: Kind = kind("v1", "events");
 pub const ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "roles");
+pub const JOB: Kind = kind("batch/v1", "jobs");
 pub const DEPLOYMENT: Kind = kind("apps/v1", "deployments");
 pub const INGRESS: Kind = kind("networking.k8s.io/v1", "ingresses");
 pub const NETWORK_POLICY: Kind = kind("networking.k8s.io/v1", "networkpolicies");
@@ -54,6 +55,11 @@ pub const BROKEN_RENDER: Kind = kind("fixtures.operetta.dev/v1", "brokenrenders"
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {
+    /// A kind that is made up while tests run; there are few.
+    pub fn of(api: String, plural: String) -> Self {
+        Self { api: api.leak(), plural: plural.leak() }
+    }
+
     fn path(self, namespace: Option<&str>, name: &str) -> String {
         let root = if self.api.contains('/') { "apis" } else { "api" };
         let place = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();

@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used)]
 
 pub mod ext;
+pub mod oracles;
 
 use std::ffi::OsStr;
 use std::fmt::Display;

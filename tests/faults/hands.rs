@@ -1,0 +1,335 @@
+//! What other people and controllers do to children, instances and namespaces.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::faults::case::Case;
+use crate::faults::{Answer, Fault};
+use crate::faults::{Entry, Rule, Verb, story};
+use crate::support::ext::{CONFIG_MAP, EVENT, JOB, LONG, POD, SECRET, SERVICE, condition, name_of, uid_of};
+use crate::support::{eventually, kubectl};
+use crate::{first, reference, second};
+
+/// Waits for a condition of an instance whose message holds all these words.
+async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
+    eventually(&format!("{name}: {kind} with {words:?}"), LONG, async || {
+        let object = case.scene.find(case.kind, name).await.unwrap_or_default();
+        let found = condition(&object, kind).clone();
+        let text = found.to_string();
+        if words.iter().all(|word| text.contains(word)) {
+            Ok(found)
+        } else {
+            Err(format!("{:#}", object["status"]))
+        }
+    })
+    .await
+}
+
+/// 24
+pub(crate) async fn deleted_by_hand_it_comes_back_and_a_job_runs_once() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("hand", &json!({"job": true})).await;
+    case.ready("hand").await;
+    let job =
+        case.scene.until("finished", JOB, "hand", |o| condition(o, "Complete")["status"] == "True").await;
+    for (kind, name) in
+        [(CONFIG_MAP, "hand-first"), (SECRET, "hand"), (SERVICE, "hand"), (CONFIG_MAP, "hand-a")]
+    {
+        let before = case.scene.get(kind, name).await;
+        case.scene.kubectl(&["delete", kind.plural, name]).await;
+        case.scene.until("made anew", kind, name, |o| uid_of(o) != uid_of(&before)).await;
+    }
+    let process = case.stays(process, &["hand"]).await;
+    let after = case.scene.get(JOB, "hand").await;
+    assert_eq!((uid_of(&after), &after["status"]["succeeded"]), (uid_of(&job), &json!(1)), "it ran again");
+    case.finish(process).await;
+}
+
+/// 25
+pub(crate) async fn edited_by_hand_it_is_restored() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("hand", &first()).await;
+    case.ready("hand").await;
+    let edit =
+        json!({"data": {"stage": "mine", "more": "theirs"}, "metadata": {"labels": {"theirs": "too"}}});
+    case.scene.patch(CONFIG_MAP, "hand-first", "merge", &edit).await;
+    let restored =
+        case.scene.until("restored", CONFIG_MAP, "hand-first", |o| o["data"]["stage"] == "one").await;
+    assert_eq!(restored["data"]["more"], "theirs");
+    assert_eq!(restored["metadata"]["labels"]["theirs"], "too");
+    case.scene.patch(SECRET, "hand", "merge", &json!({"data": null})).await;
+    case.scene.until("restored", SECRET, "hand", |o| o["data"]["token"].is_string()).await;
+    let port = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]);
+    case.scene.patch(SERVICE, "hand", "json", &port).await;
+    let ports = |o: &Value| o["spec"]["ports"].as_array().is_some_and(|p| p.len() == 1 && p[0]["port"] == 80);
+    case.scene.until("restored", SERVICE, "hand", ports).await;
+    let process = case.stays(process, &["hand"]).await;
+    case.finish(process).await;
+}
+
+/// 26: named with the finalizer that holds it; the others are as well as ever.
+pub(crate) async fn what_is_stuck_terminating_is_named() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    for name in ["stuck", "free"] {
+        case.apply(name, &first()).await;
+        case.ready(name).await;
+    }
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    case.scene.patch(CONFIG_MAP, "stuck-first", "merge", &hold).await;
+    case.scene.kubectl(&["delete", "configmap", "stuck-first", "--wait=false"]).await;
+    says(&case, "stuck", "Ready", &["False", "stuck-first", "example.org/hold"]).await;
+    case.apply("free", &second()).await;
+    case.ready("free").await;
+    case.quiet().await;
+    // The same when the instance goes.
+    case.delete("stuck").await;
+    says(&case, "stuck", "Ready", &["False", "stuck-first", "example.org/hold"]).await;
+    case.quiet().await;
+    let free = json!({"metadata": {"finalizers": null}});
+    case.scene.patch(CONFIG_MAP, "stuck-first", "merge", &free).await;
+    case.gone("stuck").await;
+    let process = case.stays(process, &["free"]).await;
+    case.finish(process).await;
+}
+
+/// 27: nothing is created, finalizers go, and nobody storms.
+pub(crate) async fn a_terminating_namespace_is_left_to_end() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("end", &first()).await;
+    case.ready("end").await;
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    case.scene.patch(CONFIG_MAP, "end-second", "merge", &hold).await;
+    // One that is held, so that its children go while it stays.
+    case.apply("held", &first()).await;
+    case.ready("held").await;
+    case.scene.patch(CONFIG_MAP, "held-first", "merge", &hold).await;
+    let mark = case.wire.mark();
+    let namespace = case.scene.namespace().to_owned();
+    kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await.ok();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let asked: Vec<Entry> = case.wire.since(mark).into_iter().filter(Entry::is_asking).collect();
+    assert!(asked.len() < 120, "{} requests:\n{}", asked.len(), story(&asked[asked.len() - 60..]));
+    let free = json!({"metadata": {"finalizers": null}});
+    case.scene.patch(CONFIG_MAP, "end-second", "merge", &free).await;
+    case.scene.patch(CONFIG_MAP, "held-first", "merge", &free).await;
+    eventually("the namespace to be gone", LONG, async || {
+        let found = kubectl(&["get", "namespace", &namespace, "-o", "yaml"]).await;
+        if found.stderr.contains("NotFound") { Ok(()) } else { Err(found.stdout) }
+    })
+    .await;
+    let created = case.counts(mark, "end").values().map(|(created, _)| created).sum::<usize>();
+    assert_eq!(created, 0, "{}", story(&case.wire.writes(mark)));
+    process.stop().await;
+}
+
+/// 28: field and manager are named, and the rest goes on.
+pub(crate) async fn a_field_of_another_manager_is_named() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("share", &json!({"shared": true})).await;
+    case.ready("share").await;
+    case.quiet().await;
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "share-shared"},
+        "data": {"stage": "theirs"}});
+    let args = ["apply", "--server-side", "--force-conflicts", "--field-manager=other-team", "-f", "-"];
+    case.scene.kubectl_input(&args, &theirs.to_string()).await.unwrap();
+    says(&case, "share", "Stalled", &["True", "ApplyConflict", "shared", "data.stage", "other-team"]).await;
+    // The rest follows its spec.
+    case.apply("share", &json!({"shared": true, "stage": "two"})).await;
+    case.scene.until("changed", CONFIG_MAP, "share-b", |o| o["data"]["stage"] == "two").await;
+    assert_eq!(case.scene.get(CONFIG_MAP, "share-shared").await["data"]["stage"], "theirs");
+    let mark = case.wire.mark();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let tried = case.wire.writes(mark);
+    assert!(tried.len() < 8, "it tries and tries:\n{}", story(&tried));
+    // Once they let go it is ours again.
+    let without = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "share-shared"}});
+    case.scene.kubectl_input(&args, &without.to_string()).await.unwrap();
+    case.ready("share").await;
+    assert_eq!(case.scene.get(CONFIG_MAP, "share-shared").await["data"]["stage"], "two");
+    let process = case.stays(process, &["share"]).await;
+    case.finish(process).await;
+}
+
+/// 30
+pub(crate) async fn a_foreign_object_is_neither_taken_nor_deleted() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.scene.kubectl(&["create", "configmap", "mine-first", "--from-literal=whose=theirs"]).await;
+    let before = case.scene.get(CONFIG_MAP, "mine-first").await;
+    case.apply("mine", &first()).await;
+    case.apply("free", &first()).await;
+    case.ready("free").await;
+    says(&case, "mine", "Stalled", &["True", "NameTaken", "mine-first"]).await;
+    case.quiet().await;
+    assert_eq!(case.scene.get(CONFIG_MAP, "mine-first").await, before);
+    case.delete("mine").await;
+    case.gone("mine").await;
+    assert_eq!(case.scene.get(CONFIG_MAP, "mine-first").await, before);
+    let process = case.stays(process, &["free"]).await;
+    case.finish(process).await;
+}
+
+/// 31: by its labels, also when the package is past rendering.
+pub(crate) async fn what_is_no_longer_wanted_goes_without_rendering() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("less", &json!({"members": ["a", "b", "c"], "number": "21"})).await;
+    case.ready("less").await;
+    assert_eq!(case.scene.get(CONFIG_MAP, "less-number").await["data"]["twice"], "42");
+    // A member fewer, and a parameter that is not given any more.
+    let api_version = case.kind.api_version();
+    let instance = json!({"apiVersion": api_version, "kind": "Whole", "metadata": {"name": "less"},
+        "spec": {"members": ["b"]}});
+    case.scene.apply(&instance.to_string()).await;
+    case.ready("less").await;
+    for name in ["less-a", "less-c", "less-number"] {
+        case.scene.gone(CONFIG_MAP, name).await;
+    }
+    let process = case.stays(process, &["less"]).await;
+    process.stop().await;
+    // From now on no template of it renders.
+    let broken = case.changed(|text| {
+        text.replace("{stage: \"{{ spec.stage }}\"", "{stage: \"{{ (spec.stage ~ 'x') | int }}\"")
+    });
+    let process = case.start_with(broken).await;
+    case.apply("less", &json!({"stage": "two", "members": ["b"]})).await;
+    says(&case, "less", "Stalled", &["True", "RenderFailed"]).await;
+    assert!(case.scene.find(CONFIG_MAP, "less-b").await.is_some(), "what cannot be rendered is not pruned");
+    case.delete("less").await;
+    case.gone("less").await;
+    for name in ["less-b", "less-first", "less-second"] {
+        assert!(case.scene.find(CONFIG_MAP, name).await.is_none(), "{name}");
+    }
+    case.finish(process).await;
+}
+
+/// 32: an owner that is gone, and another of its name has come, unseen.
+pub(crate) async fn a_dead_owner_is_never_set() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-reborn", &first()).await;
+    let former = case.ready("i-reborn").await;
+    // The garbage collector takes what the former one owned: reason enough to make it again, for those who
+    // believe the cache. Not before the new one is there.
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    let free = json!({"metadata": {"finalizers": null}});
+    for kind in [SECRET, SERVICE] {
+        case.scene.patch(kind, "i-reborn", "merge", &hold).await;
+    }
+    case.quiet().await;
+    case.wire.freeze("wholes");
+    case.delete("i-reborn").await;
+    case.scene.patch(case.kind, "i-reborn", "merge", &free).await;
+    case.gone("i-reborn").await;
+    case.apply("i-reborn", &first()).await;
+    let current = case.scene.get(case.kind, "i-reborn").await;
+    assert_ne!(uid_of(&current), uid_of(&former));
+    for kind in [SECRET, SERVICE] {
+        case.scene.until("going", kind, "i-reborn", |o| !o["metadata"]["deletionTimestamp"].is_null()).await;
+        case.scene.patch(kind, "i-reborn", "merge", &free).await;
+    }
+    let owned_by_the_living = |o: &Value| o["metadata"]["ownerReferences"][0]["uid"] == uid_of(&current);
+    case.scene.until("the new one's", SECRET, "i-reborn", owned_by_the_living).await;
+    case.wire.thaw();
+    case.ready("i-reborn").await;
+    case.same("i-reborn", &expected.deployed.state).await;
+    let created: Vec<Entry> = case.wire.writes(0).into_iter().filter(|e| e.code == Some(201)).collect();
+    let secrets = created.iter().filter(|e| e.call.plural == "secrets").count();
+    assert_eq!(secrets, 2, "one for each life:\n{}", story(&created));
+    let process = case.stays(process, &["i-reborn"]).await;
+    case.finish(process).await;
+}
+
+/// 33: the deletion says what is to become of what the object owns.
+pub(crate) async fn the_pods_of_a_job_go_with_it() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("work", &json!({"job": true})).await;
+    case.ready("work").await;
+    eventually("a pod", LONG, async || match case.scene.list(POD).await.len() {
+        0 => Err("none"),
+        _ => Ok(()),
+    })
+    .await;
+    case.apply("work", &json!({"job": false})).await;
+    case.ready("work").await;
+    case.scene.gone(JOB, "work").await;
+    eventually("no pod", LONG, async || {
+        let pods = case.scene.list(POD).await;
+        if pods.is_empty() { Ok(()) } else { Err(pods.iter().map(name_of).collect::<Vec<_>>().join(" ")) }
+    })
+    .await;
+    let process = case.stays(process, &["work"]).await;
+    case.finish(process).await;
+}
+
+/// 34: the others are as well as ever, and it is told what is wrong.
+pub(crate) async fn one_malformed_instance_or_annotation_degrades_alone() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("odd", &json!({"number": "many"})).await;
+    says(&case, "odd", "Stalled", &["True", "number"]).await;
+    case.apply("i-well", &first()).await;
+    case.ready("i-well").await;
+    // Annotations and labels of ours that make no sense.
+    let nonsense = json!({"metadata": {
+        "annotations": {"operetta.dev/order": "-1", "operetta.dev/key": "\u{2028}", "operetta.dev/intent": "",
+            "operetta.dev/retained": "perhaps"},
+        "labels": {"operetta.dev/child": "nobody", "operetta.dev/operator": ""}}});
+    for name in ["i-well-a", "i-well-first"] {
+        case.scene.patch(CONFIG_MAP, name, "merge", &nonsense).await;
+        let restored = |o: &Value| o["metadata"]["labels"]["operetta.dev/operator"] == *case.package.name;
+        case.scene.until("restored", CONFIG_MAP, name, restored).await;
+    }
+    // What nobody has asked for stays, until who put it there takes it away.
+    let theirs = json!({"operetta.dev/retained": null, "operetta.dev/key": null});
+    for name in ["i-well-a", "i-well-first"] {
+        case.scene.patch(CONFIG_MAP, name, "merge", &json!({"metadata": {"annotations": theirs}})).await;
+    }
+    case.ready("i-well").await;
+    case.delete("odd").await;
+    case.gone("odd").await;
+    case.scene.kubectl(&["delete", "configmap", "odd-kept"]).await;
+    case.same("i-well", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-well"]).await;
+    case.finish(process).await;
+}
+
+/// 39: not in a log, an Event or a status, whatever the server says about it. Every other case looks too.
+pub(crate) async fn no_secret_is_ever_shown() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    let word = "canary-3f9c-hidden";
+    let apply: &[Verb] = &[Verb::Apply];
+    // Answers that quote what was sent, as the server's do.
+    let quotes = [
+        Answer::status(422, "Invalid")
+            .saying(&format!("Secret \"x\" is invalid: data[token]: Invalid value: \"{word}\": no")),
+        Answer::status(500, "InternalError").saying(&format!(
+            "failed to create typed patch object: .data.token: expected map, got &{{{word}}}"
+        )),
+    ];
+    for (i, answer) in quotes.into_iter().enumerate() {
+        let name = format!("quoted-{i}");
+        case.wire.rule(Rule::on(apply, Fault::Answer(answer)).plural("secrets").name(&name));
+        case.apply(&name, &json!({"token": word})).await;
+        says(&case, &name, "Stalled", &["True", "secret"]).await;
+    }
+    // Real ones: a value that is no number, where the template wants one.
+    case.apply("real", &json!({"token": word, "number": word})).await;
+    says(&case, "real", "Stalled", &["True", "number"]).await;
+    eventually("Events about them", LONG, async || match case.scene.list(EVENT).await.len() {
+        0..3 => Err("too few"),
+        _ => Ok(()),
+    })
+    .await;
+    case.finish(process).await;
+}

@@ -1,0 +1,216 @@
+//! What watches and lists do not tell, tell late, or tell of the past.
+
+use serde_json::json;
+
+use crate::faults::case::Case;
+use crate::faults::{Answer, Fault, Rule, Verb, story};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
+use crate::{first, reference, second};
+
+/// 13: dropped, expired, or asked for a future: what was missed, also a deletion, is found.
+pub(crate) async fn what_a_dropped_watch_missed_is_found() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-deaf", &first()).await;
+    case.ready("i-deaf").await;
+    for (n, code) in [Some(410), None, Some(504), Some(500)].into_iter().enumerate() {
+        case.wire.freeze("configmaps");
+        let name = ["i-deaf-first", "i-deaf-a", "i-deaf-b", "i-deaf-second"][n];
+        let before = case.scene.get(CONFIG_MAP, name).await;
+        case.scene.kubectl(&["delete", "configmap", name]).await;
+        // The watch that would have told is no more.
+        match code {
+            Some(code) => {
+                case.wire.fail_watches(Some("configmaps"), code);
+                if code != 410 {
+                    case.wire.end_watches(Some("configmaps"));
+                }
+            }
+            None => case.wire.end_watches(Some("configmaps")),
+        }
+        case.scene.until("made anew", CONFIG_MAP, name, |o| uid_of(o) != uid_of(&before)).await;
+        case.wire.thaw();
+    }
+    case.same("i-deaf", &expected.deployed.state).await;
+    // The instances' own.
+    case.wire.freeze("wholes");
+    case.apply("i-deaf", &second()).await;
+    case.wire.fail_watches(Some("wholes"), 410);
+    case.ready("i-deaf").await;
+    case.same("i-deaf", &expected.edited.state).await;
+    let process = case.stays(process, &["i-deaf"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a server may also refuse to begin a watch at an old resourceVersion; it is listed again then.
+pub(crate) async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("old", &first()).await;
+    case.ready("old").await;
+    let expired = Answer::status(410, "Expired").saying("too old resource version: 1 (2)");
+    let refused =
+        case.wire.rule(Rule::on(&[Verb::Watch], Fault::Answer(expired)).plural("configmaps").times(1));
+    let mark = case.wire.mark();
+    case.wire.end_watches(Some("configmaps"));
+    eventually("a list", LONG, async || {
+        let lists = |e: &&crate::faults::Entry| e.call.verb == Verb::List && e.call.plural == "configmaps";
+        match case.wire.since(mark).iter().find(lists) {
+            Some(_) if case.wire.struck(refused) == 1 => Ok(()),
+            _ => Err(story(&case.wire.since(mark))),
+        }
+    })
+    .await;
+    let process = case.stays(process, &["old"]).await;
+    case.finish(process).await;
+}
+
+/// 14: replies tell what the watches do not; and after a restart the server does, before anything is created.
+pub(crate) async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    // What lists say before there is anything.
+    case.quiet().await;
+    for plural in ["configmaps", "secrets", "services"] {
+        case.wire.freeze(plural);
+    }
+    let mark = case.wire.mark();
+    case.apply("i-blind", &first()).await;
+    case.ready("i-blind").await;
+    assert_eq!(case.counts(mark, "i-blind"), expected.deployed.counts);
+    assert_eq!(case.wire.writes(mark).iter().filter(|e| e.code == Some(409)).count(), 0);
+    case.quiet().await;
+    // A new process whose lists are from before the first write: nothing is created, nothing deleted.
+    process.kill();
+    case.wire.heal();
+    let mark = case.wire.mark();
+    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("configmaps"));
+    let process = case.start().await;
+    eventually("a stale list", LONG, async || {
+        if case.wire.struck(stale) > 0 { Ok(()) } else { Err("none was asked for") }
+    })
+    .await;
+    case.decided(&["i-blind"]).await;
+    case.quiet().await;
+    assert!(case.counts(mark, "i-blind").is_empty(), "{}", story(&case.wire.writes(mark)));
+    case.same("i-blind", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-blind"]).await;
+    case.finish(process).await;
+}
+
+/// 15: there and back while nobody looks.
+pub(crate) async fn a_state_in_between_that_nobody_saw_does_not_matter() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-back", &first()).await;
+    case.ready("i-back").await;
+    case.quiet().await;
+    let mark = case.wire.mark();
+    case.wire.freeze("wholes");
+    case.apply("i-back", &second()).await;
+    case.apply("i-back", &json!({"stage": "three", "members": []})).await;
+    case.apply("i-back", &json!({"stage": "one", "members": ["a", "b"], "keep": true, "port": 80})).await;
+    case.wire.fail_watches(Some("wholes"), 410);
+    case.ready("i-back").await;
+    case.quiet().await;
+    let touched = case.counts(mark, "i-back");
+    assert!(touched.is_empty(), "{touched:?}");
+    let mut found = case.state("i-back").await;
+    // The spec says what is the default anyway.
+    let instance = found.keys().find(|k| k.ends_with("<name>") && k.starts_with("wholes")).unwrap().clone();
+    let mut calm = expected.deployed.state.clone();
+    found.remove(&instance);
+    calm.remove(&instance);
+    assert_eq!(crate::support::oracles::differences(&calm, &found), "");
+    let process = case.stays(process, &["i-back"]).await;
+    case.finish(process).await;
+}
+
+/// 16: lists that are older than what is known change nothing.
+pub(crate) async fn a_server_that_lags_is_not_believed() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-lag", &first()).await;
+    case.ready("i-lag").await;
+    case.quiet().await;
+    // Lists that show the first state, kept by the wire for later.
+    let lists: &[Verb] = &[Verb::List];
+    for plural in ["configmaps", "secrets", "wholes"] {
+        case.wire.forget_answers(plural);
+        case.wire.fail_watches(Some(plural), 410);
+    }
+    case.quiet().await;
+    case.apply("i-lag", &second()).await;
+    case.ready("i-lag").await;
+    case.quiet().await;
+    let mark = case.wire.mark();
+    let stale: Vec<usize> = ["configmaps", "secrets", "wholes"]
+        .map(|plural| case.wire.rule(Rule::on(lists, Fault::Stale).plural(plural)))
+        .to_vec();
+    for plural in ["configmaps", "secrets", "wholes"] {
+        case.wire.fail_watches(Some(plural), 410);
+    }
+    eventually("stale lists", LONG, async || {
+        if stale.iter().all(|rule| case.wire.struck(*rule) > 0) { Ok(()) } else { Err("not asked for yet") }
+    })
+    .await;
+    case.quiet().await;
+    let touched = case.counts(mark, "i-lag");
+    assert!(touched.is_empty(), "{touched:?}\n{}", story(&case.wire.writes(mark)));
+    let mut writes = case.wire.writes(mark);
+    writes.retain(|e| e.call.plural != "wholes" && e.code == Some(200));
+    assert!(writes.is_empty(), "{}", story(&writes));
+    case.same("i-lag", &expected.edited.state).await;
+    let process = case.stays(process, &["i-lag"]).await;
+    case.finish(process).await;
+}
+
+/// 17: unknown is not removed.
+pub(crate) async fn what_cannot_be_discovered_is_not_pruned() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("part", &json!({"stage": "one", "job": true})).await;
+    case.ready("part").await;
+    case.quiet().await;
+    let job = case.scene.get(JOB, "part").await;
+    process.stop().await;
+    for (code, reason) in [(503, "ServiceUnavailable"), (404, "NotFound")] {
+        let down = Answer::status(code, reason);
+        let asked = case.wire.rule(Rule::on(&[Verb::Discover], Fault::Answer(down)).group("batch"));
+        let mark = case.wire.mark();
+        let process = case.start().await;
+        // The others go on, and the Job is not taken away though nothing is seen of it.
+        let stage = format!("after {code}");
+        case.apply("part", &json!({"stage": stage, "job": code == 503})).await;
+        case.scene.until("changed", CONFIG_MAP, "part-b", |o| o["data"]["stage"] == *stage).await;
+        assert!(case.wire.struck(asked) > 0);
+        case.quiet_but(&[Verb::Discover]).await;
+        let deleted = case.wire.writes(mark).into_iter().filter(|e| e.call.verb == Verb::Delete).count();
+        assert_eq!(deleted, 0, "{}", story(&case.wire.writes(mark)));
+        assert_eq!(uid_of(&case.scene.get(JOB, "part").await), uid_of(&job));
+        if code == 503 {
+            let instance = case.scene.get(case.kind, "part").await;
+            let ready = condition(&instance, "Ready");
+            assert!(ready["status"] != "True" && ready["message"].to_string().contains("Job"), "{ready:#}");
+        }
+        case.wire.heal();
+        if code == 503 {
+            case.ready("part").await;
+        } else {
+            // Now it is known, and known not to be wanted.
+            case.scene.gone(JOB, "part").await;
+        }
+        process.stop().await;
+    }
+    let process = case.start().await;
+    let process = case.stays(process, &["part"]).await;
+    case.delete("part").await;
+    case.gone("part").await;
+    case.scene.gone(SECRET, "part").await;
+    case.finish(process).await;
+}

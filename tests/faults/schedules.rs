@@ -1,0 +1,76 @@
+//! Faults as they come: random mixes over one scenario, each of them repeatable by its seed.
+
+use crate::faults::case::Case;
+use crate::faults::random::{Mix, drive};
+use crate::faults::{Fault, Rule, WRITES};
+use crate::reference;
+
+/// How many mixes are tried: `OPERETTA_SCHEDULES`, or a few.
+fn schedules() -> u64 {
+    std::env::var("OPERETTA_SCHEDULES")
+        .map_or(3, |text| text.parse().expect("OPERETTA_SCHEDULES is a number"))
+}
+
+/// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
+pub(crate) async fn any_mix_of_faults_ends_the_same() {
+    let expected = reference().await;
+    let seeds: Vec<u64> = if let Ok(seed) = std::env::var("OPERETTA_SEED") {
+        vec![seed.parse().expect("OPERETTA_SEED is a number")]
+    } else {
+        let first = fastrand::u32(..);
+        (0..schedules()).map(|i| u64::from(first) + i).collect()
+    };
+    for seed in seeds {
+        let told = Told(seed);
+        let steps = [&expected.deployed, &expected.edited, &expected.deleted];
+        let steps = steps.map(|step| (&step.state, &step.counts));
+        drive(Mix::of(seed), &[Some(crate::first()), Some(crate::second()), None], &steps).await;
+        drop(told);
+    }
+}
+
+/// Says how a failure is repeated.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "to see it again: OPERETTA_SEED={} cargo test --test faults any_mix_of_faults -- --nocapture",
+                self.0
+            );
+        }
+    }
+}
+
+/// 11th oracle: chances depend on the seed and the requests alone.
+pub(crate) async fn the_same_seed_is_the_same_trace() {
+    let struck = async |seed: u64| {
+        let case = Case::seeded(seed).await;
+        let process = case.start().await;
+        case.wire.rule(
+            Rule::on(WRITES, Fault::Cut).namespace(case.scene.namespace()).plural("configmaps").chance(0.4),
+        );
+        let mark = case.wire.mark();
+        case.apply("same", &crate::first()).await;
+        case.ready("same").await;
+        case.wire.heal();
+        let mut trace: Vec<String> = case
+            .wire
+            .since(mark)
+            .iter()
+            .filter(|e| e.is_write() && e.call.plural == "configmaps")
+            .map(|e| format!("{:?} {} {}", e.call.verb, e.call.name, e.fault.is_some()))
+            .collect();
+        // Which of several at once is first is chance; what becomes of each is not.
+        trace.sort();
+        case.finish(process).await;
+        trace
+    };
+    let mut traces = Vec::new();
+    for seed in [5, 5, 6, 7] {
+        traces.push(struck(seed).await);
+    }
+    assert_eq!(traces[0], traces[1]);
+    assert!(traces[0] != traces[2] || traces[0] != traces[3], "{traces:?}");
+}

@@ -1,0 +1,266 @@
+//! What must hold whatever went wrong: the same end as an undisturbed run, nothing made or taken twice,
+//! nothing left over, an honest status, silence once all is settled, and no word of a secret.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::ThreadId;
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::Value;
+
+use super::ext::{Kind, Scene, condition, name_of, uid_of};
+
+/// Objects by kind and name, without what two runs cannot have in common.
+pub type State = BTreeMap<String, Value>;
+
+/// Everything that instances are and have made in a namespace. `renamed` are texts that are others in each
+/// run, such as the instance's name, with what stands for them.
+pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed: &[(&str, &str)]) -> State {
+    let mut stands_for = vec![(scene.namespace().to_owned(), "<namespace>".to_owned())];
+    stands_for.extend(renamed.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())));
+    let mut objects = Vec::new();
+    for kind in instances {
+        for object in scene.list(*kind).await {
+            stands_for.push((uid_of(&object).to_owned(), format!("<uid of {}>", name_of(&object))));
+            objects.push((format!("{} {}", kind.plural, name_of(&object)), instance_essence(object)));
+        }
+    }
+    for kind in children {
+        for object in scene.list(*kind).await {
+            // What Kubernetes itself puts into a namespace.
+            if matches!(name_of(&object), "kube-root-ca.crt" | "default") {
+                continue;
+            }
+            stands_for.push((uid_of(&object).to_owned(), format!("<uid of {}>", name_of(&object))));
+            // That of an instance that may be gone.
+            let labels = &object["metadata"]["labels"];
+            if let Some(uid) = labels["operetta.dev/instance-uid"].as_str() {
+                let instance = labels["operetta.dev/instance"].as_str().unwrap_or_default();
+                stands_for.push((uid.to_owned(), format!("<uid of {instance}>")));
+            }
+            objects.push((format!("{} {}", kind.plural, name_of(&object)), child_essence(object)));
+        }
+    }
+    // What is longer first: it may hold what is shorter.
+    stands_for.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+    let replace = |text: String| stands_for.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let mut state = State::new();
+    for (name, object) in objects {
+        let object = serde_json::from_str(&replace(object.to_string())).unwrap();
+        assert!(state.insert(replace(name), object).is_none());
+    }
+    state
+}
+
+fn drop_fields(meta: &mut Value, fields: &[&str]) {
+    let meta = meta.as_object_mut().unwrap();
+    for field in fields {
+        meta.remove(*field);
+    }
+}
+
+fn instance_essence(mut object: Value) -> Value {
+    let generation = object["metadata"]["generation"].take();
+    drop_fields(
+        &mut object["metadata"],
+        &["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"],
+    );
+    let seen = |value: &mut Value| {
+        if *value == generation {
+            *value = "<generation>".into();
+        }
+    };
+    seen(&mut object["status"]["observedGeneration"]);
+    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        drop_fields(condition, &["lastTransitionTime"]);
+        seen(&mut condition["observedGeneration"]);
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    object
+}
+
+fn child_essence(mut object: Value) -> Value {
+    // Statuses are their controllers'.
+    object.as_object_mut().unwrap().remove("status");
+    let meta = &mut object["metadata"];
+    let mut managed: Vec<Value> = meta["managedFields"].as_array().cloned().unwrap_or_default();
+    managed.retain(|entry| entry["manager"].as_str().is_some_and(|m| m.starts_with("operetta")));
+    for entry in &mut managed {
+        entry.as_object_mut().unwrap().remove("time");
+    }
+    managed.sort_by_key(ToString::to_string);
+    drop_fields(meta, &["uid", "resourceVersion", "creationTimestamp", "generation"]);
+    meta["managedFields"] = managed.into();
+    // The hash of an intent in which the namespace and the owner's uid are.
+    if meta["labels"]["operetta.dev/instance-uid"].is_string() {
+        assert!(meta["annotations"]["operetta.dev/intent"].take().is_string(), "{meta}");
+    }
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    object
+}
+
+/// In what two states differ; empty if in nothing.
+pub fn differences(calm: &State, storm: &State) -> String {
+    let names: BTreeSet<&String> = calm.keys().chain(storm.keys()).collect();
+    names.into_iter().filter(|n| calm.get(*n) != storm.get(*n)).fold(String::new(), |mut text, name| {
+        match (calm.get(name), storm.get(name)) {
+            (Some(_), None) => writeln!(text, "{name} is missing"),
+            (None, Some(object)) => writeln!(text, "{name} is too much: {object}"),
+            (calm, storm) => {
+                writeln!(
+                    text,
+                    "{name} differs:\n  {}\n  {}",
+                    calm.unwrap_or(&Value::Null),
+                    storm.unwrap_or(&Value::Null)
+                )
+            }
+        }
+        .unwrap();
+        text
+    })
+}
+
+/// Looks at every state of the instances of a namespace from now on: what the status says must be true of
+/// the generation that it names.
+pub struct Recorder {
+    seen: Arc<Mutex<Vec<Value>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Recorder {
+    /// Starts it; the kind must be served.
+    pub async fn start(scene: &Scene, kind: Kind) -> Self {
+        let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace(), &kind.resource());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        let (listed, wait) = tokio::sync::oneshot::channel();
+        let mut listed = Some(listed);
+        let task = tokio::spawn(async move {
+            let mut events = Box::pin(watcher(api, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                        lock(&sink).push(serde_json::to_value(object).unwrap());
+                    }
+                    Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
+                    // The server of a test of outages comes and goes.
+                    _ => {}
+                }
+            }
+        });
+        wait.await.expect("a list");
+        Self { seen, task }
+    }
+
+    /// observedGeneration never exceeds the generation and never falls; a status that says Ready is one of the
+    /// generation that was there when it was written.
+    pub fn check(&self) {
+        let mut last: BTreeMap<String, Value> = BTreeMap::new();
+        for object in lock(&self.seen).iter() {
+            let before = last.insert(uid_of(object).to_owned(), object.clone()).unwrap_or_default();
+            let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
+            let observed =
+                |object: &Value| object["status"]["observedGeneration"].as_i64().unwrap_or_default();
+            let name = name_of(object);
+            assert!(observed(object) <= generation(object), "{name}: ahead of its time: {object:#}");
+            assert!(observed(object) >= observed(&before), "{name}: falls back: {before:#}\n{object:#}");
+            let is_news = object["status"] != before["status"];
+            if is_news && condition(object, "Ready")["status"] == "True" {
+                assert_eq!(observed(object), generation(object), "{name}: Ready, but of what? {object:#}");
+                assert_eq!(condition(object, "Ready")["observedGeneration"], generation(object), "{name}");
+            }
+        }
+    }
+
+    /// Whether a text was ever in an instance beside its spec.
+    pub fn shows(&self, text: &str) -> Option<String> {
+        lock(&self.seen).iter().map(|o| o["status"].to_string()).find(|status| status.contains(text))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What all managers of this process have logged, each word of it, and the panics that were not a test's.
+#[derive(Clone, Default)]
+pub struct Logs(Arc<Mutex<(Vec<u8>, Vec<Panic>)>>);
+
+#[derive(Clone)]
+struct Panic {
+    thread: ThreadId,
+    is_a_tests: bool,
+    text: String,
+}
+
+impl Logs {
+    /// Listens from the first call on.
+    pub fn capture() -> Self {
+        static START: Once = Once::new();
+        static LOGS: Mutex<Option<Logs>> = Mutex::new(None);
+        START.call_once(|| {
+            let logs = Self::default();
+            *lock(&LOGS) = Some(logs.clone());
+            let sink = logs.clone();
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_env_filter("operetta=trace,warn")
+                .with_writer(move || sink.clone())
+                .init();
+            let (sink, usual) = (logs.clone(), std::panic::take_hook());
+            std::panic::set_hook(Box::new(move |panic| {
+                let is_a_tests = panic.location().is_some_and(|l| l.file().starts_with("tests/"));
+                let thread = std::thread::current().id();
+                lock(&sink.0).1.push(Panic { thread, is_a_tests, text: panic.to_string() });
+                usual(panic);
+            }));
+        });
+        lock(&LOGS).clone().expect("they were started")
+    }
+
+    /// Of what a thread has died.
+    pub fn panic_of(&self, thread: ThreadId) -> Option<String> {
+        lock(&self.0).1.iter().rev().find(|p| p.thread == thread).map(|p| p.text.clone())
+    }
+
+    /// The lines that hold a text.
+    pub fn lines_with(&self, text: &str) -> Vec<String> {
+        let logs = lock(&self.0);
+        String::from_utf8_lossy(&logs.0).lines().filter(|l| l.contains(text)).map(str::to_owned).collect()
+    }
+
+    /// Nothing has panicked.
+    pub fn check(&self) {
+        let panics = lock(&self.0).1.clone();
+        let others: Vec<_> = panics.iter().filter(|p| !p.is_a_tests).map(|p| p.text.as_str()).collect();
+        assert!(others.is_empty(), "{}", others.join("\n"));
+        let caught = self.lines_with("panicked");
+        assert!(caught.is_empty(), "{}", caught.join("\n"));
+    }
+}
+
+impl std::io::Write for Logs {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).0.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
