@@ -228,8 +228,8 @@ spec:
           template: templates/cm.yaml
         - id: a
 #         ^^ error: `template` is missing
-          deletionPolicy: Ask
-#                         ^^^ error: this version of Operetta does not do `Ask` yet; it does Delete, Retain
+          deletionPolicy: ask
+#                         ^^^ error: must be one of Delete, Retain, Ask; did you mean `Ask`?
           conflictPolicy: force
 #                         ^^^^^ error: must be one of Force, Fail; did you mean `Force`?
           onLoss: Recreate
@@ -504,7 +504,7 @@ fn files_that_are_missing_or_not_used() {
     - crd: crds/web.yaml
       children:
         - {id: data, template: templates/pvc.yaml}
-#              ^^^^ warning: `data` holds data: say what happens to it when it is no longer wanted; add deletionPolicy: Retain (as it is without), or Delete
+#              ^^^^ warning: `data` holds data: say what happens to it when it is no longer wanted; add deletionPolicy: Retain (as it is without), Ask or Delete
 //- templates/pvc.yaml
 apiVersion: v1
 kind: PersistentVolumeClaim

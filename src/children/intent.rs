@@ -99,13 +99,16 @@ pub(super) fn build(
         return Err(invalid(format!("metadata.name in {} is no name", child.template)));
     }
     let namespace = place(ctx, child, meta, namespaced, &kind)?;
-    mark(ctx, child, key, order, meta)?;
+    let policy = policy(ctx, child, &api_version, &kind);
+    let at_home = namespaced && namespace.as_deref() == ctx.namespace();
+    let owned = at_home && owned_by_reference(child, policy);
+    let marks = Marks { key, order: (!owned).then_some(order), policy, at_home };
+    mark(ctx, child, &marks, meta)?;
     if !generated.is_empty() {
         let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
         meta["annotations"][names::GENERATED] = keys.join(",").into();
     }
-    let same_namespace = namespace.as_deref() == ctx.namespace();
-    if owned_by_reference(child) && same_namespace && namespace.is_some() {
+    if owned {
         meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
     }
     if let Some(observed) = observed {
@@ -153,9 +156,20 @@ fn inexact(value: &Value, path: &mut String) -> Option<String> {
     }
 }
 
+/// What happens to the child once nothing wants it. Nobody chose it for an instance of a package: that holds
+/// data, as far as we know, so it stays.
+fn policy(ctx: &Context<'_>, child: &Child, api_version: &str, kind: &str) -> DeletionPolicy {
+    match child.deletion_policy {
+        DeletionPolicy::Delete if !child.policy_chosen && (ctx.is_package_kind)(api_version, kind) => {
+            DeletionPolicy::Retain
+        }
+        chosen => chosen,
+    }
+}
+
 /// Whether the garbage collector may delete this child by itself: it knows no order and no policy.
-pub(super) fn owned_by_reference(child: &Child) -> bool {
-    !child.ordered && child.deletion_policy == DeletionPolicy::Delete
+fn owned_by_reference(child: &Child, policy: DeletionPolicy) -> bool {
+    !child.ordered && policy == DeletionPolicy::Delete
 }
 
 fn owner_reference(ctx: &Context<'_>) -> Value {
@@ -209,35 +223,51 @@ fn place(
     Ok(Some(namespace))
 }
 
+/// What our labels and annotations say of one object.
+struct Marks<'a> {
+    key: Option<&'a str>,
+    /// Of what carries no ownerReference.
+    order: Option<u32>,
+    policy: DeletionPolicy,
+    /// Whether it lies in the instance's namespace.
+    at_home: bool,
+}
+
 /// Adds our labels and annotations.
 fn mark(
     ctx: &Context<'_>,
     child: &Child,
-    key: Option<&str>,
-    order: u32,
+    marks: &Marks<'_>,
     meta: &mut Map<String, Value>,
 ) -> Result<(), ChildError> {
     let instance = &ctx.instance["metadata"];
     let name = instance["name"].as_str().unwrap_or_default();
-    let kind = format!("{}.{}", ctx.resource.kind.kind, ctx.resource.kind.group);
     let mut labels = vec![
         (names::MANAGED_BY, "operetta".to_owned()),
         (names::OPERATOR, ctx.package.name.clone()),
-        (names::KIND, names::label_value(&kind)),
+        (names::KIND, names::kind_label(&ctx.resource.kind.kind, &ctx.resource.kind.group)),
         (names::INSTANCE, names::label_value(name)),
         (names::INSTANCE_UID, instance["uid"].as_str().unwrap_or_default().to_owned()),
         (names::CHILD, child.id.clone()),
     ];
-    let mut annotations = vec![(names::ORDER, order.to_string())];
-    if let Some(key) = key {
+    if !marks.at_home {
+        labels.push((names::INSTANCE_NAMESPACE, ctx.namespace().unwrap_or_default().to_owned()));
+    }
+    let mut annotations = Vec::new();
+    if let Some(order) = marks.order {
+        annotations.push((names::ORDER, order.to_string()));
+    }
+    if let Some(key) = marks.key {
         let label = names::label_value(key);
         if label != key {
             annotations.push((names::KEY, key.to_owned()));
         }
         labels.push((names::KEY, label));
     }
-    if child.deletion_policy == DeletionPolicy::Retain {
-        annotations.push((names::RETAINED, "false".to_owned()));
+    match marks.policy {
+        DeletionPolicy::Delete => {}
+        DeletionPolicy::Retain => annotations.push((names::RETAINED, "false".to_owned())),
+        DeletionPolicy::Ask => annotations.push((names::PENDING, "false".to_owned())),
     }
     for (field, ours) in [("labels", labels), ("annotations", annotations)] {
         if meta.get(field).is_some_and(Value::is_null) {

@@ -24,9 +24,9 @@ use serde_json::Value;
 pub use decide::{
     Action, Apply, Decision, Expect, Failure, Memory, Repairs, Verdict, Why, decide, is_covered,
 };
-pub use deletion::decide_from as decide_deletion;
+pub use deletion::{Leaving, decide_from as decide_deletion};
 pub use intent::{Generated, Intent};
-pub use observed::{Mark, ObjectRef, Observed, Paths, Seen};
+pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen};
 pub use shape::Check;
 pub use status::{Status, patch as status_patch};
 pub use target::{Item, Target, target};
@@ -55,6 +55,13 @@ pub struct Context<'a> {
     pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
     /// Whether a write of a shape has passed a dry run before.
     pub checked: &'a dyn Fn(u64) -> bool,
+    /// Children of former instances of the same kind, namespace and name: their labels say so, and that
+    /// instance is dead.
+    pub former: &'a [Arc<Observed>],
+    /// Whether the objects of a kind are instances of a package, this one or another.
+    pub is_package_kind: &'a dyn Fn(&str, &str) -> bool,
+    /// What still lies in a namespace: an instance, this one aside, or a child.
+    pub occupant: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl Context<'_> {

@@ -11,6 +11,9 @@ pub const OPERATOR: &str = "operetta.dev/operator";
 pub const KIND: &str = "operetta.dev/kind";
 /// Label: the name of the instance.
 pub const INSTANCE: &str = "operetta.dev/instance";
+/// Label of a child that does not lie in its instance's namespace: that namespace; empty if the instance is
+/// cluster-scoped.
+pub const INSTANCE_NAMESPACE: &str = "operetta.dev/instance-namespace";
 /// Label: the uid of the instance. Membership is decided by this one alone.
 pub const INSTANCE_UID: &str = "operetta.dev/instance-uid";
 /// Label: the child's id in the package.
@@ -23,10 +26,22 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INTENT: &str = "operetta.dev/intent";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
-/// Annotation: how deep in the graph the child stands; deletion goes from the highest to 0.
+/// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
+/// goes from the highest to 0. All others carry an ownerReference, unless somebody has orphaned them.
 pub const ORDER: &str = "operetta.dev/order";
 /// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone.
 pub const RETAINED: &str = "operetta.dev/retained";
+/// Annotation of an `Ask` child: `"true"` while its deletion waits for approval.
+pub const PENDING: &str = "operetta.dev/deletion-pending";
+/// Annotation of an `Ask` child, set by a person: its own uid says that it may be deleted.
+pub const APPROVED: &str = "operetta.dev/delete";
+/// Annotation of an instance that goes: it was deleted with `--cascade=orphan`. `"true"` once the object itself
+/// says so.
+pub const ORPHANED: &str = "operetta.dev/orphaned";
+/// Annotation of an instance, set by a person: `"true"` lets go of it without waiting for its children.
+pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
+/// The finalizer by which the API server marks `--cascade=orphan`.
+pub const ORPHAN_FINALIZER: &str = "orphan";
 /// Annotation of an instance: `"true"` stops all writes to its children.
 pub const PAUSED: &str = "operetta.dev/paused";
 /// Annotation of a foreign object, set by a person: Operetta may take it over.
@@ -41,6 +56,24 @@ pub const FINALIZER: &str = "operetta.dev/cleanup";
 /// The field manager of a package's children.
 pub fn field_manager(operator: &str) -> String {
     format!("operetta/{operator}")
+}
+
+/// The value of the label [`KIND`].
+pub fn kind_label(kind: &str, group: &str) -> String {
+    label_value(&format!("{kind}.{group}"))
+}
+
+/// Which instance a child is of by name, whatever the uid: a digest of kind, namespace and name. Two instances
+/// of one name in two namespaces differ, wherever their children lie.
+pub type Claim = [u8; 16];
+
+/// The claim of the labels [`KIND`] and [`INSTANCE`], and the instance's namespace (empty if it has none).
+pub fn claim(kind_label: &str, instance_label: &str, namespace: &str) -> Claim {
+    // No label holds a newline.
+    let digest = Sha256::digest(format!("{kind_label}\n{namespace}\n{instance_label}").as_bytes());
+    let mut claim = Claim::default();
+    claim.copy_from_slice(&digest[..16]);
+    claim
 }
 
 /// Hex of the first `bytes` bytes of a text's SHA-256.

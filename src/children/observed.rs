@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::fields::FieldSet;
-use super::names;
+use super::names::{self, Claim};
 use crate::readiness::Readiness;
 
 /// Kind, namespace and name of an object.
@@ -47,8 +47,12 @@ pub struct Observed {
     pub child: Box<str>,
     /// The raw `forEach` key, if it has one.
     pub key: Option<Box<str>>,
+    /// Which instance it is of by name, from its labels: outlives the instance's uid.
+    pub claim: Claim,
     /// Depth in the graph when it was applied.
     pub order: u32,
+    /// Whether it was applied without an ownerReference, so that it goes by inventory and finalizer.
+    pub guarded: bool,
     /// Hash of the intent that was last applied.
     pub intent: Option<Box<str>>,
     /// What our apply owns of it.
@@ -67,6 +71,8 @@ pub struct Observed {
     pub owner_reference: bool,
     /// Of a `Retain` child: whether it has left the target and is kept. `None` of all others.
     pub retained: Option<bool>,
+    /// Of an `Ask` child: how far the question is. `None` of all others.
+    pub asking: Option<Asking>,
     /// Readiness by the rules of its kind.
     pub readiness: Readiness,
     /// The object as far as expressions read it.
@@ -83,7 +89,28 @@ pub enum Mark {
     Entry(Option<Arc<FieldSet>>),
 }
 
+/// How far the question is whether an `Ask` child may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// It was not asked, as far as the object says.
+    No,
+    /// It was: the object says so.
+    Yes,
+    /// A person has answered: it may go.
+    Approved,
+}
+
 impl Observed {
+    /// Whether nothing may delete it before a person has approved.
+    pub fn awaits_approval(&self) -> bool {
+        !self.terminating && matches!(self.asking, Some(Asking::No | Asking::Yes))
+    }
+
+    /// Whether it lost the ownerReference that it was applied with, as `--cascade=orphan` does.
+    pub fn is_orphaned(&self) -> bool {
+        self.is_made_by_us() && !self.guarded && !self.owner_reference && !self.terminating
+    }
+
     /// Whether we have made it, not only its labels say so. Others copy labels: the Endpoints controller those
     /// of a Service, cert-manager those of an Ingress, a person with `kubectl get -o yaml`. Such a copy is not
     /// ours to delete. What we have applied has our entry in managedFields, which no copy takes along; the
@@ -132,6 +159,13 @@ impl Seen<'_> {
         let (owned, foreign) = self.field_sets(&names::field_manager(operator));
         let mark = meta.generation.map_or_else(|| Mark::Entry(owned.clone()), Mark::Generation);
         let terminating = meta.deletion_timestamp.is_some();
+        let home = label(names::INSTANCE_NAMESPACE).or(meta.namespace.as_deref()).unwrap_or_default();
+        let claim = names::claim(
+            label(names::KIND).unwrap_or_default(),
+            label(names::INSTANCE).unwrap_or_default(),
+            home,
+        );
+        let uid = meta.uid.as_deref().unwrap_or_default();
         Some(Observed {
             object: ObjectRef {
                 api_version: Arc::clone(self.api_version),
@@ -139,12 +173,14 @@ impl Seen<'_> {
                 namespace: meta.namespace.as_deref().map(Into::into),
                 name: meta.name.as_deref().unwrap_or_default().into(),
             },
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            uid: uid.into(),
             instance_uid: instance_uid.into(),
             resource_version: resource_version.into(),
             child: child.into(),
             key: annotation(names::KEY).or_else(|| label(names::KEY)).map(Into::into),
+            claim,
             order: annotation(names::ORDER).and_then(|o| o.parse().ok()).unwrap_or(0),
+            guarded: annotation(names::ORDER).is_some(),
             intent: annotation(names::INTENT).map(Into::into),
             owned,
             foreign,
@@ -158,6 +194,11 @@ impl Seen<'_> {
             },
             owner_reference: meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid),
             retained: annotation(names::RETAINED).map(|text| text == "true"),
+            asking: annotation(names::PENDING).map(|text| match annotation(names::APPROVED) {
+                Some(approved) if approved == uid => Asking::Approved,
+                _ if text == "true" => Asking::Yes,
+                _ => Asking::No,
+            }),
             readiness: self.readiness(),
             live: (!paths.is_empty()).then(|| Arc::new(self.keep(&paths))),
         })

@@ -12,6 +12,10 @@ const MESSAGE: usize = 1_024;
 
 /// The condition of an instance whose CRD somebody else puts back again and again.
 const CONTESTED: &str = "CRDContested";
+/// Conditions of ours that are there only while they apply.
+const PASSING: [&str; 2] = ["DeletionPending", TRUNCATED];
+/// How many objects a condition names.
+const NAMED: usize = 5;
 
 /// Bytes of all projected fields together; with the conditions a status stays below 256 KiB.
 const FIELDS: usize = 224 << 10;
@@ -109,6 +113,26 @@ impl Status {
     pub(super) fn deleting(instance: &Value, verdict: &Verdict) -> Self {
         let generation = instance["metadata"]["generation"].as_i64().unwrap_or(0);
         Self { generation, revision: None, conditions: standard(verdict, &[]), fields: Vec::new() }
+    }
+}
+
+impl Status {
+    /// With what waits for the approval of a person, a sentence each; the condition is there only while
+    /// something does.
+    #[must_use]
+    pub(super) fn pending(mut self, pending: &[String]) -> Self {
+        if !pending.is_empty() {
+            let more = pending.len().saturating_sub(NAMED);
+            let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let named = &pending[..pending.len() - more];
+            self.conditions.push(Condition {
+                kind: "DeletionPending".into(),
+                status: Some(true),
+                reason: "AwaitsApproval".into(),
+                message: format!("{}{rest}", named.join("; ")),
+            });
+        }
+        self
     }
 }
 
@@ -223,9 +247,11 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
             })
         })
         .collect();
-    let foreign = there.iter().filter(|c| {
-        c["type"] != TRUNCATED && !status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str())
-    });
+    let is_ours = |c: &Value| {
+        status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str())
+            || PASSING.iter().any(|passing| c["type"] == *passing)
+    };
+    let foreign = there.iter().filter(|c| !is_ours(c));
     all.extend(foreign.cloned());
     Value::Array(all)
 }

@@ -114,9 +114,17 @@ struct Building<'a> {
 
 impl<'a> Building<'a> {
     fn new(ctx: &'a Context<'a>) -> Self {
+        // What bears an id of an earlier version belongs to the child that was renamed from it.
+        let renamed: HashMap<&str, &str> = ctx
+            .resource
+            .children
+            .iter()
+            .flat_map(|child| child.renamed_from.iter().map(|id| (id.as_str(), child.id.as_str())))
+            .collect();
         let mut by_child: HashMap<&str, Vec<&Arc<Observed>>> = HashMap::new();
         for observed in ctx.observed.iter().filter(|o| o.is_made_by_us()) {
-            by_child.entry(&observed.child).or_default().push(observed);
+            let id = renamed.get(&*observed.child).copied().unwrap_or(&observed.child);
+            by_child.entry(id).or_default().push(observed);
         }
         let base = base_scope(ctx);
         let mut building = Self {

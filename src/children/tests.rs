@@ -1,6 +1,8 @@
 //! `decide` against a little world: actions are carried out on a map of objects as an API server would, one
 //! or some or none of them at a time, and the world must come to rest at the target.
 
+mod going;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +71,10 @@ struct World {
     lost: BTreeSet<String>,
     /// New objects are ready at once.
     quick: bool,
+    /// Children of a dead instance of that name.
+    former: Vec<Arc<Observed>>,
+    /// What lies in namespaces.
+    occupants: BTreeMap<String, String>,
     log: Vec<String>,
     /// Whether no shape has been tried yet.
     untried: bool,
@@ -87,6 +93,8 @@ impl World {
             serial: 100,
             lost: BTreeSet::new(),
             quick: true,
+            former: Vec::new(),
+            occupants: BTreeMap::new(),
             log: Vec::new(),
             untried: false,
         }
@@ -104,6 +112,9 @@ impl World {
             namespaced: &|_, kind| Some(kind != "ClusterRole"),
             unknown: &unknown,
             checked: &|_| !self.untried,
+            former: &self.former,
+            is_package_kind: &|_, kind| kind == "Elsewhere",
+            occupant: &|namespace| self.occupants.get(namespace).cloned(),
         };
         decide(&ctx, &self.memory, self.now)
     }
@@ -112,7 +123,7 @@ impl World {
         self.serial += 1;
         match action {
             Action::AddFinalizer => self.instance["metadata"]["finalizers"] = json!([names::FINALIZER]),
-            Action::RemoveFinalizer => self.instance["metadata"]["finalizers"] = json!([]),
+            Action::RemoveFinalizer | Action::LetGo => self.instance["metadata"]["finalizers"] = json!([]),
             Action::Apply(apply) => {
                 let before = self.objects.get(&id(&apply.intent.object));
                 assert_eq!(before.is_none(), apply.expect == Expect::Absent, "{}", apply.item);
@@ -132,6 +143,21 @@ impl World {
             Action::Delete(observed) => {
                 self.log.push(format!("Delete {}", observed.object.name));
                 self.objects.remove(&id(&observed.object));
+                self.former.retain(|o| o.object != observed.object);
+            }
+            Action::Ask(observed) => {
+                self.log.push(format!("Ask {}", observed.object.name));
+                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
+                    object.asking = Some(Asking::Yes);
+                }
+            }
+            Action::Orphan(observed) => {
+                self.log.push(format!("Orphan {}", observed.object.name));
+                self.objects.remove(&id(&observed.object));
+                self.former.retain(|o| o.object != observed.object);
+            }
+            Action::MarkOrphaned => {
+                self.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
             }
             Action::Retain(observed) => {
                 self.log.push(format!("Retain {}", observed.object.name));
@@ -190,7 +216,9 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
         resource_version: version.to_string().into(),
         child: text(&meta["labels"][names::CHILD]).unwrap(),
         key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),
-        order: meta["annotations"][names::ORDER].as_str().unwrap().parse().unwrap(),
+        claim: names::Claim::default(),
+        order: meta["annotations"][names::ORDER].as_str().map_or(0, |order| order.parse().unwrap()),
+        guarded: meta["annotations"][names::ORDER].is_string(),
         intent: Some(intent.hash.as_str().into()),
         owned: Some(FieldSet::parse(&owned(&intent.body)).unwrap().interned()),
         foreign: FieldSet::default().interned(),
@@ -200,6 +228,7 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
         held_by: Vec::new(),
         owner_reference: meta.get("ownerReferences").is_some(),
         retained: meta["annotations"][names::RETAINED].as_str().map(|t| t == "true"),
+        asking: meta["annotations"][names::PENDING].as_str().map(|_| Asking::No),
         readiness,
         live: Some(Arc::new(intent.body.clone())),
     }

@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod approve;
 mod catalog;
 mod columns;
 mod completion;
@@ -81,6 +82,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Dev(dev::Args),
+    Approve(approve::Args),
     Get(get::Args),
     Tree(tree::Args),
     Lint(lint::Args),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
         }
+        Command::Approve(args) => block_on(approve::run(args)),
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
         Command::Lint(args) => lint::run(args),

@@ -235,6 +235,9 @@ fn render(
         namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
         unknown: &|_, _| None,
         checked: &|_| true,
+        former: &[],
+        is_package_kind: &|_, _| false,
+        occupant: &|_| None,
     };
     let Target { items, open, .. } = children::target(&context);
     let mut items = items.iter().peekable();

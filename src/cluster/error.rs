@@ -253,6 +253,19 @@ impl CallError {
         self.class == Class::Conflict && self.causes.iter().any(|c| c.reason == "FieldManagerConflict")
     }
 
+    /// Whether this is an apply conflict with fields of that manager alone.
+    pub fn conflicts_only_with(&self, manager: &str) -> bool {
+        let theirs = format!("conflict with {manager:?}");
+        let is_theirs = |cause: &Cause| {
+            cause.reason == "FieldManagerConflict"
+                && cause
+                    .message
+                    .strip_prefix(&theirs)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        self.is_apply_conflict() && self.causes.iter().all(is_theirs)
+    }
+
     /// Whether a namespace that is being deleted refused it.
     pub fn is_namespace_terminating(&self) -> bool {
         self.reason == "NamespaceTerminating"

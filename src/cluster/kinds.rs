@@ -116,6 +116,46 @@ impl Kinds {
         }
     }
 
+    /// The kind in whatever version of its group the server has it now, for one that is not served any more.
+    pub async fn in_any_version(
+        &self,
+        client: &kube::Client,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Arc<ApiKind>>, CallError> {
+        let (group, _) = split_api_version(api_version);
+        if group.is_empty() {
+            return Ok(None);
+        }
+        let deadline = super::DEADLINE;
+        let answer = tokio::time::timeout(deadline, kube::discovery::group(client, group))
+            .await
+            .map_err(|_| CallError::timeout(deadline))?;
+        let served = match answer {
+            Ok(served) => served,
+            Err(kube::Error::Discovery(_)) => return Ok(None),
+            Err(e) => {
+                return match CallError::from_kube(&e) {
+                    e if e.class == Class::NotFound => Ok(None),
+                    e => Err(e),
+                };
+            }
+        };
+        let found = served
+            .versions()
+            .flat_map(|version| served.versioned_resources(version))
+            .find(|(resource, _)| resource.kind == kind);
+        Ok(found.map(|(resource, capabilities)| {
+            self.insert(ApiKind {
+                group: resource.group,
+                version: resource.version,
+                kind: resource.kind,
+                plural: resource.plural,
+                namespaced: capabilities.scope == Scope::Namespaced,
+            })
+        }))
+    }
+
     /// The kind if an earlier [`Self::find`] found it.
     pub fn known(&self, api_version: &str, kind: &str) -> Option<Arc<ApiKind>> {
         self.lock().get(&(api_version.to_owned(), kind.to_owned())).cloned()

@@ -34,6 +34,9 @@ pub use shares::{Permit, Share, Shares};
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// How many objects a page of a list holds.
+const PAGE: u32 = 500;
+
 /// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -81,6 +84,8 @@ pub enum ConnectError {
 pub enum Propagation {
     /// The garbage collector deletes dependents afterwards.
     Background,
+    /// The object stays until its dependents are gone.
+    Foreground,
 }
 
 impl Cluster {
@@ -167,20 +172,34 @@ impl Cluster {
         }
     }
 
-    /// A list of one page at most, of the objects that a label selector names.
+    /// All objects that a label selector names, page by page.
     pub async fn list(
         &self,
         kind: &ApiKind,
         namespace: Option<&str>,
         selector: &str,
-        limit: u32,
     ) -> Result<Vec<Value>, CallError> {
-        let path = format!("{}?limit={limit}&labelSelector={}", kind.path(namespace, None), encode(selector));
-        let mut list = self.call(Method::GET, &path, None, None).await?;
-        Ok(match list["items"].take() {
-            Value::Array(items) => items,
-            _ => Vec::new(),
-        })
+        let path = format!("{}?labelSelector={}", kind.path(namespace, None), encode(selector));
+        let (mut all, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let at = next.as_ref().map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
+            let page = self.call(Method::GET, &format!("{path}&limit={PAGE}{at}"), None, None).await;
+            let mut page = match page {
+                // The token was too old: what has been read is of a time that is past.
+                Err(error) if error.code == 410 && next.is_some() => {
+                    (all, next) = (Vec::new(), None);
+                    continue;
+                }
+                page => page?,
+            };
+            if let Value::Array(items) = page["items"].take() {
+                all.extend(items);
+            }
+            next = page["metadata"]["continue"].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+            if next.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
@@ -284,9 +303,12 @@ impl Cluster {
         (uid, resource_version): (&str, &str),
         propagation: Propagation,
     ) -> Result<Value, CallError> {
-        let Propagation::Background = propagation;
+        let policy = match propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        };
         let body = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
         self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body))

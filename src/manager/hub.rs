@@ -58,6 +58,7 @@ impl Hub {
     /// Watches the instances of a CRD.
     pub(super) fn watch_instances(&self, shared: &Arc<Shared>, registered: &Arc<Registered>, again: Again) {
         let name = instances_name(&registered.crd);
+        shared.index().name_kind(&registered.crd, &registered.kind_label());
         let (shared, registered) = (Arc::clone(shared), Arc::clone(registered));
         self.start(name, again, move |watch| {
             let (shared, registered) = (Arc::clone(&shared), Arc::clone(&registered));
@@ -195,8 +196,14 @@ fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<
         Event::Delete(raw) => {
             let key = instance_key(&registered.crd, &raw);
             let (uid, version) = (raw.metadata.uid.as_deref(), raw.metadata.resource_version.as_deref());
-            shared.index().remove_instance(&key, uid.unwrap_or_default(), version);
+            let mut index = shared.index();
+            index.remove_instance(&key, uid.unwrap_or_default(), version);
+            let haunts = index.ghost(&key).is_some();
+            drop(index);
             shared.forget(&key);
+            if haunts {
+                shared.queue.add(key);
+            }
         }
         Event::InitDone => {
             let mut index = shared.index();

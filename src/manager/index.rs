@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::children::names::{self, Claim};
 use crate::children::{Mark, ObjectRef, Observed};
 
 /// Which instance: its CRD, namespace and name.
@@ -38,7 +39,19 @@ impl std::fmt::Display for InstanceKey {
 struct Instance {
     uid: Box<str>,
     resource_version: Box<str>,
+    /// Deleted with `--cascade=orphan`. The mark is seen for a moment only.
+    orphaned: bool,
     json: Arc<[u8]>,
+}
+
+impl Instance {
+    fn value(&self) -> Option<Value> {
+        let mut value: Value = serde_json::from_slice(&self.json).ok()?;
+        if self.orphaned && value["metadata"]["annotations"][names::ORPHANED].is_null() {
+            value["metadata"]["annotations"][names::ORPHANED] = "seen".into();
+        }
+        Some(value)
+    }
 }
 
 /// Whether the objects of a kind are known.
@@ -94,10 +107,18 @@ const REMEMBERED: Duration = Duration::from_secs(120);
 pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Box<str>, InstanceKey>,
+    /// Which instance the children of a former one of its name would be.
+    by_claim: HashMap<Claim, InstanceKey>,
+    /// The label of the kind of the instances, by CRD: part of their claim.
+    kind_labels: HashMap<Arc<str>, Box<str>>,
+    /// Instances that are gone while children of theirs are still to be orphaned.
+    ghosts: HashMap<InstanceKey, Instance>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
     kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
     children: HashMap<ObjectRef, Arc<Observed>>,
     of_instance: HashMap<Box<str>, Vec<ObjectRef>>,
+    /// The uids that children of a claim bear on their labels: mostly one.
+    uids_of_claim: HashMap<Claim, Vec<Box<str>>>,
     gone: Gone,
 }
 
@@ -118,6 +139,16 @@ fn older(a: &str, b: &str) -> bool {
 }
 
 impl Index {
+    /// How the children of a CRD's instances are labelled.
+    pub(super) fn name_kind(&mut self, crd: &Arc<str>, label: &str) {
+        self.kind_labels.insert(Arc::clone(crd), label.into());
+    }
+
+    fn claim(&self, key: &InstanceKey) -> Claim {
+        let kind = self.kind_labels.get(&key.crd).map(|label| &**label).unwrap_or_default();
+        names::claim(kind, &names::label_value(&key.name), key.namespace.as_deref().unwrap_or_default())
+    }
+
     /// An instance exists, whatever it is.
     pub(super) fn list_instance(&mut self, key: &InstanceKey) {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
@@ -147,9 +178,17 @@ impl Index {
                 self.by_uid.remove(&present.uid);
             }
         }
+        let known = self.instances.get(&key).is_some_and(|i| i.orphaned && *i.uid == *uid);
+        let is_orphan = |finalizer: &Value| finalizer == names::ORPHAN_FINALIZER;
+        let marked = !object["metadata"]["deletionTimestamp"].is_null()
+            && object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(is_orphan));
+        if !self.instances.contains_key(&key) {
+            self.by_claim.insert(self.claim(&key), key.clone());
+        }
         let instance = Instance {
             uid: uid.into(),
             resource_version: resource_version.into(),
+            orphaned: known || marked,
             json: object.to_string().into_bytes().into(),
         };
         self.by_uid.insert(uid.into(), key.clone());
@@ -163,9 +202,31 @@ impl Index {
             self.gone.add(uid, resource_version);
         }
         if self.instances.get(key).is_some_and(|i| *i.uid == *uid) {
-            self.instances.remove(key);
-            self.by_uid.remove(uid);
+            self.drop_instance(key);
         }
+    }
+
+    fn drop_instance(&mut self, key: &InstanceKey) {
+        let Some(instance) = self.instances.remove(key) else { return };
+        self.by_uid.remove(&instance.uid);
+        let claim = self.claim(key);
+        self.by_claim.remove(&claim);
+        if instance.orphaned && self.of_instance.contains_key(&instance.uid) {
+            self.ghosts.insert(key.clone(), instance);
+        }
+    }
+
+    /// An instance that is gone and whose children are still to be orphaned.
+    pub(super) fn ghost(&mut self, key: &InstanceKey) -> Option<Value> {
+        let ghost = self.ghosts.get(key)?;
+        if self.of_instance.contains_key(&ghost.uid) {
+            let mut value = ghost.value()?;
+            // Nothing holds what is gone.
+            value["metadata"]["finalizers"] = Value::Null;
+            return Some(value);
+        }
+        self.ghosts.remove(key);
+        None
     }
 
     /// A list of the instances of a CRD begins.
@@ -185,16 +246,14 @@ impl Index {
         let gone: Vec<_> =
             self.instances.keys().filter(|k| k.crd == *crd && !listed.contains(*k)).cloned().collect();
         for key in &gone {
-            if let Some(instance) = self.instances.remove(key) {
-                self.by_uid.remove(&instance.uid);
-            }
+            self.drop_instance(key);
         }
         gone
     }
 
     /// The instance as it was last seen.
     pub(super) fn instance(&self, key: &InstanceKey) -> Option<Value> {
-        self.instances.get(key).and_then(|i| serde_json::from_slice(&i.json).ok())
+        self.instances.get(key).and_then(Instance::value)
     }
 
     /// Whether the instance is known.
@@ -243,7 +302,12 @@ impl Index {
         if !siblings.contains(&observed.object) {
             siblings.push(observed.object.clone());
         }
-        concerned.extend(self.by_uid.get(&observed.instance_uid).cloned());
+        let uids = self.uids_of_claim.entry(observed.claim).or_default();
+        if !uids.contains(&observed.instance_uid) {
+            uids.push(observed.instance_uid.clone());
+        }
+        let owner = self.by_uid.get(&observed.instance_uid);
+        concerned.extend(owner.or_else(|| self.by_claim.get(&observed.claim)).cloned());
         self.children.insert(observed.object.clone(), Arc::new(observed));
         concerned
     }
@@ -264,7 +328,43 @@ impl Index {
         }
         let present = self.children.remove(object)?;
         self.unlink(object, &present.instance_uid);
-        self.by_uid.get(&present.instance_uid).cloned()
+        if !self.of_instance.contains_key(&present.instance_uid)
+            && let Some(uids) = self.uids_of_claim.get_mut(&present.claim)
+        {
+            uids.retain(|uid| *uid != present.instance_uid);
+            if uids.is_empty() {
+                self.uids_of_claim.remove(&present.claim);
+            }
+        }
+        let owner = self.by_uid.get(&present.instance_uid);
+        owner.or_else(|| self.by_claim.get(&present.claim)).cloned()
+    }
+
+    /// Children of former instances of that name, in a stable order. Their own instance is dead: one kind,
+    /// namespace and name has one instance at a time.
+    pub(super) fn former_of(&self, key: &InstanceKey, instance_uid: &str) -> Vec<Arc<Observed>> {
+        let claim = self.claim(key);
+        let uids = self.uids_of_claim.get(&claim).into_iter().flatten().filter(|uid| ***uid != *instance_uid);
+        let mut former: Vec<_> = uids
+            .filter(|uid| !self.by_uid.contains_key(*uid))
+            .filter_map(|uid| self.of_instance.get(uid))
+            .flatten()
+            .filter_map(|object| self.children.get(object))
+            .filter(|child| child.claim == claim)
+            .cloned()
+            .collect();
+        former.sort_by(|a, b| a.object.cmp(&b.object));
+        former
+    }
+
+    /// What lies in a namespace, the instance `except` aside: an instance, or a child of any.
+    pub(super) fn occupant(&self, namespace: &str, except: &InstanceKey) -> Option<String> {
+        let lies_in = |place: &Option<Arc<str>>| place.as_deref() == Some(namespace);
+        let instance = self.instances.keys().filter(|key| lies_in(&key.namespace) && *key != except).min();
+        instance.map(ToString::to_string).or_else(|| {
+            let children = self.children.values().filter(|c| lies_in(&c.object.namespace));
+            children.filter(|c| c.is_made_by_us()).map(|c| &c.object).min().map(ToString::to_string)
+        })
     }
 
     fn unlink(&mut self, object: &ObjectRef, instance_uid: &str) {
@@ -404,6 +504,58 @@ mod tests {
         assert_eq!(index.end_instances(&crd), [key("b")]);
         assert_eq!(index.instance(&key("a")), Some(defaulted));
         assert_eq!(index.drop_instances(&crd), [key("a")]);
+    }
+
+    #[test]
+    fn children_of_a_former_instance_are_known_by_name_and_namespace() {
+        let mut index = Index::default();
+        let crd: Arc<str> = "things.example.org".into();
+        index.name_kind(&crd, "Thing.example.org");
+        let put = |index: &mut Index, namespace: &str, uid: &str, extra: &Value| {
+            let key = InstanceKey { crd: crd.clone(), namespace: Some(namespace.into()), name: "a".into() };
+            let mut meta = json!({"uid": uid, "resourceVersion": "9"});
+            meta.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            index.put_instance(key.clone(), &json!({"metadata": meta}));
+            key
+        };
+        let role = |uid: &str, home: &str| {
+            let metadata = serde_json::from_value(json!({
+                "name": format!("role-{uid}"), "uid": format!("of-{uid}"), "resourceVersion": "5",
+                "labels": {"operetta.dev/kind": "Thing.example.org", "operetta.dev/instance": "a",
+                    "operetta.dev/instance-uid": uid, "operetta.dev/instance-namespace": home},
+            }))
+            .unwrap();
+            let seen = Seen {
+                api_version: &"rbac/v1".into(),
+                kind: &"ClusterRole".into(),
+                metadata: &metadata,
+                body: None,
+            };
+            seen.observe(|_, _| Arc::from([])).unwrap()
+        };
+        let (one, two) =
+            (put(&mut index, "one", "new", &json!({})), put(&mut index, "two", "other", &json!({})));
+        assert_eq!(index.put_child(role("dead", "one"), Origin::Watch), std::slice::from_ref(&one));
+        assert_eq!(index.put_child(role("other", "two"), Origin::Watch), std::slice::from_ref(&two));
+        let former = |index: &Index, key, uid| -> Vec<String> {
+            index.former_of(key, uid).iter().map(|o| o.object.name.to_string()).collect()
+        };
+        assert_eq!(former(&index, &one, "new"), ["role-dead"]);
+        assert!(former(&index, &two, "other").is_empty());
+        let object = role("dead", "one").object;
+        assert_eq!(index.remove_child(&object, "of-dead", None), Some(one.clone()));
+        assert!(former(&index, &one, "new").is_empty());
+
+        // Orphaned: what is left of it is remembered until its children are free.
+        let mark = json!({"deletionTimestamp": "t", "finalizers": ["orphan"], "resourceVersion": "10"});
+        put(&mut index, "two", "other", &mark);
+        put(&mut index, "two", "other", &json!({"deletionTimestamp": "t", "resourceVersion": "11"}));
+        let seen = &index.instance(&two).unwrap()["metadata"]["annotations"]["operetta.dev/orphaned"];
+        assert_eq!(*seen, "seen");
+        index.remove_instance(&two, "other", Some("12"));
+        assert!(index.instance(&two).is_none() && index.ghost(&two).is_some());
+        index.remove_child(&role("other", "two").object, "of-other", None);
+        assert!(index.ghost(&two).is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::Shared;
 use super::act::Acted;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
-use crate::children::{self, Action, Context, Decision, Memory, Observed, Verdict};
+use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Verdict};
 use crate::cluster::{CallError, Class};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
@@ -46,13 +46,14 @@ pub(super) struct Mind {
 impl Mind {
     /// Whether forgetting it would change nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let Memory { failures, kept, accepted, reapplied, repairs } = &self.memory;
+        let Memory { failures, kept, release, accepted, reapplied, repairs } = &self.memory;
         self.told.is_none()
             && self.vain.is_none()
             && self.restless == 0
             && self.clashes == 0
             && failures.is_empty()
             && kept.is_empty()
+            && release.is_none()
             && accepted.is_empty()
             && reapplied.is_empty()
             && repairs.is_empty()
@@ -87,6 +88,7 @@ pub(super) enum Outcome {
 struct Look {
     instance: Value,
     observed: Vec<Arc<Observed>>,
+    former: Vec<Arc<Observed>>,
     kinds: HashMap<(String, String), KindState>,
 }
 
@@ -112,7 +114,9 @@ impl Shared {
             trace!("deciding");
             self.forget_verdicts(mind);
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
-            let Some(decision) = self.decide(registered, &look, &mind.memory) else { return Outcome::Done };
+            let Some(decision) = self.decide(key, registered, &look, &mind.memory) else {
+                return Outcome::Done;
+            };
             if let Some(observer) = &self.observer {
                 observer(key, Some(&decision));
             }
@@ -169,8 +173,8 @@ impl Shared {
 
     /// What is known of the instance now; `None` if it is gone or its children are still being listed.
     fn look(&self, key: &InstanceKey, registered: &Registered) -> Option<Look> {
-        let index = self.index();
-        let instance = index.instance(key)?;
+        let mut index = self.index();
+        let instance = index.instance(key).or_else(|| index.ghost(key))?;
         let kinds: HashMap<_, _> = registered
             .child_kinds
             .iter()
@@ -180,16 +184,31 @@ impl Shared {
         if kinds.values().any(|state| *state == KindState::Syncing) {
             return None;
         }
-        let observed = index.children_of(instance["metadata"]["uid"].as_str().unwrap_or_default());
-        Some(Look { instance, observed, kinds })
+        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+        let (observed, former) = (index.children_of(uid), index.former_of(key, uid));
+        Some(Look { instance, observed, former, kinds })
     }
 
-    fn decide(&self, registered: &Registered, look: &Look, memory: &Memory) -> Option<Decision> {
+    fn decide(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        look: &Look,
+        memory: &Memory,
+    ) -> Option<Decision> {
+        let occupant = |namespace: &str| self.index().occupant(namespace, key);
         let Some((package, resource)) = registered.resource() else {
             let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
-            let now = self.started.elapsed();
-            return deleting.then(|| children::decide_deletion(&look.instance, &look.observed, memory, now));
+            let leaving = Leaving {
+                instance: &look.instance,
+                observed: &look.observed,
+                former: &look.former,
+                occupant: &occupant,
+            };
+            return deleting.then(|| children::decide_deletion(&leaving, memory, self.started.elapsed()));
         };
+        let registry = self.registry();
+        let is_package_kind = |api_version: &str, kind: &str| registry.is_instance_kind(api_version, kind);
         let namespaced =
             |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
         let unknown = |api_version: &str, kind: &str| match look
@@ -209,6 +228,9 @@ impl Shared {
             namespaced: &namespaced,
             unknown: &unknown,
             checked: &|shape| self.shapes.passed(shape),
+            former: &look.former,
+            is_package_kind: &is_package_kind,
+            occupant: &occupant,
         };
         Some(children::decide(&ctx, memory, self.started.elapsed()))
     }
@@ -323,6 +345,8 @@ impl Shared {
             ("Recreated", "deletes, to make it anew,", &acted.replaced),
             ("Deleted", "deleted", &acted.deleted),
             ("Retained", "keeps", &acted.retained),
+            ("DeletionPending", "waits for approval to delete", &acted.asked),
+            ("Orphaned", "lets go of", &acted.orphaned),
         ] {
             if objects.is_empty() {
                 continue;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::children::Paths;
+use crate::children::{Paths, names};
 use crate::cluster::ApiKind;
 use crate::package::{Package, Resource};
 use crate::template::Segment;
@@ -27,6 +27,11 @@ impl Registered {
     /// The name of the package; empty if it is not loaded.
     pub(super) fn operator(&self) -> &str {
         self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()
+    }
+
+    /// The label [`names::KIND`] of its instances' children.
+    pub(super) fn kind_label(&self) -> String {
+        names::kind_label(&self.kind.kind, &self.kind.group)
     }
 
     /// The package and its resource.
@@ -57,7 +62,10 @@ impl Registry {
                     paths.extend(child.reads_live.iter().map(|path| plain_prefix(path)));
                     paths.sort();
                     paths.dedup();
-                    reads.insert(child.id.clone(), paths.into());
+                    // What bears an id of earlier versions is this child's as well.
+                    for id in child.renamed_from.iter().chain([&child.id]) {
+                        reads.insert(id.clone(), paths.as_slice().into());
+                    }
                 }
             }
             registry.by_crd.insert(Arc::clone(&entry.crd), entry);
@@ -71,6 +79,17 @@ impl Registry {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Registered>> {
         self.by_crd.values()
+    }
+
+    /// Whether the objects of a kind are instances of a package, loaded or not.
+    pub(super) fn is_instance_kind(&self, api_version: &str, kind: &str) -> bool {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.by_crd.values().any(|r| r.kind.group == group && r.kind.kind == kind)
+    }
+
+    /// Whose instances have that value of the label [`names::KIND`].
+    pub(super) fn by_kind_label(&self, label: &str) -> Option<Arc<Registered>> {
+        self.by_crd.values().find(|r| r.kind_label() == label).cloned()
     }
 
     /// What is read of a child's live object.

@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 use super::decode::{At, Decode, Decoder};
 use super::manifest::{self, Manifest, SemVerRange};
 use super::outline::Outline;
-use super::{Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
+use super::resource::no_choice;
+use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
 use crate::template::{Engine, Limits};
@@ -128,6 +129,7 @@ impl Compiler<'_> {
             resources.extend(self.resource(manifest, &shared, &defaults));
         }
         self.kinds_once(&resources);
+        self.instances_chosen(&mut resources);
         let children: BTreeSet<_> = resources
             .iter()
             .flat_map(|resource| &resource.children)
@@ -162,6 +164,25 @@ impl Compiler<'_> {
             let message = format!("the package needs Operetta {}, this is {ours}", range.value.0);
             self.diagnostics
                 .push(range.error("package::requires", message).help("use another version of one of them"));
+        }
+    }
+
+    /// An instance of a package holds data, as far as one can know: a child that is one needs a choice.
+    fn instances_chosen(&mut self, resources: &mut [Resource]) {
+        let own: HashSet<(String, String)> = resources
+            .iter()
+            .flat_map(|resource| {
+                resource
+                    .served_versions()
+                    .map(|version| (format!("{}/{version}", resource.kind.group), resource.kind.kind.clone()))
+            })
+            .collect();
+        for child in resources.iter_mut().flat_map(|resource| &mut resource.children) {
+            if child.policy_chosen || !child.kinds.iter().any(|kind| own.contains(kind)) {
+                continue;
+            }
+            child.deletion_policy = DeletionPolicy::Retain;
+            self.diagnostics.push(no_choice(child));
         }
     }
 

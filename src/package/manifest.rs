@@ -143,7 +143,7 @@ manifest! {
     /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
     /// template says.
     pub struct Child later [
-        "lostWhen", "renamedFrom", "children", "adopt", "refs",
+        "lostWhen", "children", "refs",
     ] {
         /// The child's name in this package; live objects are read as `children.<id>`. It is part of
         /// labels, so it must not change from version to version.
@@ -162,8 +162,8 @@ manifest! {
         "dependsOn" depends_on: Option<Vec<At<String>>>,
         /// Expression: when the object (`self`) is ready. Without it the rules of kstatus decide.
         "readyWhen" ready_when: Option<Expression>,
-        /// What happens when the child is no longer wanted: Delete (default), or Retain (default of
-        /// kinds that hold data, such as PersistentVolumeClaim).
+        /// What happens when the child is no longer wanted: Delete (default), Retain (default of
+        /// kinds that hold data, such as PersistentVolumeClaim, and of kinds of packages), or Ask.
         "deletionPolicy" deletion_policy: Option<DeletionPolicy>,
         /// What happens when another manager owns one of the fields: Force takes it (default), Fail
         /// reports it.
@@ -178,6 +178,12 @@ manifest! {
         /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
         /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
         "yields" yields: Option<Yields>,
+        /// Ids that the child had in earlier versions of the package: objects of those ids are this
+        /// child's.
+        "renamedFrom" renamed_from: Option<Vec<At<String>>>,
+        /// Whether an object of that name that somebody else has made is taken over. Without it, only
+        /// one with the annotation `operetta.dev/adopt: "true"` is.
+        "adopt" adopt: Option<bool>,
     }
 }
 
@@ -209,11 +215,13 @@ manifest! {
 
 choice! {
     /// What happens to a child that is no longer wanted.
-    pub enum DeletionPolicy later ["Ask"] {
+    pub enum DeletionPolicy {
         /// It is deleted.
         Delete,
         /// It stays.
         Retain,
+        /// It stays until a person approves, by `operetta approve`; the condition DeletionPending names it.
+        Ask,
     }
 }
 

@@ -159,6 +159,13 @@ pub struct Child {
     pub ready_when: Option<Expr>,
     /// What happens when it is no longer wanted.
     pub deletion_policy: DeletionPolicy,
+    /// Whether the author said so. If not, instances of packages are retained: see
+    /// [`crate::children::Context::is_package_kind`].
+    pub policy_chosen: bool,
+    /// Ids that it had in earlier versions of the package.
+    pub renamed_from: Vec<String>,
+    /// Whether it takes over an object of its name that it finds.
+    pub adopt: bool,
     /// What happens when another manager owns one of its fields.
     pub conflict_policy: ConflictPolicy,
     /// What happens when a field may not be changed on the live object.

@@ -20,7 +20,7 @@ use crate::template::{Engine, Expr, Lets, Reads, Segment, Text};
 /// Children of one resource: far more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types of Operetta's own.
-const OWN_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "StatusTruncated"];
+const OWN_CONDITIONS: [&str; 5] = ["Ready", "Reconciling", "Stalled", "DeletionPending", "StatusTruncated"];
 /// Status fields of Operetta's own.
 const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 /// The variable of a forEach without `as`.
@@ -51,6 +51,7 @@ impl Compiler<'_> {
         let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
         let children = manifests.iter().map(|child| self.child(child, namespaced)).collect();
         self.same_objects(&manifests);
+        self.former_ids(&manifests);
 
         let (crd, kind, crd_location) = match crd {
             Some((crd, kind, location)) => (Some(crd), Some(kind), Some(location)),
@@ -194,6 +195,9 @@ impl Compiler<'_> {
             depends_on: Vec::new(),
             ready_when: self.optional(manifest.ready_when.as_ref()),
             deletion_policy: DeletionPolicy::Delete,
+            policy_chosen: manifest.deletion_policy.is_some(),
+            renamed_from: manifest.renamed_from.iter().flatten().map(|id| id.value.clone()).collect(),
+            adopt: manifest.adopt.unwrap_or_default(),
             conflict_policy: manifest.conflict_policy.unwrap_or(ConflictPolicy::Force),
             on_immutable_change: manifest
                 .on_immutable_change
@@ -217,11 +221,7 @@ impl Compiler<'_> {
             if !holds_data {
                 return DeletionPolicy::Delete;
             }
-            let message =
-                format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
-            let warning =
-                Diagnostic::warning("package::deletion-policy", message).located(child.location.clone());
-            self.diagnostics.push(warning.help("add deletionPolicy: Retain (as it is without), or Delete"));
+            self.diagnostics.push(no_choice(&child));
             DeletionPolicy::Retain
         });
         self.may_recreate(&child, manifest, holds_data);
@@ -350,6 +350,23 @@ impl Compiler<'_> {
                 self.diagnostics
                     .push(id.error("package::same-object", message).help("give them different names"));
             }
+        }
+    }
+
+    /// An id has one child, today and formerly: else nobody could tell whose the objects are.
+    fn former_ids(&mut self, manifests: &[manifest::Child]) {
+        let ids: HashSet<&str> = manifests.iter().map(|child| child.id.value.0.as_str()).collect();
+        let mut former = HashSet::new();
+        for id in manifests.iter().flat_map(|child| child.renamed_from.iter().flatten()) {
+            let message = if ids.contains(id.value.as_str()) {
+                format!("`{}` is a child of this version: its objects are its own", id.value)
+            } else if !former.insert(id.value.as_str()) {
+                format!("two children were renamed from `{}`", id.value)
+            } else {
+                continue;
+            };
+            let error = id.error("package::renamed", message);
+            self.diagnostics.push(error.help("renamedFrom lists ids that no child has any more, each once"));
         }
     }
 
@@ -542,6 +559,14 @@ impl Parts {
         }
         uses
     }
+}
+
+/// What is said of a child that holds data and whose author did not say what becomes of it.
+pub(super) fn no_choice(child: &Child) -> Diagnostic {
+    let message = format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
+    Diagnostic::warning("package::deletion-policy", message)
+        .located(child.location.clone())
+        .help("add deletionPolicy: Retain (as it is without), Ask or Delete")
 }
 
 /// Kinds whose deletion loses what nobody can render again.

@@ -106,6 +106,9 @@ impl Bare {
                 namespaced: &namespaced,
                 unknown: &|_, _| None,
                 checked: &|_| true,
+                former: &[],
+                is_package_kind: &|_, _| false,
+                occupant: &|_| None,
             };
             for item in target(&context).items {
                 let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;

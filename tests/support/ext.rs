@@ -52,6 +52,10 @@ pub const CHAIN: Kind = kind("fixtures.operetta.dev/v1", "chains");
 pub const TRIAL: Kind = kind("fixtures.operetta.dev/v1", "trials");
 pub const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io/v1", "rolebindings");
 pub const BROKEN_RENDER: Kind = kind("fixtures.operetta.dev/v1", "brokenrenders");
+pub const WAY: Kind = kind("fixtures.operetta.dev/v1", "ways");
+pub const CLAIM: Kind = kind("fixtures.operetta.dev/v1", "claims");
+pub const CLUSTER_ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "clusterroles");
+pub const NAMESPACE: Kind = kind("v1", "namespaces");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {

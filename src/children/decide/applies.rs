@@ -96,6 +96,7 @@ impl Deciding<'_> {
                 expect: expected(item),
                 version: item.observed.as_ref().map(|o| o.resource_version.clone()),
                 force: child.conflict_policy == ConflictPolicy::Force,
+                adopt: child.adopt,
                 why,
                 contested: why == Why::Repair
                     && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),

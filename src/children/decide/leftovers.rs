@@ -4,36 +4,41 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::deletion;
+use super::super::deletion::{self, Wave};
 use super::{Action, Deciding, Failure, Item, Memory};
 use crate::children::intent::Intent;
 use crate::children::observed::{ObjectRef, Observed};
 use crate::cluster::Class;
 
 impl Deciding<'_> {
-    /// Prunes what is not in the target: only once all of the target is applied, and in reverse order.
+    /// Prunes what is not in the target: only once all of the target is applied, and in reverse order. What a
+    /// former instance of that name has left behind is pruned as well.
     pub(super) fn leftovers(&mut self) {
         let wanted: HashSet<&ObjectRef> =
             self.target.items.iter().filter_map(|i| i.intent.as_ref().ok()).map(|i| &i.object).collect();
-        let leftovers: Vec<&Arc<Observed>> = self
-            .ctx
-            .observed
-            .iter()
-            .filter(|o| !wanted.contains(&o.object) && o.is_to_go())
-            .filter(|o| (self.ctx.unknown)(&o.object.api_version, &o.object.kind).is_none())
-            .collect();
-        if leftovers.is_empty() {
+        let unwanted = |o: &&Arc<Observed>| {
+            !wanted.contains(&o.object) && (self.ctx.unknown)(&o.object.api_version, &o.object.kind).is_none()
+        };
+        let own = self.ctx.observed.iter().filter(|o| o.is_to_go());
+        let former = self.ctx.former.iter().filter(|o| deletion::is_leftover(o));
+        let leftovers: Vec<&Arc<Observed>> = own.chain(former).filter(unwanted).collect();
+        let orphans: Vec<&Arc<Observed>> =
+            self.ctx.former.iter().filter(|o| o.is_orphaned()).filter(unwanted).collect();
+        if leftovers.is_empty() && orphans.is_empty() {
             return;
         }
         let applied = self.target.open.is_empty()
             && self.target.items.iter().all(Item::is_current)
             && !self.actions.iter().any(|a| matches!(a, Action::Apply(_)));
         if !applied {
-            let text = format!("{} is pruned once all else is applied", leftovers[0].object);
-            self.notes.waiting.push(("Pruning".into(), text));
+            if let Some(first) = leftovers.first() {
+                let text = format!("{} is pruned once all else is applied", first.object);
+                self.notes.waiting.push(("Pruning".into(), text));
+            }
             return;
         }
-        let (mut actions, waits) = deletion::wave(leftovers.into_iter());
+        let Wave { mut actions, waits, pending, again } = deletion::wave(&leftovers, self.ctx.occupant);
+        actions.extend(orphans.into_iter().map(|o| Action::Orphan(Arc::clone(o))));
         for (object, failure) in rest(&mut actions, self.memory, self.now) {
             let note =
                 ("DeletionRefused".to_owned(), format!("{object} cannot be deleted: {}", failure.error));
@@ -48,6 +53,10 @@ impl Deciding<'_> {
         if let Some(waits) = waits {
             self.notes.waiting.push(("Pruning".into(), waits));
         }
+        if let Some(again) = again {
+            self.wake(again);
+        }
+        self.notes.pending = pending;
     }
 
     /// The finalizer stands before the first child that the garbage collector must not take, and only
@@ -78,7 +87,9 @@ pub(in crate::children) fn rest<'m>(
 ) -> Vec<(ObjectRef, &'m Failure)> {
     let mut resting = Vec::new();
     actions.retain(|action| {
-        let (Action::Delete(o) | Action::Retain(o)) = action else { return true };
+        let (Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o)) = action else {
+            return true;
+        };
         let failure = memory.kept.get(&o.object).filter(|f| *f.hash == *o.uid && f.retry_at > now);
         resting.extend(failure.map(|failure| (o.object.clone(), failure)));
         failure.is_none()

@@ -45,6 +45,14 @@ pub enum Action {
     Delete(Arc<Observed>),
     /// Leave this object alone for good, and say so on it.
     Retain(Arc<Observed>),
+    /// Leave this object alone until a person has approved, and say so on it.
+    Ask(Arc<Observed>),
+    /// Take all marks of ours off this object: it is nobody's any more.
+    Orphan(Arc<Observed>),
+    /// Say on the instance that its children are to be orphaned, before the first of them is.
+    MarkOrphaned,
+    /// Take our finalizer off the instance without a look at what it guarded: a person said so.
+    LetGo,
 }
 
 /// A server-side apply of one child.
@@ -60,6 +68,8 @@ pub struct Apply {
     pub version: Option<Box<str>>,
     /// Take fields from other managers.
     pub force: bool,
+    /// Take over an object of that name that somebody else has made.
+    pub adopt: bool,
     /// Why.
     pub why: Why,
     /// Whether to find out who it is that takes the fields: they are repaired too often.
@@ -98,6 +108,8 @@ pub struct Memory {
     pub failures: HashMap<String, Failure>,
     /// Deletions, and retentions, that the server refused; the hash is the object's uid.
     pub kept: HashMap<ObjectRef, Failure>,
+    /// The last look before the finalizer goes, if it could not be had.
+    pub release: Option<Failure>,
     /// Objects whose entries do not cover the intent even right after our apply, as they were then.
     pub accepted: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered, by object.
@@ -236,7 +248,13 @@ pub struct Decision {
 /// Decides about an instance. `now` is time since the manager started.
 pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
     if !ctx.instance["metadata"]["deletionTimestamp"].is_null() {
-        return super::deletion::decide_from(ctx.instance, ctx.observed, memory, now);
+        let leaving = super::deletion::Leaving {
+            instance: ctx.instance,
+            observed: ctx.observed,
+            former: ctx.former,
+            occupant: ctx.occupant,
+        };
+        return super::deletion::decide_from(&leaving, memory, now);
     }
     let target = target(ctx);
     let mut deciding = Deciding {
@@ -257,7 +275,7 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
     }
     let Deciding { checks, actions, again, notes, .. } = deciding;
     let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
-    let status = Status::project(ctx, &target, &verdict);
+    let status = Status::project(ctx, &target, &verdict).pending(&notes.pending);
     let children = target
         .items
         .iter()
@@ -300,6 +318,8 @@ fn pause(ctx: &Context<'_>, target: &Target) -> Option<Verdict> {
 struct Notes {
     stalled: Vec<(String, String)>,
     waiting: Vec<(String, String)>,
+    /// Deletions that wait for approval: no reason not to be ready.
+    pending: Vec<String>,
 }
 
 struct Deciding<'a> {

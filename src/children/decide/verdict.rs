@@ -64,6 +64,6 @@ fn first_write(actions: &[Action]) -> Option<String> {
     actions.iter().find_map(|action| match action {
         Action::Apply(apply) => Some(format!("applies {}", apply.item)),
         Action::Delete(observed) => Some(format!("deletes {}", observed.object)),
-        Action::AddFinalizer | Action::RemoveFinalizer | Action::Retain(_) => None,
+        _ => None,
     })
 }

@@ -14,6 +14,7 @@
 //! - An item of a keyed list that was renamed leaves scraps in our entry (fields whose value was
 //!   empty), but the item itself (`"."`) is gone from it.
 
+mod adopt;
 mod cover;
 mod intern;
 mod path;
@@ -23,8 +24,9 @@ mod set;
 #[cfg(test)]
 mod tests;
 
+pub use adopt::take_client_side;
 pub use cover::{uncovered, uncovered_beside};
 pub use path::{FieldPath, Key};
-pub use repair::{strays, take_over};
+pub use repair::{holder, strays, take_over};
 pub use rival::rival;
 pub use set::{FieldSet, FieldsError};

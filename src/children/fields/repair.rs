@@ -26,6 +26,16 @@ pub fn strays(live: &Value, intent: &Value, manager: &str) -> Vec<FieldPath> {
     search.found
 }
 
+/// The manager of the plain write that owns an item.
+pub fn holder<'a>(managed_fields: &'a Value, item: &FieldPath) -> Option<&'a str> {
+    let owns = |entry: &Value| {
+        let fields = entry.get("fieldsV1").and_then(|fields| FieldSet::parse(fields).ok());
+        fields.is_some_and(|set| item.0.iter().try_fold(&set.root, |node, key| node.child(key)).is_some())
+    };
+    let entry = managed_fields.as_array()?.iter().find(|entry| is_update(entry) && owns(entry))?;
+    entry["manager"].as_str()
+}
+
 /// The managedFields in which our Apply entry owns these items, and the plain writes that did no
 /// longer do. To be written by one JSON patch together with a test of the resourceVersion; the next
 /// apply then removes the items. `None`: there is nothing to move, or no entry of ours to move it to.

@@ -6,9 +6,10 @@ use tracing::debug;
 use super::super::Shared;
 use super::super::index::Origin;
 use super::super::registry::Registered;
-use super::{Applied, GOING, WIN_BACK_ATTEMPTS, secrets};
-use crate::children::{Apply, Expect, Why, fields, names};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use super::{Applied, NOTES, WIN_BACK_ATTEMPTS, secrets};
+use crate::children::fields::{self, FieldPath};
+use crate::children::{Apply, Expect, ObjectRef, Why, names};
+use crate::cluster::{ApiKind, CallError, Cause, Class, Cluster};
 
 impl Shared {
     pub(super) async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
@@ -27,16 +28,18 @@ impl Shared {
         if matches!(apply.why, Why::Repair | Why::Recheck) {
             match self.win_back(&cluster, &kind, apply, &manager).await {
                 // Somebody wrote in between, which says nothing about the intent.
-                Err(error) if error.class == Class::Conflict => return Ok(Applied::Again),
+                Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
+                    return Ok(Applied::Again);
+                }
                 result => result?,
             }
         }
         secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await?;
-        match cluster.apply(&kind, &body, &manager, apply.force).await {
+        match apply_body(&cluster, &kind, &body, &manager, apply.force).await {
             Ok(reply) => Ok(self.applied(apply, reply)),
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
                 debug!(object = %object, "not as expected; reading it");
-                self.after_conflict(&cluster, &kind, apply, body, &manager, error).await
+                self.after_conflict(&cluster, registered, &kind, apply, body, error).await
             }
             Err(error) => match &apply.recreate {
                 Some(live) if error.is_immutable_change() => {
@@ -47,54 +50,7 @@ impl Shared {
         }
     }
 
-    /// The object is there though it should not, or is another than expected: look, and take it if it is
-    /// ours to take.
-    async fn after_conflict(
-        &self,
-        cluster: &Cluster,
-        kind: &ApiKind,
-        apply: &Apply,
-        mut body: Value,
-        manager: &str,
-        error: CallError,
-    ) -> Result<Applied, CallError> {
-        let object = &apply.intent.object;
-        let live = cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
-        let Some(live) = live else {
-            if let Expect::Present(uid) = &apply.expect {
-                self.index().remove_child(object, uid, None);
-            }
-            return Ok(Applied::Again);
-        };
-        let uid = live["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let ours = |label: &str| live["metadata"]["labels"][label] == body["metadata"]["labels"][label];
-        let labelled = ours(names::INSTANCE_UID);
-        // Ours after all: a write whose reply was lost, or a stale cache. Unless somebody took the labels by
-        // which we would know it: then it is told what it is once more.
-        if labelled && self.learn_child(object, live.clone(), Origin::Read).is_some() {
-            return Ok(Applied::Again);
-        }
-        if !labelled && is_going(&live, &body) {
-            let message = format!("{object} of a former instance of that name is still being deleted");
-            return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
-        }
-        if !labelled && !self.may_take(&live, &body) {
-            let message = format!(
-                "{object} exists and does not belong to this instance; delete it, or annotate it with {}=true to hand it over",
-                names::ADOPT
-            );
-            return Err(CallError::new(Class::Conflict, error.code, "NameTaken", message));
-        }
-        if let Some(meta) = body["metadata"].as_object_mut() {
-            meta.remove("resourceVersion");
-            meta.insert("uid".into(), uid.into());
-        }
-        secrets::fill(&apply.intent, Some(&live), &mut body)?;
-        let reply = cluster.apply(kind, &body, manager, true).await?;
-        Ok(self.applied(apply, reply))
-    }
-
-    fn applied(&self, apply: &Apply, reply: Value) -> Applied {
+    pub(super) fn applied(&self, apply: &Apply, reply: Value) -> Applied {
         match self.learn_child(&apply.intent.object, reply, Origin::OwnWrite) {
             Some(observed) => {
                 let changed = apply.version.as_ref() != Some(&observed.resource_version);
@@ -102,32 +58,6 @@ impl Shared {
             }
             None => Applied::Again,
         }
-    }
-
-    /// Whether an object that is not labelled as this instance's may become its: it was made for it and
-    /// somebody changed the label, a person said so, or it was that of a former instance of the same name and
-    /// nobody owns it any more. Never that of another living instance.
-    fn may_take(&self, live: &Value, body: &Value) -> bool {
-        let meta = &live["metadata"];
-        let uid = body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
-        let owners = meta["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let former = meta["labels"][names::INSTANCE_UID].as_str();
-        if former.is_some_and(|uid| self.index().by_uid(uid).is_some()) {
-            return false;
-        }
-        // The hash of an intent covers the instance's uid, so no other object has it.
-        let intent = |meta: &Value| meta["annotations"][names::INTENT].as_str().map(str::to_owned);
-        let made_for_it = intent(meta).is_some() && intent(meta) == intent(&body["metadata"]);
-        if made_for_it
-            || owners.iter().any(|owner| owner["uid"] == uid)
-            || meta["annotations"][names::ADOPT] == "true"
-        {
-            return true;
-        }
-        let same = [names::OPERATOR, names::KIND, names::INSTANCE, names::CHILD]
-            .iter()
-            .all(|label| meta["labels"][*label] == body["metadata"]["labels"][*label]);
-        same && owners.is_empty()
     }
 
     /// Before a repair: items that somebody put into a keyed list in place of ours are moved into our
@@ -154,6 +84,9 @@ impl Shared {
             let Some(entries) = fields::take_over(&meta["managedFields"], manager, &strays) else {
                 return Ok(());
             };
+            if !apply.force {
+                return Err(conflict(object, &strays, &meta["managedFields"]));
+            }
             debug!(object = %object, strays = strays.len(), "winning back items of keyed lists");
             let patch = json!([
                 // A test that fails would be a 422, like a patch that can never do; this is a 409.
@@ -161,7 +94,7 @@ impl Shared {
                 {"op": "replace", "path": "/metadata/managedFields", "value": entries},
             ]);
             let patched =
-                cluster.json_patch(kind, object.namespace.as_deref(), &object.name, &patch, "operetta").await;
+                cluster.json_patch(kind, object.namespace.as_deref(), &object.name, &patch, NOTES).await;
             match patched {
                 // Somebody, a controller mostly, was faster.
                 Err(error) if error.class == Class::Conflict => {}
@@ -172,18 +105,33 @@ impl Shared {
     }
 }
 
-/// Whether the object was a child of a former instance of the same name and is on its way out: terminating,
-/// or the garbage collector's.
-fn is_going(live: &Value, body: &Value) -> bool {
-    let meta = &live["metadata"];
-    let label = |meta: &Value, label: &str| meta["labels"][label].as_str().map(str::to_owned);
-    let same = [names::OPERATOR, names::KIND, names::INSTANCE]
-        .iter()
-        .all(|name| label(meta, name) == label(&body["metadata"], name));
-    let Some(former) = label(meta, names::INSTANCE_UID).filter(|_| same) else { return false };
-    let owned = meta["ownerReferences"].as_array().is_some_and(|all| all.iter().any(|o| o["uid"] == *former));
-    former.as_str() != body["metadata"]["labels"][names::INSTANCE_UID]
-        && (owned || !meta["deletionTimestamp"].is_null())
+/// One apply. What Operetta itself has noted on the object is no other manager's, whatever the policy.
+pub(super) async fn apply_body(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    body: &Value,
+    manager: &str,
+    force: bool,
+) -> Result<Value, CallError> {
+    match cluster.apply(kind, body, manager, force).await {
+        Err(error) if !force && error.conflicts_only_with(NOTES) => {
+            cluster.apply(kind, body, manager, true).await
+        }
+        reply => reply,
+    }
+}
+
+/// What the server says of a field that another manager has taken, said of items that stand in the way.
+fn conflict(object: &ObjectRef, strays: &[FieldPath], managed_fields: &Value) -> CallError {
+    let causes = strays.iter().map(|stray| Cause {
+        field: stray.to_string(),
+        reason: "FieldManagerConflict".into(),
+        message: format!("conflict with {:?}", fields::holder(managed_fields, stray).unwrap_or("?")),
+    });
+    let message = format!("somebody else has put other items in place of those of {object}");
+    let mut error = CallError::new(Class::Conflict, 409, "Conflict", message);
+    error.causes = causes.collect();
+    error
 }
 
 fn has_list_of_maps(value: &Value) -> bool {

@@ -12,8 +12,10 @@ use tracing::warn;
 mod apply;
 mod check;
 mod recreate;
+mod release;
 mod remove;
 mod secrets;
+mod take;
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
@@ -35,6 +37,9 @@ const REFUSED_LAST: Duration = Duration::from_secs(300);
 /// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
 const WIN_BACK_ATTEMPTS: usize = 5;
 
+/// The field manager of what Operetta notes on objects beside what it applies.
+const NOTES: &str = "operetta";
+
 /// How long until what is being deleted is looked at again: it belongs to nobody whom its end would wake.
 const GOING: Duration = Duration::from_secs(3);
 
@@ -48,6 +53,8 @@ pub(super) struct Acted {
     pub retained: Vec<ObjectRef>,
     /// Deleted, to be made anew.
     pub replaced: Vec<ObjectRef>,
+    pub asked: Vec<ObjectRef>,
+    pub orphaned: Vec<ObjectRef>,
     /// Somebody else was first with one of them; it was read anew.
     pub clashed: bool,
     /// Nothing was done, for another instance tries the same just now; this one is queued when it has.
@@ -112,28 +119,7 @@ impl Shared {
             self.set_finalizer(key, registered, true).await?;
         }
         self.apply_all(applies, registered, memory, &mut acted).await?;
-        let cluster = self.for_children(registered);
-        for action in rest {
-            match action {
-                // One that the server keeps stops no other.
-                Action::Delete(observed) => match self.delete(&cluster, &observed).await {
-                    Ok(()) => {
-                        memory.kept.remove(&observed.object);
-                        acted.deleted.push(observed.object.clone());
-                    }
-                    Err(error) => self.remember_kept(&observed, error, memory),
-                },
-                Action::Retain(observed) => match self.retain(&cluster, &observed).await {
-                    Ok(()) => {
-                        memory.kept.remove(&observed.object);
-                        acted.retained.push(observed.object.clone());
-                    }
-                    Err(error) => self.remember_kept(&observed, error, memory),
-                },
-                Action::RemoveFinalizer => self.release(key, registered, instance).await?,
-                Action::AddFinalizer | Action::Apply(_) => {}
-            }
-        }
+        self.take_away(key, registered, instance, rest, memory, &mut acted).await?;
         Ok(acted)
     }
 
@@ -225,14 +211,7 @@ impl Shared {
         memory.failures.insert(check.item.clone(), failure);
     }
 
-    fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
-        let before = memory.kept.get(&observed.object).filter(|f| *f.hash == *observed.uid);
-        warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
-        let failure = self.failure(before, observed.uid.to_string(), error);
-        memory.kept.insert(observed.object.clone(), failure);
-    }
-
-    fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
+    pub(super) fn failure(&self, before: Option<&Failure>, hash: String, error: CallError) -> Failure {
         self.monitor.metrics.child_error(error.class);
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);

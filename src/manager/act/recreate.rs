@@ -6,7 +6,7 @@ use super::super::Shared;
 use super::Applied;
 use super::check::try_anew;
 use crate::children::{Apply, Observed};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Propagation};
 
 impl Shared {
     /// Deletes the object, once a dry run has shown that the server takes a new one; the next decisions create
@@ -35,7 +35,7 @@ impl Shared {
             return Err(CallError::new(Class::Permanent, error.code, "RecreateRefused", message));
         }
         info!(object = %object, child = %apply.item, "a field may not be changed; deleting it to make it anew");
-        self.delete(cluster, live).await?;
+        self.delete(cluster, live, Propagation::Background).await?;
         // Its precondition may have failed: then it was read anew, and is as it was.
         let left = self.index().children_of(&live.instance_uid);
         let stays = left.iter().any(|o| o.object == *object && o.uid == live.uid && !o.terminating);

@@ -1,23 +1,111 @@
-//! What takes away: deleting a child, leaving one alone for good, letting go of an instance.
+//! What takes away: deleting a child, leaving one alone for good or until a person approves, orphaning one.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tracing::warn;
 
 use super::super::Shared;
 use super::super::index::{InstanceKey, Origin};
 use super::super::registry::Registered;
-use crate::children::fields::FieldSet;
-use crate::children::{ObjectRef, Observed, names};
+use super::{Acted, GOING, NOTES};
+use crate::children::{Action, Memory, Observed, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Propagation};
 
 impl Shared {
-    pub(super) async fn delete(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
+    /// Carries out what takes away, one after another. One object that the server keeps stops no other.
+    pub(super) async fn take_away(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+        actions: Vec<Action>,
+        memory: &mut Memory,
+        acted: &mut Acted,
+    ) -> Result<(), CallError> {
+        let uid = &instance["metadata"]["uid"];
+        // What a former instance left is this one's to take only if this one is the one that lives.
+        let of_former = |action: &Action| object_of(action).is_some_and(|o| *uid != *o.instance_uid);
+        if actions.iter().any(of_former) {
+            let live = self.refresh(key, registered).await?;
+            if live.is_none_or(|live| live["metadata"]["uid"] != *uid) {
+                return Ok(());
+            }
+        }
+        let finalizers = instance["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let propagation = if finalizers.iter().any(|f| f == "foregroundDeletion") {
+            Propagation::Foreground
+        } else {
+            Propagation::Background
+        };
+        let cluster = self.for_children(registered);
+        for action in actions {
+            let (done, list, observed) = match &action {
+                Action::Delete(o) => {
+                    (self.delete_wanted(&cluster, key, o, propagation).await, &mut acted.deleted, o)
+                }
+                Action::Retain(o) => (self.note(&cluster, o, names::RETAINED).await, &mut acted.retained, o),
+                Action::Ask(o) => (self.note(&cluster, o, names::PENDING).await, &mut acted.asked, o),
+                Action::Orphan(o) => (self.orphan(&cluster, o).await, &mut acted.orphaned, o),
+                Action::MarkOrphaned => {
+                    self.mark_orphaned(key, registered).await?;
+                    continue;
+                }
+                Action::LetGo => {
+                    self.set_finalizer(key, registered, false).await?;
+                    continue;
+                }
+                Action::RemoveFinalizer => {
+                    self.try_release(key, registered, instance, memory).await?;
+                    continue;
+                }
+                Action::AddFinalizer | Action::Apply(_) => continue,
+            };
+            match done {
+                Ok(()) => {
+                    memory.kept.remove(&observed.object);
+                    list.push(observed.object.clone());
+                }
+                Err(error) => self.remember_kept(observed, error, memory),
+            }
+        }
+        Ok(())
+    }
+
+    fn remember_kept(&self, observed: &Observed, error: CallError, memory: &mut Memory) {
+        let before = memory.kept.get(&observed.object).filter(|f| *f.hash == *observed.uid);
+        warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
+        let failure = self.failure(before, observed.uid.to_string(), error);
+        memory.kept.insert(observed.object.clone(), failure);
+    }
+
+    /// A namespace takes all that is in it along: nothing may be.
+    async fn delete_wanted(
+        &self,
+        cluster: &Cluster,
+        key: &InstanceKey,
+        observed: &Observed,
+        propagation: Propagation,
+    ) -> Result<(), CallError> {
+        let object = &observed.object;
+        if (&*object.api_version, &*object.kind) == ("v1", "Namespace")
+            && let Some(occupant) = self.occupied(&object.name, key).await?
+        {
+            let message = format!("{occupant} is still in it");
+            return Err(CallError::new(Class::Retry, 409, "NamespaceOccupied", message).after(GOING));
+        }
+        self.delete(cluster, observed, propagation).await
+    }
+
+    pub(super) async fn delete(
+        &self,
+        cluster: &Cluster,
+        observed: &Observed,
+        propagation: Propagation,
+    ) -> Result<(), CallError> {
         let object = &observed.object;
         let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
         let preconditions = (&*observed.uid, &*observed.resource_version);
         let namespace = object.namespace.as_deref();
-        let reply =
-            cluster.delete(&kind, namespace, &object.name, preconditions, Propagation::Background).await;
-        match reply {
+        match cluster.delete(&kind, namespace, &object.name, preconditions, propagation).await {
             // It lives on for its finalizers or its grace period. Some kinds answer with an object that is gone.
             Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
                 self.learn_child(object, reply, Origin::OwnWrite);
@@ -48,15 +136,16 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) async fn retain(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
+    /// Says on the object what is the matter with it.
+    async fn note(&self, cluster: &Cluster, observed: &Observed, annotation: &str) -> Result<(), CallError> {
         let object = &observed.object;
         let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
         let patch = json!({"metadata": {
             "uid": &*observed.uid, "resourceVersion": &*observed.resource_version,
-            "annotations": {names::RETAINED: "true"},
+            "annotations": {annotation: "true"},
         }});
         let namespace = object.namespace.as_deref();
-        match cluster.merge_patch(&kind, namespace, &object.name, None, &patch, "operetta").await {
+        match cluster.merge_patch(&kind, namespace, &object.name, None, &patch, NOTES).await {
             Ok(reply) => {
                 self.learn_child(object, reply, Origin::OwnWrite);
                 Ok(())
@@ -68,102 +157,84 @@ impl Shared {
         }
     }
 
-    /// Takes the finalizer off. Of an instance that goes, only after a live look at every kind on record
-    /// has found nothing that it guards: no such decision on the word of a cache.
-    pub(super) async fn release(
-        &self,
-        key: &InstanceKey,
-        registered: &Registered,
-        instance: &Value,
-    ) -> Result<(), CallError> {
-        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-        if !instance["metadata"]["deletionTimestamp"].is_null() {
-            let selector = format!("{}={uid}", names::INSTANCE_UID);
-            let cluster = self.for_children(registered);
-            for (api_version, kind_name) in &registered.child_kinds {
-                // Not found is not there; not to be told is no ground to let go of what may be there.
-                let found = self.kinds.find(&cluster.client(), api_version, kind_name).await?;
-                let Some(kind) = found else { continue };
-                let found = match cluster.list(&kind, None, &selector, 500).await {
-                    Ok(found) => found,
-                    Err(error) if error.class == Class::NotFound => continue,
-                    Err(error) => return Err(error),
-                };
-                let mut left = false;
-                for mut object in found {
-                    if object["metadata"]["annotations"][names::RETAINED] == "true" {
-                        continue;
-                    }
-                    // Labels alone may have been copied: see `Observed::is_made_by_us`.
-                    let operator = object["metadata"]["labels"][names::OPERATOR].as_str().unwrap_or_default();
-                    if FieldSet::of_manager(&object, &names::field_manager(operator)).is_none() {
-                        continue;
-                    }
-                    left = true;
-                    object["apiVersion"] = api_version.as_str().into();
-                    object["kind"] = kind_name.as_str().into();
-                    let meta = &object["metadata"];
-                    let text = |v: &Value| v.as_str().map(str::to_owned);
-                    let reference = ObjectRef {
-                        api_version: api_version.as_str().into(),
-                        kind: kind_name.as_str().into(),
-                        namespace: text(&meta["namespace"]).map(Into::into),
-                        name: text(&meta["name"]).unwrap_or_default().into(),
-                    };
-                    self.learn_child(&reference, object, Origin::Read);
-                }
-                if left {
-                    return Ok(());
-                }
-            }
-        }
-        self.set_finalizer(key, registered, false).await
-    }
-
-    pub(super) async fn set_finalizer(
-        &self,
-        key: &InstanceKey,
-        registered: &Registered,
-        wanted: bool,
-    ) -> Result<(), CallError> {
-        let Some(instance) = self.index().instance(key) else { return Ok(()) };
-        let meta = &instance["metadata"];
-        let mut finalizers: Vec<Value> = meta["finalizers"].as_array().cloned().unwrap_or_default();
-        let has = finalizers.iter().any(|f| f == names::FINALIZER);
-        if has == wanted {
+    /// Takes our labels, annotations, ownerReference and field ownership off the object: whoever has it next
+    /// finds no trace that binds it.
+    async fn orphan(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
+        let object = &observed.object;
+        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
+        let namespace = object.namespace.as_deref();
+        let live = cluster.get(&kind, namespace, &object.name).await?;
+        let Some(live) = live.filter(|live| {
+            let meta = &live["metadata"];
+            meta["uid"] == *observed.uid && meta["labels"][names::INSTANCE_UID] == *observed.instance_uid
+        }) else {
+            self.index().remove_child(object, &observed.uid, None);
             return Ok(());
-        }
-        if wanted {
-            finalizers.push(names::FINALIZER.into());
-        } else {
-            finalizers.retain(|f| f != names::FINALIZER);
-        }
-        let patch = json!({"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "finalizers": finalizers}});
-        match self
-            .for_instances(registered)
-            .merge_patch(&registered.kind, key.namespace.as_deref(), &key.name, None, &patch, "operetta")
-            .await
-        {
-            Ok(object) => {
-                // Without its last finalizer an instance that is being deleted is gone with the reply.
-                let gone =
-                    !wanted && finalizers.is_empty() && !object["metadata"]["deletionTimestamp"].is_null();
-                if gone {
-                    self.index().remove_instance(
-                        key,
-                        object["metadata"]["uid"].as_str().unwrap_or_default(),
-                        None,
-                    );
-                } else {
-                    self.learn_instance(key, &object);
-                }
+        };
+        let patch = released(&live["metadata"], &observed.instance_uid);
+        match cluster.merge_patch(&kind, namespace, &object.name, None, &patch, NOTES).await {
+            Ok(reply) => {
+                let version = reply["metadata"]["resourceVersion"].as_str();
+                self.index().remove_child(object, &observed.uid, version);
                 Ok(())
             }
-            Err(error) if !wanted && error.class == Class::NotFound => {
-                self.index().remove_instance(key, meta["uid"].as_str().unwrap_or_default(), None);
-                Ok(())
+            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {
+                self.reread(cluster, &kind, observed).await
             }
             Err(error) => Err(error),
         }
     }
+
+    /// The API server's own mark is gone before a manager that comes later could see it.
+    async fn mark_orphaned(&self, key: &InstanceKey, registered: &Registered) -> Result<(), CallError> {
+        let Some(instance) = self.index().instance(key) else { return Ok(()) };
+        let meta = &instance["metadata"];
+        let patch = json!({"metadata": {
+            "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
+            "annotations": {names::ORPHANED: "true"},
+        }});
+        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
+        let cluster = self.for_instances(registered);
+        match cluster.merge_patch(&registered.kind, namespace, name, None, &patch, NOTES).await {
+            Ok(object) => {
+                self.learn_instance(key, &object);
+                Ok(())
+            }
+            Err(error) if error.class == Class::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn object_of(action: &Action) -> Option<&Observed> {
+    match action {
+        Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o) => Some(o),
+        _ => None,
+    }
+}
+
+/// The merge patch that makes an object nobody's.
+fn released(meta: &Value, instance_uid: &str) -> Value {
+    let nulls = |field: &str| -> Map<String, Value> {
+        let map = meta[field].as_object().into_iter().flatten();
+        map.filter(|(key, value)| {
+            key.starts_with(names::DOMAIN) || (*key == names::MANAGED_BY && *value == NOTES)
+        })
+        .map(|(key, _)| (key.clone(), Value::Null))
+        .collect()
+    };
+    let without = |field: &str, ours: &dyn Fn(&Value) -> bool| -> Vec<Value> {
+        meta[field].as_array().into_iter().flatten().filter(|entry| !ours(entry)).cloned().collect()
+    };
+    let operator = meta["labels"][names::OPERATOR].as_str().unwrap_or_default();
+    let manager = names::field_manager(operator);
+    let mut patch = json!({
+        "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
+        "labels": nulls("labels"), "annotations": nulls("annotations"),
+        "managedFields": without("managedFields", &|entry| entry["manager"] == manager.as_str()),
+    });
+    if !meta["ownerReferences"].is_null() {
+        patch["ownerReferences"] = without("ownerReferences", &|owner| owner["uid"] == instance_uid).into();
+    }
+    json!({"metadata": patch})
 }

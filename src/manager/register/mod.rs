@@ -76,7 +76,7 @@ pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError>
     let mut wait = Duration::from_millis(250);
     let mut attempts = 5;
     loop {
-        match cluster.list(&CRD, None, names::OPERATOR, 500).await {
+        match cluster.list(&CRD, None, names::OPERATOR).await {
             Err(error) if error.class == Class::Retry && attempts > 1 => {
                 attempts -= 1;
                 tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;

@@ -1,0 +1,71 @@
+//! Taking over what was made by client-side apply, which leaves no declaration but an annotation.
+
+use serde_json::{Map, Value, json};
+
+use super::set::{is_our_apply, is_update, unite};
+
+/// Where `kubectl apply` keeps what it was given last.
+const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
+
+/// The managedFields in which our Apply entry owns what client-side apply did; `None` if there is nothing of
+/// its kind. Without it that entry would own the fields beside us for ever, and what a later version of the
+/// package leaves out would stay. To be written by one JSON patch with a test of the resourceVersion; the next
+/// apply then removes what it does not have, the annotation first of all.
+pub fn take_client_side(managed_fields: &Value, manager: &str) -> Option<Value> {
+    let entries = managed_fields.as_array()?;
+    let (theirs, mut kept): (Vec<Value>, Vec<Value>) = entries.iter().cloned().partition(is_client_side);
+    let first = theirs.first()?;
+    if !kept.iter().any(|entry| is_our_apply(entry, manager)) {
+        kept.push(json!({
+            "manager": manager, "operation": "Apply", "apiVersion": first["apiVersion"], "time": first["time"],
+            "fieldsType": "FieldsV1", "fieldsV1": {},
+        }));
+    }
+    let ours = kept.iter_mut().find(|entry| is_our_apply(entry, manager))?;
+    let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
+    for fields in theirs.iter().filter_map(|entry| entry["fieldsV1"].as_object()) {
+        if ours.is_empty() {
+            ours.clone_from(fields);
+        } else {
+            unite(ours, fields);
+        }
+    }
+    Some(Value::Array(kept))
+}
+
+fn is_client_side(entry: &Value) -> bool {
+    let annotations = &entry["fieldsV1"]["f:metadata"]["f:annotations"];
+    let declares = annotations.as_object().is_some_and(|map: &Map<_, _>| map.contains_key(LAST_APPLIED));
+    is_update(entry) && (entry["manager"] == "kubectl-client-side-apply" || declares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_side_apply_becomes_ours_and_nothing_else() {
+        let client_side = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": "v1",
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:annotations": {".": {}, LAST_APPLIED: {}}}}});
+        let edit =
+            json!({"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}});
+        let status = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "subresource": "status",
+            "fieldsV1": {"f:status": {"f:x": {}}}});
+        let fields = json!([client_side, edit, status]);
+        let taken = take_client_side(&fields, "operetta/p").unwrap();
+        assert_eq!(taken[0], edit);
+        assert_eq!(taken[1], status);
+        assert_eq!((&taken[2]["manager"], &taken[2]["operation"]), (&json!("operetta/p"), &json!("Apply")));
+        assert_eq!(taken[2]["fieldsV1"], client_side["fieldsV1"]);
+        assert_eq!(take_client_side(&taken, "operetta/p"), None);
+
+        let ours =
+            json!({"manager": "operetta/p", "operation": "Apply", "fieldsV1": {"f:data": {"f:c": {}}}});
+        let mut named = client_side.clone();
+        named["manager"] = "helm".into();
+        let taken = take_client_side(&json!([ours, named]), "operetta/p").unwrap();
+        assert_eq!(taken.as_array().unwrap().len(), 1);
+        assert_eq!(taken[0]["fieldsV1"]["f:data"], json!({".": {}, "f:a": {}, "f:c": {}}));
+    }
+}

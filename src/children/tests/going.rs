@@ -1,0 +1,195 @@
+//! How children go: what asks, what stays, whose is what, and in which order.
+
+use super::*;
+
+fn children(policy: &str) -> String {
+    format!("children:\n  - id: c\n    template: templates/c.yaml\n    when: spec.size is defined\n{policy}")
+}
+
+fn world(policy: &str) -> World {
+    let package = package(&children(policy), &[("c", config("{{ name }}-c"))]);
+    let mut world = World::new(package, &json!({"size": 1}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    world.log.clear();
+    world
+}
+
+fn delete(world: &mut World) {
+    world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    world.log.clear();
+}
+
+/// The instance of another uid, after its finalizer was taken off by force.
+fn force_removed(world: &mut World) {
+    world.former = std::mem::take(&mut world.objects).into_values().map(Arc::new).collect();
+    world.instance["metadata"]["uid"] = "uid-2".into();
+    world.instance["metadata"]["finalizers"] = json!([]);
+    world.log.clear();
+}
+
+fn approve(world: &mut World) {
+    for object in world.objects.values_mut().filter(|o| o.asking.is_some()) {
+        object.asking = Some(Asking::Approved);
+    }
+}
+
+#[test]
+fn what_asks_goes_only_when_approved_and_holds_nothing_else_up() {
+    let mut world = world("    deletionPolicy: Ask\n");
+    world.edit(json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 0 });
+    assert_eq!(world.log, ["Ask a-c"]);
+    let told = format!("{:?}", world.decide().status);
+    assert!(told.contains("DeletionPending") && told.contains("ConfigMap n/a-c (c)"), "{told}");
+    approve(&mut world);
+    assert_eq!(world.settle(), Verdict::Ready { children: 0 });
+    assert!(world.objects.is_empty());
+    assert!(!format!("{:?}", world.decide().status).contains("DeletionPending"));
+}
+
+#[test]
+fn what_asks_holds_the_end_of_its_instance() {
+    let mut world = world("    deletionPolicy: Ask\n");
+    delete(&mut world);
+    assert!(matches!(world.settle(), Verdict::Deleting { message } if message.contains("operetta approve")));
+    assert_eq!(world.instance["metadata"]["finalizers"], json!([names::FINALIZER]));
+    approve(&mut world);
+    world.settle();
+    assert_eq!(world.log, ["Ask a-c", "Delete a-c"]);
+    assert_eq!(world.instance["metadata"]["finalizers"], json!([]));
+}
+
+#[test]
+fn a_person_in_a_hurry_lets_go_of_the_instance_but_not_of_what_asks() {
+    let mut world = world("    deletionPolicy: Ask\n");
+    delete(&mut world);
+    world.instance["metadata"]["annotations"][names::SKIP_CLEANUP] = "true".into();
+    world.settle();
+    assert_eq!(world.instance["metadata"]["finalizers"], json!([]));
+    assert_eq!(world.names(), ["a-c"]);
+}
+
+#[test]
+fn an_instance_of_a_package_is_retained_unless_the_author_chose() {
+    let template =
+        "apiVersion: example.org/v1\nkind: Elsewhere\nmetadata: {name: \"{{ name }}\"}\n".to_owned();
+    for (policy, retained) in [("", Some(false)), ("    deletionPolicy: Delete\n", None)] {
+        let text = format!("children:\n  - id: c\n    template: templates/c.yaml\n{policy}");
+        let mut world = World::new(package(&text, &[("c", template.clone())]), &json!({}));
+        world.settle();
+        let child = world.objects.values().next().unwrap();
+        assert_eq!((child.retained, child.owner_reference), (retained, retained.is_none()));
+    }
+}
+
+#[test]
+fn children_of_a_former_instance_are_pruned_retained_or_left_to_the_garbage_collector() {
+    for (policy, log) in [
+        ("    deletionPolicy: Retain\n", vec!["Retain a-c"]),
+        ("    deletionPolicy: Ask\n", vec!["Ask a-c"]),
+        // It carries the ownerReference of the dead.
+        ("", vec![]),
+    ] {
+        let mut world = world(policy);
+        force_removed(&mut world);
+        world.instance["spec"] = json!({});
+        let mut done = Vec::new();
+        for _ in 0..3 {
+            let actions = world.decide().actions;
+            done.extend(actions.iter().map(|action| match action {
+                Action::Retain(o) => format!("Retain {}", o.object.name),
+                Action::Ask(o) => format!("Ask {}", o.object.name),
+                other => format!("{other:?}"),
+            }));
+            world.former = world
+                .former
+                .iter()
+                .map(|o| {
+                    let mut o = (**o).clone();
+                    o.retained = o.retained.map(|_| true);
+                    o.asking = o.asking.map(|_| Asking::Yes);
+                    Arc::new(o)
+                })
+                .collect();
+        }
+        assert_eq!(done, log, "{policy}");
+    }
+}
+
+#[test]
+fn what_an_ordered_package_left_behind_is_pruned_and_what_was_orphaned_is_let_go() {
+    let text = "children:\n  - id: c\n    template: templates/c.yaml\n    when: spec.size is defined\n  - id: d\n    template: templates/d.yaml\n    when: spec.size is defined\n    dependsOn: [c]\n  - id: e\n    template: templates/e.yaml\n    when: spec.size is defined\n";
+    let templates =
+        [("c", config("{{ name }}-c")), ("d", config("{{ name }}-d")), ("e", config("{{ name }}-e"))];
+    let mut world = World::new(package(text, &templates), &json!({"size": 1}));
+    world.settle();
+    assert!(world.objects["ConfigMap/a-e"].owner_reference && !world.objects["ConfigMap/a-e"].guarded);
+    world.objects.get_mut("ConfigMap/a-e").unwrap().owner_reference = false;
+    force_removed(&mut world);
+    world.instance["spec"] = json!({});
+    world.settle();
+    assert_eq!(world.log, ["Delete a-d", "Orphan a-e", "Delete a-c"]);
+}
+
+#[test]
+fn orphans_are_told_by_the_servers_mark_by_our_own_and_by_what_it_did() {
+    let marked = |world: &mut World| {
+        let finalizers = world.instance["metadata"]["finalizers"].as_array_mut();
+        finalizers.unwrap().push(names::ORPHAN_FINALIZER.into());
+    };
+    let noted = |world: &mut World| {
+        world.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
+    };
+    let stripped = |world: &mut World| {
+        world.objects.values_mut().for_each(|o| o.owner_reference = false);
+    };
+    for (policy, prepare) in [
+        ("    deletionPolicy: Retain\n", &marked as &dyn Fn(&mut World)),
+        ("    deletionPolicy: Ask\n", &noted),
+        ("", &stripped),
+    ] {
+        let mut world = world(policy);
+        delete(&mut world);
+        prepare(&mut world);
+        world.settle();
+        assert_eq!(world.log, ["Orphan a-c"], "{policy}");
+        assert!(!deletion::has_finalizer(&world.instance));
+    }
+}
+
+#[test]
+fn a_namespace_goes_last_and_only_when_it_is_empty() {
+    let text = "children:\n  - id: ns\n    template: templates/ns.yaml\n    deletionPolicy: Delete\n  - id: c\n    template: templates/c.yaml\n    dependsOn: []\n";
+    let space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: space}\n".to_owned();
+    let inside = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: in, namespace: space}\n".to_owned();
+    let mut world = World::new(package(text, &[("ns", space), ("c", inside)]), &json!({}));
+    world.settle();
+    assert_eq!(world.objects.len(), 2);
+    // Deeper in the graph, and yet last.
+    world.objects.get_mut("Namespace/space").unwrap().order = 7;
+    delete(&mut world);
+    world.occupants.insert("space".into(), "things/space/other".into());
+    assert!(
+        matches!(world.settle(), Verdict::Deleting { message } if message.contains("things/space/other"))
+    );
+    assert_eq!(world.log, ["Delete in"]);
+    assert!(world.decide().again.is_some());
+    world.occupants.clear();
+    world.settle();
+    assert_eq!(world.log, ["Delete in", "Delete space"]);
+}
+
+#[test]
+fn objects_of_an_old_id_are_the_new_ids() {
+    let text = "children:\n  - id: c\n    template: templates/c.yaml\n    renamedFrom: [old, older]\n  - id: d\n    template: templates/d.yaml\n";
+    let reader = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d}\ndata: {text: \"{{ children.c.metadata.name }}\"}\n";
+    let mut world =
+        World::new(package(text, &[("c", config("c")), ("d", reader.to_owned())]), &json!({"text": "x"}));
+    world.settle();
+    let before = world.objects["ConfigMap/c"].uid.clone();
+    world.objects.get_mut("ConfigMap/c").unwrap().child = "older".into();
+    world.log.clear();
+    world.settle();
+    assert!(world.log.is_empty(), "what reads it sees it all the time: {:?}", world.log);
+    assert_eq!(world.objects["ConfigMap/c"].uid, before);
+}

@@ -1,0 +1,303 @@
+//! `operetta approve`: a person's yes to the deletion of children that ask (`deletionPolicy: Ask`).
+
+use std::fmt::Write as _;
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::{connect, out};
+use crate::children::names;
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Kinds};
+use crate::crd;
+
+/// Approve that children of an instance are deleted
+///
+/// A child with `deletionPolicy: Ask` is not deleted, whatever asks for it, before a person has approved: it
+/// stays, and a condition of the instance, `DeletionPending`, names it. Without --child and --all, what awaits approval
+/// is listed. Approving writes the annotation `operetta.dev/delete: <uid>` to the object, so it holds for this
+/// object and for no later one of its name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta approve etcdcluster/prod
+  operetta approve etcdcluster prod -n db --child 'data[2]'
+  operetta approve etcdcluster/prod --all --yes
+
+Environment:
+  KUBECONFIG  which cluster (default: ~/.kube/config, else that of the pod it runs in)
+
+Exit codes: 0 success, 1 not found, not approved or no API server, 2 wrong usage.")]
+pub(super) struct Args {
+    /// The instance: KIND/NAME or KIND NAME; as KIND also plural, short name or plural.group
+    #[arg(value_name = "INSTANCE", required = true, num_args = 1..=2)]
+    instance: Vec<String>,
+
+    /// The instance's namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+
+    /// Approve this child: its id, or id[key] of one of several
+    #[arg(long, value_name = "CHILD", conflicts_with = "all")]
+    child: Vec<String>,
+
+    /// Approve all that await it
+    #[arg(long)]
+    all: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// An object whose deletion asks.
+struct Asking {
+    kind: ApiKind,
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    /// `id` or `id[key]`.
+    child: String,
+    /// Nothing wants it any more, and nobody has approved.
+    awaits: bool,
+}
+
+impl std::fmt::Display for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{} ({})", self.kind.kind, self.name, self.child),
+            None => write!(f, "{} {} ({})", self.kind.kind, self.name, self.child),
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args) -> ExitCode {
+    match approve(args).await {
+        Ok(text) => out::all(&text, ExitCode::SUCCESS),
+        Err((message, code)) => {
+            out::note(format!("error: {message}"));
+            ExitCode::from(code)
+        }
+    }
+}
+
+type Failure = (String, u8);
+
+fn failed(message: impl Into<String>) -> Failure {
+    (message.into(), 1)
+}
+
+async fn approve(args: &Args) -> Result<String, Failure> {
+    let (kind, name) = named(&args.instance)?;
+    let server = connect::connect().await.map_err(failed)?;
+    let cluster = &server.cluster;
+    let found = find_kind(cluster, kind).await?;
+    let namespace = found.kind.namespaced.then(|| {
+        let default = || cluster.client().default_namespace().to_owned();
+        args.namespace.clone().unwrap_or_else(default)
+    });
+    let asking = asking(cluster, &found, namespace.as_deref(), name).await?;
+    let awaiting: Vec<&Asking> = asking.iter().filter(|object| object.awaits).collect();
+    if args.child.is_empty() && !args.all {
+        return Ok(listing(&awaiting, &args.instance.join(" "), args.namespace.as_deref()));
+    }
+    let chosen = chosen(args, &asking, awaiting)?;
+    if chosen.is_empty() {
+        return Ok("nothing awaits approval\n".into());
+    }
+    if !args.yes && !confirmed(&chosen)? {
+        return Err(failed("not approved"));
+    }
+    let mut text = String::new();
+    for object in chosen {
+        let patch = json!({"metadata": {"uid": object.uid, "annotations": {names::APPROVED: object.uid}}});
+        let (namespace, name) = (object.namespace.as_deref(), &object.name);
+        cluster
+            .merge_patch(&object.kind, namespace, name, None, &patch, "operetta-approve")
+            .await
+            .map_err(|error| failed(format!("{text}{object} cannot be approved: {error}")))?;
+        let _ = writeln!(text, "approved: {object}");
+    }
+    Ok(text)
+}
+
+/// KIND and NAME.
+fn named(instance: &[String]) -> Result<(&str, &str), Failure> {
+    let split = match instance {
+        [one] => one.split_once('/'),
+        [kind, name] => Some((kind.as_str(), name.as_str())),
+        _ => None,
+    };
+    split
+        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        .ok_or_else(|| ("name the instance as KIND/NAME or KIND NAME".into(), 2))
+}
+
+/// A kind of a package, with the kinds that children of its instances have or had.
+struct Found {
+    kind: ApiKind,
+    child_kinds: Vec<(String, String)>,
+}
+
+async fn find_kind(cluster: &Cluster, wanted: &str) -> Result<Found, Failure> {
+    let crds = ApiKind {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        kind: "CustomResourceDefinition".into(),
+        plural: "customresourcedefinitions".into(),
+        namespaced: false,
+    };
+    let crds = cluster
+        .list(&crds, None, names::OPERATOR)
+        .await
+        .map_err(|error| failed(format!("the kinds of packages cannot be listed: {error}")))?;
+    let wanted = wanted.to_lowercase();
+    let mut known = Vec::new();
+    for crd in &crds {
+        let Some(kind) = crd::kind(crd) else { continue };
+        let text = |field: &str| crd["spec"]["names"][field].as_str().unwrap_or_default().to_lowercase();
+        let short = crd["spec"]["names"]["shortNames"].as_array().into_iter().flatten();
+        let is_it =
+            [text("plural"), text("singular"), text("kind"), format!("{}.{}", kind.plural, kind.group)]
+                .contains(&wanted)
+                || short.filter_map(Value::as_str).any(|name| name == wanted);
+        if is_it {
+            let recorded = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
+            let child_kinds = recorded.split(',').filter_map(|entry| entry.rsplit_once('/'));
+            return Ok(Found {
+                child_kinds: child_kinds.map(|(a, k)| (a.to_owned(), k.to_owned())).collect(),
+                kind: ApiKind {
+                    group: kind.group.clone(),
+                    version: kind.version.clone(),
+                    kind: kind.kind.clone(),
+                    plural: kind.plural.clone(),
+                    namespaced: kind.namespaced,
+                },
+            });
+        }
+        known.push(kind.plural.clone());
+    }
+    known.sort();
+    let known = if known.is_empty() { "there are none".into() } else { known.join(", ") };
+    Err(failed(format!("no package has a kind {wanted}\n  help: kinds of packages here: {known}")))
+}
+
+/// The children of an instance, or of former ones of its name, that ask.
+async fn asking(
+    cluster: &Cluster,
+    found: &Found,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Vec<Asking>, Failure> {
+    let of = |error: &CallError| {
+        failed(format!("the children of {} {name} cannot be listed: {error}", found.kind.plural))
+    };
+    let instance = cluster.get(&found.kind, namespace, name).await.map_err(|error| of(&error))?;
+    let home = namespace.unwrap_or_default();
+    let selector = format!(
+        "{}={},{}={}",
+        names::KIND,
+        names::kind_label(&found.kind.kind, &found.kind.group),
+        names::INSTANCE,
+        names::label_value(name)
+    );
+    let kinds = Kinds::default();
+    let mut all = Vec::new();
+    for (api_version, kind) in &found.child_kinds {
+        let served = kinds.find(&cluster.client(), api_version, kind).await.map_err(|error| of(&error))?;
+        let Some(kind) = served else { continue };
+        let objects = match cluster.list(&kind, None, &selector).await {
+            // Whoever may see one namespace only sees what lies there.
+            Err(error) if error.code == 403 && kind.namespaced && namespace.is_some() => {
+                cluster.list(&kind, namespace, &selector).await
+            }
+            objects => objects,
+        };
+        let objects = match objects {
+            Err(error) if error.class == Class::NotFound => continue,
+            objects => objects.map_err(|error| of(&error))?,
+        };
+        all.extend(objects.iter().filter_map(|object| asks(object, &kind, home)));
+    }
+    if instance.is_none() && all.is_empty() {
+        let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+        return Err(failed(format!("there is no {} {name}{place}", found.kind.plural)));
+    }
+    Ok(all)
+}
+
+fn asks(object: &Value, kind: &ApiKind, home: &str) -> Option<Asking> {
+    let meta = &object["metadata"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (labels, annotations) = (&meta["labels"], &meta["annotations"]);
+    let lives_at = text(&labels[names::INSTANCE_NAMESPACE]).or_else(|| text(&meta["namespace"]));
+    if lives_at.unwrap_or_default() != home {
+        return None;
+    }
+    let pending = text(&annotations[names::PENDING])?;
+    let uid = text(&meta["uid"])?;
+    let key = text(&annotations[names::KEY]).or_else(|| text(&labels[names::KEY]));
+    Some(Asking {
+        kind: kind.clone(),
+        namespace: text(&meta["namespace"]),
+        name: text(&meta["name"])?,
+        child: names::item_name(labels[names::CHILD].as_str().unwrap_or_default(), key.as_deref()),
+        awaits: pending == "true" && annotations[names::APPROVED] != *uid,
+        uid,
+    })
+}
+
+fn chosen<'a>(
+    args: &Args,
+    asking: &'a [Asking],
+    awaiting: Vec<&'a Asking>,
+) -> Result<Vec<&'a Asking>, Failure> {
+    if args.all {
+        return Ok(awaiting);
+    }
+    let is_named =
+        |object: &Asking, child: &str| object.child == child || object.child.split('[').next() == Some(child);
+    for child in &args.child {
+        if awaiting.iter().any(|object| is_named(object, child)) {
+            continue;
+        }
+        let why = if asking.iter().any(|object| is_named(object, child)) {
+            "is wanted, or was approved already"
+        } else {
+            "is no child that asks"
+        };
+        let names: Vec<&str> = awaiting.iter().map(|object| object.child.as_str()).collect();
+        let help = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+        return Err(failed(format!("{child} {why}\n  help: awaiting approval: {help}")));
+    }
+    Ok(awaiting.into_iter().filter(|object| args.child.iter().any(|child| is_named(object, child))).collect())
+}
+
+fn listing(awaiting: &[&Asking], instance: &str, namespace: Option<&str>) -> String {
+    if awaiting.is_empty() {
+        return "nothing awaits approval\n".into();
+    }
+    let mut text = String::from("awaiting approval before they are deleted:\n");
+    for object in awaiting {
+        let _ = writeln!(text, "  {object}");
+    }
+    let place = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let _ = writeln!(text, "approve with: operetta approve {instance}{place} --child CHILD (or --all)");
+    text
+}
+
+/// Asks on the terminal.
+fn confirmed(chosen: &[&Asking]) -> Result<bool, Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(("there is no terminal to ask on: add --yes".into(), 2));
+    }
+    let mut text = String::from("These are deleted for good:\n");
+    for object in chosen {
+        let _ = writeln!(text, "  {object}");
+    }
+    out::message(&format!("{text}Approve? [y/N] "));
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer).map_err(|error| failed(out::reason(&error)))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
