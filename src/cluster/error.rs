@@ -181,6 +181,11 @@ impl CallError {
         Self::new(Class::Retry, 0, "NotLeader", "not written: this process is not the leader")
     }
 
+    /// Whether it was not sent because this process does not lead.
+    pub fn is_fenced(&self) -> bool {
+        self.reason == "NotLeader"
+    }
+
     /// From the `Status` object of an answer.
     pub fn from_status(status: &Status) -> Self {
         let details = status.details.as_ref();

@@ -53,6 +53,8 @@ impl Events {
             while let Some(entry) = receiver.recv().await {
                 match publisher.publish(&entry).await {
                     Ok(()) => {}
+                    // This process ends; the next leader tells what happens then.
+                    Err(error) if error.is_fenced() => return,
                     // A namespace on its way out takes no Events; that is no fault.
                     Err(error) if error.is_namespace_terminating() || error.class == Class::NotFound => {
                         debug!(reason = %entry.reason, %error, "an Event was refused");
