@@ -21,7 +21,7 @@ use support::ext::{
 use support::{Operetta, eventually, plane, signal};
 
 /// How many instances change all the time.
-const INSTANCES: usize = 10;
+const INSTANCES: usize = 30;
 
 /// A manager with short times.
 fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
@@ -113,6 +113,14 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     };
     written("first", audit.mark().unwrap()).await;
 
+    // In the midst of it: all of them are to be written now.
+    let burst = (0..INSTANCES).map(|i| {
+        let path =
+            format!("/apis/{}/namespaces/{}/{}/i{i}", LIGHT.api_version(), scene.namespace(), LIGHT.plural);
+        let client = client.clone();
+        async move { patch(&client, &path, &json!({"spec": {"port": 9000}})).await }
+    });
+    futures::future::join_all(burst).await;
     signal(first.pid(), Signal::STOP);
     let stopped = audit.mark().unwrap();
     second.wait_for("leading", LONG).await;

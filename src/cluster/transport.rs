@@ -175,3 +175,72 @@ impl<T: Connection> Connection for Guard<T> {
         self.inner.connected()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use serde_json::json;
+
+    use super::super::fence::uptime;
+    use super::super::{ApiKind, Cluster, ConnectOptions};
+    use super::*;
+
+    /// A server that answers everything with an empty object, and how many requests it has had.
+    async fn server() -> (Uri, Arc<AtomicUsize>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let count = Arc::clone(&count);
+                let service = service_fn(move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    async { Ok::<_, Infallible>(Response::new("{}".to_owned())) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        (uri, requests)
+    }
+
+    #[tokio::test]
+    async fn who_stands_by_reads_and_who_leads_no_more_sends_nothing() {
+        let (uri, requests) = server().await;
+        let fence = Fence::shut();
+        let options = ConnectOptions { fence: fence.clone(), ..ConnectOptions::default() };
+        let cluster = Cluster::of_config(&kube::Config::new(uri), &options).unwrap();
+        let kind = ApiKind {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "ConfigMap".into(),
+            plural: "configmaps".into(),
+            namespaced: true,
+        };
+        let body = json!({"metadata": {"name": "a"}});
+        let write = || cluster.create(&kind, Some("n"), &body, "operetta");
+        let read = || cluster.get(&kind, Some("n"), "a");
+
+        read().await.unwrap();
+        assert!(write().await.unwrap_err().is_fenced());
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+        fence.extend(uptime() + Duration::from_secs(60));
+        write().await.unwrap();
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
+
+        fence.extend(uptime());
+        assert!(write().await.unwrap_err().is_fenced());
+        // What has passed the first check all the same is stopped at the connection, old or new.
+        for _ in 0..2 {
+            let error = read().await.unwrap_err();
+            assert_eq!(error.code, 0, "{error}");
+        }
+        assert_eq!(requests.load(Ordering::SeqCst), 2, "something was sent");
+    }
+}
