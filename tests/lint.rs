@@ -220,8 +220,14 @@ spec:
 #            ^^^^^^ error: must be true or false, is a string
       plans: {}
 #     ^^^^^ error: this version of Operetta does not do `plans` yet; remove it
-      refs: []
-#     ^^^^ error: this version of Operetta does not do `refs` yet; remove it
+      refs:
+        - {id: peers, apiVersion: v1, kind: Pod, exec: {}, name: x}
+#                                                ^^^^ error: this version of Operetta does not do `exec` yet; remove it
+        - {id: tls, apiVersion: "v1/Secret", kind: secret, name: x}
+#                               ^^^^^^^^^^^ error: must be a literal apiVersion such as v1 or apps/v1, at most 253 characters
+#                                                  ^^^^^^ error: must be a literal kind in CamelCase such as Secret, at most 63 characters
+        - {id: all, apiVersion: v1, kind: Secret, selector: {}, namespaces: some}
+#                                                                           ^^^^ error: must be `all`, or a list of namespaces, is a string
       children:
         - id: Config
 #             ^^^^^^ error: must be letters, digits, hyphens and underscores, beginning with a lower case letter and ending in a letter or digit, at most 63 characters
@@ -241,15 +247,130 @@ spec:
           readyWhen:
 #                  ^ error: has no value, wanted an expression; give it a value, or remove the key
         - forEach: {in: spec.envs, as: env}
-#         ^^^^^^^ error: `id` is missing
-#         ^^^^^^^ error: `template` is missing
-          children: []
-#         ^^^^^^^^ error: this version of Operetta does not do `children` yet; remove it
+          chidren: []
+#         ^^^^^^^ error: unknown key `chidren`; did you mean `children`?
+          children: [{template: templates/cm.yaml}]
+#                     ^^^^^^^^ error: `id` is missing
       status:
         a: {jsonPath: .status.x}
 #           ^^^^^^^^ error: this version of Operetta does not do `jsonPath` yet; write an expression: children.<id>.status.<field>
 "#,
     );
+}
+
+#[test]
+fn refs_are_in_namespaces_that_nobody_chooses() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
+        - {id: a, apiVersion: v1, kind: Secret, name: x, namespace: "{{ spec.host }}"}
+#                                                                   ^^^^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; leave it out (the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+        - {id: b, apiVersion: v1, kind: Secret, selector: {}, namespaces: [x, "{{ labels.a }}", "{{ operator.namespace }}"]}
+#                                                                             ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; leave it out (the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+        - {id: c, apiVersion: v1, kind: Secret, name: x, namespace: "{{ refs.b }}"}
+#                                                                   ^^^^^^^^^^^^ error: a ref's namespace must not be computed; leave it out (the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+        - {id: d, apiVersion: v1, kind: Secret}
+#              ^ error: the ref `d` says neither `name` nor `selector`; say which object: name: "{{ spec.x }}"
+        - {id: e, apiVersion: v1, kind: Secret, name: x, selector: {}}
+#                                                     ^ error: a ref has a name or a selector, not both; remove one of them
+        - {id: f, apiVersion: v1, kind: Secret, name: x, namespaces: all}
+#                                                                    ^^^ error: `namespaces` is for a selector; write namespace: x
+        - {id: g, apiVersion: v1, kind: Secret, name: x, namespace: "{{ namespace }}"}
+        - {id: g, apiVersion: v1, kind: Secret, selector: {app: "{{ name }}"}, namespaces: all}
+#              ^ error: two refs have the id `g`; rename one of them
+"#,
+    );
+}
+
+#[test]
+fn what_is_read_of_refs_is_known() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {pem: "{{ refs.tsl.data }}"}
+#                    ^^^^^^^^^^^^^ error: `refs.tsl` does not exist: there is no ref of that id; did you mean `refs.tls`?
+      refs:
+        - {id: tls, apiVersion: v1, kind: Secret, name: "{{ spec.sise }}"}
+#                                                           ^^^^^^^^^ error: the CRD's schema has no spec.sise; did you mean `spec.size`?
+        - {id: pods, apiVersion: v1, kind: Pod, selector: {app: "{{ name }}"}}
+        - {id: one, apiVersion: v1, kind: Pod, name: "{{ refs.two.data.a }}"}
+#              ^^^ error: these refs need each other: refs.one -> refs.two -> refs.one
+        - {id: two, apiVersion: v1, kind: ConfigMap, name: "{{ refs.one.spec.nodeName }}"}
+      status:
+        a: refs | length
+#          ^^^^ error: refs are read by id: which ones, must be known; write refs.<id>
+        b: refs.pods.status
+#          ^^^^^^^^^^^^^^^^ error: `refs.pods` is a list: it has a selector; write refs.pods | map(attribute='status'), or a loop
+        c: refs.tls.stringData.x
+#          ^^^^^^^^^^^^^^^^^^^^^ error: a Secret has no field stringData; it can only be written; read refs.tls.data.<key> | b64decode
+        d: refs.tls.error | default(let.pem)
+        f: cluster.verson
+#          ^^^^^^^^^^^^^^ error: `cluster.verson` does not exist; did you mean `cluster.version`?
+        g: cluster.has('policy/v1') and refs.pods | length > 1
+"#,
+    );
+}
+
+#[test]
+fn only_what_is_read_of_refs_is_kept() {
+    let package = check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {crt: "{{ refs.tls.data['tls.crt'] }}"}
+      refs:
+        - {id: second, apiVersion: v1, kind: Secret, name: "{{ refs.first.data.name }}"}
+        - {id: first, apiVersion: v1, kind: ConfigMap, name: x}
+        - {id: tls, apiVersion: v1, kind: Secret, name: tls}
+        - {id: pods, apiVersion: v1, kind: Pod, selector: {app: x}}
+        - {id: all, apiVersion: v1, kind: Pod, selector: {}, namespaces: all}
+      children:
+        - {id: config, template: templates/cm.yaml, when: refs.second is defined}
+        - when: cluster.has('v1')
+          children:
+            - {id: other, template: templates/cm2.yaml}
+      status:
+        a: let.crt
+        b: refs.pods | map(attribute='status.podIP') | list
+        c: refs.pods[0].metadata.name
+        d: refs.all | length
+//- templates/cm2.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-2"}
+"#,
+    );
+    let package = package.expect("it is fine");
+    let resource = &package.resources[0];
+    let refs: Vec<_> = resource
+        .refs
+        .iter()
+        .map(|r| {
+            format!(
+                "{} {} {}",
+                r.id,
+                r.reads.iter().map(|p| p.join("/")).collect::<Vec<_>>().join(" "),
+                r.asks_state
+            )
+        })
+        .collect();
+    assert_eq!(
+        refs,
+        [
+            "first data/name false",
+            "second  true",
+            "tls data/tls.crt false",
+            "pods metadata/name status/podIP false",
+            "all  true",
+        ]
+    );
+    assert!(resource.reads_cluster);
+    let feeds_back: Vec<_> = resource.children.iter().map(|child| child.feeds_back).collect();
+    assert_eq!(feeds_back, [true, false]);
+    assert!(resource.children.iter().all(|child| !child.ordered), "refs make no edges");
 }
 
 #[test]

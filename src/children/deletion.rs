@@ -61,6 +61,9 @@ pub fn decide_from(leaving: &Leaving<'_>, memory: &Memory, now: Duration) -> Dec
                 )
             })
             .collect(),
+        wants: Vec::new(),
+        pending: false,
+        swings: Vec::new(),
     };
     if is_orphaning(instance, observed) {
         orphan(leaving, &mut decision);

@@ -10,6 +10,7 @@ pub mod fields;
 mod intent;
 pub mod names;
 mod observed;
+mod refs;
 mod shape;
 mod status;
 mod target;
@@ -22,15 +23,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use decide::{
-    Action, Apply, Decision, Expect, Failure, Memory, Repairs, Verdict, Why, decide, is_covered,
+    Action, Apply, Decision, Expect, Failure, Memory, Repairs, Swing, Swings, Verdict, Why, decide,
+    is_covered,
 };
 pub use deletion::{Leaving, decide_from as decide_deletion};
 pub use intent::{Generated, Intent};
-pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen};
+pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
+pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
 pub use shape::Check;
 pub use status::{Status, patch as status_patch};
 pub use target::{Item, Target, target};
 
+use crate::cluster::Apis;
 use crate::package::{Package, Resource};
 use crate::template::EvalError;
 
@@ -62,6 +66,10 @@ pub struct Context<'a> {
     pub is_package_kind: &'a dyn Fn(&str, &str) -> bool,
     /// What still lies in a namespace: an instance, this one aside, or a child.
     pub occupant: &'a dyn Fn(&str) -> Option<String>,
+    /// What is known of objects that refs name.
+    pub refs: &'a dyn Fn(&Want) -> Found,
+    /// What the API server serves, or why that cannot be known; `None` if it is being asked.
+    pub apis: Option<&'a Result<Arc<Apis>, String>>,
 }
 
 impl Context<'_> {

@@ -138,6 +138,8 @@ pub struct Seen<'a> {
     pub metadata: &'a ObjectMeta,
     /// The whole object without managedFields; `None` where the watch brings metadata only.
     pub body: Option<&'a Value>,
+    /// Whether the kind has a status that some controller is to fill.
+    pub reports: bool,
 }
 
 impl Seen<'_> {
@@ -200,7 +202,8 @@ impl Seen<'_> {
                 _ => Asking::No,
             }),
             readiness: self.readiness(),
-            live: (!paths.is_empty()).then(|| Arc::new(self.keep(&paths))),
+            live: (!paths.is_empty())
+                .then(|| Arc::new(kept(self.api_version, self.kind, meta, self.body, &paths))),
         })
     }
 
@@ -223,28 +226,33 @@ impl Seen<'_> {
 
     fn readiness(&self) -> Readiness {
         match self.body {
-            Some(body) => crate::readiness::of(body),
+            Some(body) => crate::readiness::of_kind(body, self.reports),
             None if self.metadata.deletion_timestamp.is_some() => Readiness::Terminating,
             None => Readiness::Ready,
         }
     }
+}
 
-    /// The parts of the object that `paths` name, with what identifies it.
-    fn keep(&self, paths: &[Vec<String>]) -> Value {
-        let meta = self.metadata;
-        let mut kept = serde_json::json!({
-            "apiVersion": &**self.api_version, "kind": &**self.kind,
-            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-        });
-        if let Value::Object(metadata) = &mut kept["metadata"] {
-            metadata.retain(|_, value| !value.is_null());
-        }
-        let Some(body) = self.body else { return kept };
-        for path in paths {
-            copy_path(body, &mut kept, path);
-        }
-        kept
+/// The parts of an object that `paths` name, with what identifies it.
+pub fn kept(
+    api_version: &str,
+    kind: &str,
+    meta: &ObjectMeta,
+    body: Option<&Value>,
+    paths: &[Vec<String>],
+) -> Value {
+    let mut kept = serde_json::json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+    });
+    if let Value::Object(metadata) = &mut kept["metadata"] {
+        metadata.retain(|_, value| !value.is_null());
     }
+    let Some(body) = body else { return kept };
+    for path in paths {
+        copy_path(body, &mut kept, path);
+    }
+    kept
 }
 
 /// Copies what lies at `path` of `from` to the same place of `to`.
@@ -271,7 +279,8 @@ mod tests {
     fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         let (api_version, kind) = (Arc::from("v1"), Arc::from("Pod"));
-        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body }.observe(|_, _| reads.into())
+        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body, reports: false }
+            .observe(|_, _| reads.into())
     }
 
     fn meta() -> Value {

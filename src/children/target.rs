@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::intent::{self, Intent};
 use super::observed::{ObjectRef, Observed};
+use super::refs::Refs;
 use super::{ChildError, Context, MAX_CHILDREN, names};
 use crate::package::{Child, Yields};
 use crate::readiness::Readiness;
-use crate::template::{EvalError, Live, Scope, Var};
+use crate::template::{EvalError, Function, Live, Scope, Var};
 
 /// One object of the target, or why it cannot be told.
 #[derive(Debug, Clone)]
@@ -51,6 +52,8 @@ pub struct Target {
     pub open: BTreeMap<usize, ChildError>,
     /// The scope with all live children, for `status`, `readyWhen` and conditions.
     pub scope: Scope,
+    /// What its refs name, and what is wrong with them.
+    pub(super) refs: Refs,
 }
 
 /// Computes the target.
@@ -69,7 +72,7 @@ pub fn target(ctx: &Context<'_>) -> Target {
         }
     }
     let scope = building.scope();
-    Target { items: building.items, open: building.open, scope }
+    Target { items: building.items, open: building.open, scope, refs: building.refs }
 }
 
 /// Two items that are one object would apply it in turn for ever. Neither has it: which of them is meant
@@ -110,6 +113,7 @@ struct Building<'a> {
     depth: Vec<u32>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
+    refs: Refs,
 }
 
 impl<'a> Building<'a> {
@@ -137,10 +141,15 @@ impl<'a> Building<'a> {
             depth: Vec::new(),
             items: Vec::new(),
             open: BTreeMap::new(),
+            refs: Refs::default(),
         };
         for child in &ctx.resource.children {
             let var = building.observed_var(child);
             building.vars.insert(child.id.clone(), var);
+        }
+        if !ctx.resource.refs.is_empty() {
+            building.refs = Refs::of(ctx, &building.scope());
+            building.base = building.base.with("refs", Var::Vars(std::mem::take(&mut building.refs.vars)));
         }
         building.plain = building.scope();
         building
@@ -219,7 +228,12 @@ impl<'a> Building<'a> {
     }
 
     fn wanted(&self, child: &Child, scope: &Scope) -> Result<bool, EvalError> {
-        child.when.as_ref().map_or(Ok(true), |when| self.ctx.package.engine.truthy(when, scope))
+        for when in child.group_when.iter().chain(&child.when) {
+            if !self.ctx.package.engine.truthy(when, scope)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
@@ -424,7 +438,31 @@ fn base_scope(ctx: &Context<'_>) -> Scope {
             "namespace": ctx.operator_namespace,
         })),
     );
+    if ctx.resource.reads_cluster {
+        scope.set("cluster", cluster(ctx));
+    }
     scope.set("self", Var::Undefined);
     scope.set("let", Var::Lets(Arc::clone(&ctx.resource.lets)));
     scope
+}
+
+/// `cluster`: what the API server serves.
+fn cluster(ctx: &Context<'_>) -> Var {
+    let apis = match ctx.apis {
+        Some(Ok(apis)) => apis,
+        Some(Err(why)) => return Var::Unknown(format!("the API server does not say what it serves: {why}")),
+        None => return Var::Unknown("the API server is being asked what it serves".into()),
+    };
+    let asked = Arc::clone(apis);
+    let has = Function::asking(move |args| {
+        let [Value::String(api)] = args else {
+            return Err("wants one string, such as 'policy/v1'".to_owned());
+        };
+        Ok(match asked.has(api)? {
+            Some(answer) => Var::Json(answer.into()),
+            None => Var::Unknown(format!("the server of {api} does not answer")),
+        })
+    });
+    let version = Var::Json(apis.version().into());
+    Var::Vars([("version".to_owned(), version), ("has".to_owned(), Var::Function(has))].into())
 }

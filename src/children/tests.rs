@@ -14,6 +14,8 @@ use crate::children::fields::FieldSet;
 use crate::package::{Files, compile};
 use crate::readiness::Readiness;
 
+mod refs;
+
 const CRD: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -67,6 +69,8 @@ struct World {
     memory: Memory,
     now: Duration,
     serial: u64,
+    /// What refs may name, of any kind.
+    foreign: Vec<Arc<Referred>>,
     /// Kinds that cannot be listed now.
     lost: BTreeSet<String>,
     /// New objects are ready at once.
@@ -91,6 +95,7 @@ impl World {
             memory: Memory::default(),
             now: Duration::ZERO,
             serial: 100,
+            foreign: Vec::new(),
             lost: BTreeSet::new(),
             quick: true,
             former: Vec::new(),
@@ -115,8 +120,23 @@ impl World {
             former: &self.former,
             is_package_kind: &|_, kind| kind == "Elsewhere",
             occupant: &|namespace| self.occupants.get(namespace).cloned(),
+            refs: &|want| self.refs(want),
+            apis: None,
         };
         decide(&ctx, &self.memory, self.now)
+    }
+
+    /// Foreign objects that are there, by kind and name.
+    fn refs(&self, want: &Want) -> Found {
+        if self.lost.contains(&*want.kind) {
+            return Found::Unknown(Blind::Forbidden("no rights".into()));
+        }
+        let there = |object: &&Arc<Referred>| match &want.select {
+            Select::Name(name) => object.name == *name,
+            Select::Labels(_) => true,
+        };
+        let own = |object: &&Arc<Referred>| want.namespace.is_none() || want.namespace == object.namespace;
+        Found::Known(self.foreign.iter().filter(there).filter(own).cloned().collect())
     }
 
     fn act(&mut self, action: Action) {
@@ -175,6 +195,7 @@ impl World {
             if decision.actions.is_empty() {
                 return decision.verdict;
             }
+            self.memory.swings.note(&decision.swings, self.now);
             for action in decision.actions {
                 self.act(action);
             }

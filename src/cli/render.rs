@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::out;
-use crate::children::{self, ChildError, Context, Item, Target};
+use crate::children::{self, Blind, ChildError, Context, Found, Item, Target};
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
@@ -238,6 +238,8 @@ fn render(
         former: &[],
         is_package_kind: &|_, _| false,
         occupant: &|_| None,
+        refs: &|_| Found::Unknown(Blind::Failed("there is no cluster".to_owned())),
+        apis: None,
     };
     let Target { items, open, .. } = children::target(&context);
     let mut items = items.iter().peekable();
@@ -278,6 +280,9 @@ fn failed(
     };
     if early && !awaited.is_empty() {
         return out.comment(&format!("child: {name} waits for {}", awaited.join(", ")));
+    }
+    if let ChildError::Eval(EvalError::Unknown { path, .. }) = error {
+        return out.comment(&format!("child: {name} reads {path}, which only a cluster can tell"));
     }
     let diagnostic = match error {
         ChildError::Eval(error) => error.to_diagnostic(),

@@ -75,7 +75,13 @@ pub(super) fn split_api_version(api_version: &str) -> (&str, &str) {
 /// What discovery has said so far. Only found kinds are remembered: a missing one may come later.
 #[derive(Default)]
 pub struct Kinds {
-    found: Mutex<HashMap<(String, String), Arc<ApiKind>>>,
+    found: Mutex<HashMap<(String, String), Found>>,
+}
+
+struct Found {
+    kind: Arc<ApiKind>,
+    /// Whether it has a status subresource.
+    reports: bool,
 }
 
 impl Kinds {
@@ -88,7 +94,7 @@ impl Kinds {
     ) -> Result<Option<Arc<ApiKind>>, CallError> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(found) = self.lock().get(&key) {
-            return Ok(Some(Arc::clone(found)));
+            return Ok(Some(Arc::clone(&found.kind)));
         }
         let (group, version) = split_api_version(api_version);
         let gvk = GroupVersionKind::gvk(group, version, kind);
@@ -105,7 +111,8 @@ impl Kinds {
                     plural: resource.plural,
                     namespaced: capabilities.scope == Scope::Namespaced,
                 });
-                self.lock().insert(key, Arc::clone(&found));
+                let reports = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
+                self.lock().insert(key, Found { kind: Arc::clone(&found), reports });
                 Ok(Some(found))
             }
             Err(kube::Error::Discovery(_)) => Ok(None),
@@ -158,10 +165,15 @@ impl Kinds {
 
     /// The kind if an earlier [`Self::find`] found it.
     pub fn known(&self, api_version: &str, kind: &str) -> Option<Arc<ApiKind>> {
-        self.lock().get(&(api_version.to_owned(), kind.to_owned())).cloned()
+        self.lock().get(&(api_version.to_owned(), kind.to_owned())).map(|found| Arc::clone(&found.kind))
     }
 
-    /// Forgets a kind whose CRD has changed or is gone.
+    /// Whether a kind that was found has a status subresource.
+    pub fn reports_status(&self, api_version: &str, kind: &str) -> bool {
+        self.lock().get(&(api_version.to_owned(), kind.to_owned())).is_some_and(|found| found.reports)
+    }
+
+    /// Forgets a kind whose CRD has changed or is gone: the next [`Self::find`] asks again.
     pub fn forget(&self, api_version: &str, kind: &str) {
         self.lock().remove(&(api_version.to_owned(), kind.to_owned()));
     }
@@ -169,11 +181,12 @@ impl Kinds {
     /// Records a kind that is known without discovery, such as one just registered.
     pub fn insert(&self, kind: ApiKind) -> Arc<ApiKind> {
         let kind = Arc::new(kind);
-        self.lock().insert((kind.api_version(), kind.kind.clone()), Arc::clone(&kind));
+        let found = Found { kind: Arc::clone(&kind), reports: true };
+        self.lock().insert((kind.api_version(), kind.kind.clone()), found);
         kind
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<ApiKind>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

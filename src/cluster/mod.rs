@@ -3,6 +3,7 @@
 //! Objects go and come as plain JSON: a typed round trip would add empty defaults, which server-side
 //! apply would then own.
 
+mod apis;
 mod clients;
 mod error;
 mod fence;
@@ -21,6 +22,7 @@ use http::{Method, Request};
 use kube::core::Status;
 use serde_json::{Value, json};
 
+pub use apis::Apis;
 pub use clients::Clients;
 pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use fence::Fence;
@@ -36,6 +38,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How many objects a page of a list holds.
 const PAGE: u32 = 500;
+
+/// What answers are asked for as.
+const JSON: &str = "application/json";
 
 /// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
 const APPLY: &str = "application/apply-patch+yaml";
@@ -329,7 +334,7 @@ impl Cluster {
             None => None,
         };
         if method == Method::GET {
-            return self.send(method, path, content, body).await;
+            return self.send(method, path, JSON, content, body).await;
         }
         if !self.fence.is_open() {
             return Err(CallError::fenced());
@@ -337,7 +342,7 @@ impl Cluster {
         tokio::select! {
             biased;
             () = self.fence.closed() => Err(CallError::fenced()),
-            answer = self.send(method, path, content, body) => answer,
+            answer = self.send(method, path, JSON, content, body) => answer,
         }
     }
 
@@ -345,13 +350,13 @@ impl Cluster {
         &self,
         method: Method,
         path: &str,
+        accept: &str,
         content: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
-        let mut request =
-            Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
+        let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, accept);
         if let Some(content) = content {
             request = request.header(http::header::CONTENT_TYPE, content);
         }

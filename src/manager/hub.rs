@@ -12,6 +12,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::task::JoinHandle;
 use tracing::{debug, error, info, warn};
 
@@ -28,8 +29,8 @@ use crate::readiness;
 
 /// How long until discovery is asked again for a kind that is not served: at first after a CRD of its group
 /// has changed, and at last.
-const REDISCOVER_FIRST: Duration = Duration::from_millis(50);
-const REDISCOVER: Duration = Duration::from_secs(10);
+pub(super) const REDISCOVER_FIRST: Duration = Duration::from_millis(50);
+pub(super) const REDISCOVER: Duration = Duration::from_secs(10);
 
 /// How long until a watch that ended, which it never should, begins anew.
 const RESTART: Duration = Duration::from_secs(2);
@@ -90,6 +91,11 @@ impl Hub {
         self.discover.notify_waiters();
     }
 
+    /// Ends when [`Hub::rediscover`] is called next.
+    pub(super) fn nudged(&self) -> Notified<'_> {
+        self.discover.notified()
+    }
+
     /// All watches, by name.
     pub(super) fn view(&self) -> Vec<Arc<Watch>> {
         let mut all: Vec<_> = self.lock().values().map(|(watch, _)| Arc::clone(watch)).collect();
@@ -122,27 +128,14 @@ impl Hub {
             _ => tasks.remove(&name),
         };
         debug!(watch = %name, ?again, "watching");
-        let watch = match &former {
+        let (watch, former) = match former {
             Some((watch, task)) => {
                 task.abort();
-                Arc::clone(watch)
+                (watch, Some(task))
             }
-            None => Arc::new(Watch::new(name.clone())),
+            None => (Arc::new(Watch::new(name.clone())), None),
         };
-        let watched = Arc::clone(&watch);
-        let task = tokio::spawn(async move {
-            // What the former one is about to tell must not come after what this one has listed.
-            if let Some((_, former)) = former {
-                let _ = former.await;
-            }
-            loop {
-                let panic = super::contained(run(Arc::clone(&watched))).await.err();
-                let panic = panic.as_deref().unwrap_or("none");
-                error!(watch = %watched.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
-                watched.failed("it ended");
-                tokio::time::sleep(RESTART).await;
-            }
-        });
+        let task = supervise(Arc::clone(&watch), former, run);
         tasks.insert(name, (watch, task));
     }
 
@@ -153,6 +146,27 @@ impl Hub {
 
 fn instances_name(crd: &str) -> String {
     format!("instances {crd}")
+}
+
+/// Runs a watch once a former one has ended, and runs it again should it panic or end.
+pub(super) fn supervise<F: Future<Output = ()> + Send>(
+    watch: Arc<Watch>,
+    former: Option<JoinHandle<()>>,
+    run: impl Fn(Arc<Watch>) -> F + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        // What the former one is about to tell must not come after what this one has listed.
+        if let Some(former) = former {
+            let _ = former.await;
+        }
+        loop {
+            let panic = super::contained(run(Arc::clone(&watch))).await.err();
+            let panic = panic.as_deref().unwrap_or("none");
+            error!(watch = %watch.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
+            watch.failed("it ended");
+            tokio::time::sleep(RESTART).await;
+        }
+    })
 }
 
 async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &Watch) {
@@ -234,15 +248,17 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
     let mut wait = REDISCOVER;
     loop {
         // Heard from here on: a CRD that comes while discovery is asked is not missed.
-        let mut nudged = std::pin::pin!(shared.hub.discover.notified());
+        let mut nudged = std::pin::pin!(shared.hub.nudged());
         nudged.as_mut().enable();
         match shared.kinds.find(&shared.clients.own().client(), api_version, kind).await {
             Ok(Some(found)) => {
                 watch_kind(shared, &found, api_version, kind, watch).await;
-                return;
+                // Until discovery finds it again, nobody shall take it for served.
+                shared.kinds.forget(api_version, kind);
+                lose(shared, api_version, kind, &not_served(api_version, kind));
             }
             Ok(None) => {
-                let reason = format!("the API server does not serve {kind} of {api_version}");
+                let reason = not_served(api_version, kind);
                 watch.failed(&reason);
                 lose(shared, api_version, kind, &reason);
             }
@@ -260,6 +276,11 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
     }
 }
 
+fn not_served(api_version: &str, kind: &str) -> String {
+    format!("the API server does not serve {kind} of {api_version}")
+}
+
+/// Watches until the kind is not served any more.
 async fn watch_kind(
     shared: &Arc<Shared>,
     found: &ApiKind,
@@ -279,7 +300,8 @@ async fn watch_kind(
         let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
         let stream = lasting(deadline, make).map_ok(|event| {
             map_event(&event, |raw| {
-                Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reads))
+                let reports = shared.kinds.reports_status(api_version, kind);
+                Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reports, reads))
             })
         });
         consume(shared, api_version, kind, watch, stream).await;
@@ -288,7 +310,8 @@ async fn watch_kind(
         let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
         let stream = lasting(deadline, make).map_ok(|event| {
             map_event(&event, |partial| {
-                let seen = Seen { api_version, kind, metadata: &partial.metadata, body: None };
+                let seen =
+                    Seen { api_version, kind, metadata: &partial.metadata, body: None, reports: false };
                 Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
             })
         });
@@ -345,6 +368,9 @@ async fn consume(
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
                 failed(shared, watch, &format!("{kind}.{api_version}"), &text);
                 let reason = format!("{kind} of {api_version} cannot be watched: {text}");
+                if cause(&error).is_some_and(|error| error.class == Class::NotFound) {
+                    return;
+                }
                 if is_refusal(&error) {
                     lose(shared, api_version, kind, &reason);
                 } else if shared.index().falter_kind(api_version, kind, &reason) {
@@ -355,7 +381,7 @@ async fn consume(
     }
 }
 
-fn failed(shared: &Arc<Shared>, watch: &Watch, kind: &str, error: &str) {
+pub(super) fn failed(shared: &Arc<Shared>, watch: &Watch, kind: &str, error: &str) {
     watch.failed(error);
     shared.monitor.metrics.watch_failures.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
 }
@@ -391,7 +417,7 @@ fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: &
     }
 }
 
-fn map_event<A, B>(event: &Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
+pub(super) fn map_event<A, B>(event: &Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
     match event {
         Event::Apply(object) => Event::Apply(f(object)),
         Event::Delete(object) => Event::Delete(f(object)),
@@ -401,7 +427,7 @@ fn map_event<A, B>(event: &Event<A>, f: impl Fn(&A) -> B) -> Event<B> {
     }
 }
 
-fn cause(error: &watcher::Error) -> Option<CallError> {
+pub(super) fn cause(error: &watcher::Error) -> Option<CallError> {
     match error {
         watcher::Error::InitialListFailed(e)
         | watcher::Error::WatchStartFailed(e)
@@ -411,7 +437,7 @@ fn cause(error: &watcher::Error) -> Option<CallError> {
     }
 }
 
-fn explain(error: &watcher::Error) -> String {
+pub(super) fn explain(error: &watcher::Error) -> String {
     cause(error).map_or_else(|| error.to_string(), |e| e.to_string())
 }
 

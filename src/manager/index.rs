@@ -134,7 +134,7 @@ pub(super) enum Origin {
 }
 
 /// Whether `a` is older than `b`. resourceVersions of one kind are numbers that grow.
-fn older(a: &str, b: &str) -> bool {
+pub(super) fn older(a: &str, b: &str) -> bool {
     matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
 }
 
@@ -488,7 +488,8 @@ mod tests {
         }))
         .unwrap();
         let (api_version, kind) = ("v1".into(), "ConfigMap".into());
-        let seen = Seen { api_version: &api_version, kind: &kind, metadata: &metadata, body: None };
+        let seen =
+            Seen { api_version: &api_version, kind: &kind, metadata: &metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 
@@ -530,6 +531,7 @@ mod tests {
                 kind: &"ClusterRole".into(),
                 metadata: &metadata,
                 body: None,
+                reports: false,
             };
             seen.observe(|_, _| Arc::from([])).unwrap()
         };

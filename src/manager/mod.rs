@@ -2,6 +2,7 @@
 //! each instance its turn. The decisions are made in [`crate::children`]; here is the I/O round them.
 
 mod act;
+mod apis;
 mod events;
 mod hub;
 mod index;
@@ -11,6 +12,7 @@ mod monitor;
 mod queue;
 pub(crate) mod raw;
 mod reconcile;
+mod refs;
 mod register;
 mod registry;
 mod shapes;
@@ -34,12 +36,14 @@ use crate::children::Decision;
 use crate::cluster::{CallError, Clients, Cluster, Kinds};
 use crate::diag::Diagnostic;
 use crate::package::Package;
+use apis::Served;
 use events::Events;
 use hub::Hub;
 use index::Index;
 use metrics::Ending;
 use queue::{Limits, Queue, Taken};
 use reconcile::{Mind, Outcome};
+use refs::Refs;
 use registry::{Registered, Registry};
 use shapes::Shapes;
 
@@ -101,6 +105,8 @@ struct Shared {
     /// Grows whenever a CRD has changed: what the server has refused or dropped it may take now.
     schemas: AtomicU64,
     hub: Hub,
+    refs: Refs,
+    served: Served,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
     shapes: Shapes<InstanceKey>,
@@ -143,6 +149,8 @@ impl Manager {
             held: RwLock::default(),
             schemas: AtomicU64::new(0),
             hub: Hub::default(),
+            refs: Refs::default(),
+            served: Served::default(),
             minds: Mutex::default(),
             shapes: Shapes::default(),
             started: Instant::now(),
@@ -183,6 +191,8 @@ impl Manager {
             self.dispatcher.abort();
         }
         self.shared.hub.stop();
+        self.shared.refs.stop();
+        self.shared.served.stop();
     }
 }
 
@@ -192,6 +202,8 @@ impl Drop for Manager {
         self.shared.queue.close();
         self.dispatcher.abort();
         self.shared.hub.stop();
+        self.shared.refs.stop();
+        self.shared.served.stop();
     }
 }
 
@@ -293,7 +305,8 @@ impl Shared {
     }
 
     /// Nothing is remembered of an instance that is gone.
-    fn forget(&self, key: &InstanceKey) {
+    fn forget(self: &Arc<Self>, key: &InstanceKey) {
+        self.refs.follow(self, key, &[]);
         self.minds().remove(key);
         if let Some(observer) = &self.observer {
             observer(key, None);

@@ -149,7 +149,8 @@ impl Monitor {
                 json!({"ready": lane.ready, "running": running, "delayed": delayed}),
             );
         }
-        let watches: Vec<_> = shared.hub.view().iter().map(|watch| watch.to_json()).collect();
+        let watches: Vec<_> =
+            shared.hub.view().iter().chain(&shared.refs.view()).map(|watch| watch.to_json()).collect();
         let (instances, children) = shared.index().counts();
         json!({
             "phase": phase, "instances": instances, "children": children,

@@ -54,9 +54,10 @@ impl Raw {
         &self,
         api_version: &Arc<str>,
         kind: &Arc<str>,
+        reports: bool,
         reads: impl Fn(&str, &str) -> Paths,
     ) -> Option<Observed> {
-        Seen { api_version, kind, metadata: &self.metadata, body: Some(&self.body) }.observe(reads)
+        Seen { api_version, kind, metadata: &self.metadata, body: Some(&self.body), reports }.observe(reads)
     }
 }
 

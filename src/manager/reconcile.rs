@@ -13,7 +13,7 @@ use super::Shared;
 use super::act::Acted;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
-use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Verdict};
+use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Swing, Verdict};
 use crate::cluster::{CallError, Class};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
@@ -46,7 +46,7 @@ pub(super) struct Mind {
 impl Mind {
     /// Whether forgetting it would change nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let Memory { failures, kept, release, accepted, reapplied, repairs } = &self.memory;
+        let Memory { failures, kept, release, accepted, reapplied, repairs, swings } = &self.memory;
         self.told.is_none()
             && self.vain.is_none()
             && self.restless == 0
@@ -57,6 +57,7 @@ impl Mind {
             && accepted.is_empty()
             && reapplied.is_empty()
             && repairs.is_empty()
+            && swings.is_empty()
     }
 }
 
@@ -117,12 +118,25 @@ impl Shared {
             let Some(decision) = self.decide(key, registered, &look, &mind.memory) else {
                 return Outcome::Done;
             };
+            if self.refs.follow(self, key, &decision.wants) {
+                if !self.index().has_instance(key) {
+                    self.refs.follow(self, key, &[]);
+                    return Outcome::Done;
+                }
+                // What others read as well is known already; else its watch brings us back.
+                continue;
+            }
             if let Some(observer) = &self.observer {
                 observer(key, Some(&decision));
             }
             if decision.actions.is_empty() {
                 mind.restless = 0;
                 mind.memory.keep(&look.observed);
+                mind.memory.swings.sweep(self.started.elapsed());
+                if decision.pending {
+                    // A moment later it is known: nobody shall read in a status that it was not.
+                    return Outcome::Done;
+                }
                 return self.settle(key, registered, &look, decision, mind).await;
             }
             let sets_finalizer = decision.actions.iter().any(|a| matches!(a, Action::AddFinalizer));
@@ -131,11 +145,17 @@ impl Shared {
                 return Outcome::Done;
             }
             debug!(actions = decision.actions.len(), "acting");
-            let Decision { checks, actions, .. } = decision;
+            let Decision { checks, actions, swings, .. } = decision;
             match self.act(key, registered, &look.instance, &checks, actions, &mut mind.memory).await {
                 Ok(acted) if acted.waits => return Outcome::Done,
                 Ok(acted) => {
                     mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
+                    let done = |swing: &&Swing| {
+                        [&acted.updated, &acted.deleted, &acted.retained]
+                            .iter()
+                            .any(|objects| objects.contains(&swing.object))
+                    };
+                    mind.memory.swings.note(swings.iter().filter(done), self.started.elapsed());
                     self.tell_acted(&look.instance, &acted);
                 }
                 Err(error) if error.class == Class::Conflict || error.class == Class::NotFound => {
@@ -190,7 +210,7 @@ impl Shared {
     }
 
     fn decide(
-        &self,
+        self: &Arc<Self>,
         key: &InstanceKey,
         registered: &Registered,
         look: &Look,
@@ -219,6 +239,7 @@ impl Shared {
             Some(KindState::Synced) | None => None,
             Some(KindState::Syncing) => Some("its objects are being listed".to_owned()),
         };
+        let apis = if resource.reads_cluster { self.served.get(self) } else { None };
         let ctx = Context {
             package,
             resource,
@@ -231,6 +252,8 @@ impl Shared {
             former: &look.former,
             is_package_kind: &is_package_kind,
             occupant: &occupant,
+            refs: &|want| self.refs.find(key, want),
+            apis: apis.as_ref(),
         };
         Some(children::decide(&ctx, memory, self.started.elapsed()))
     }

@@ -8,16 +8,30 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::resource::{Parts, Role, Use};
-use super::{Child, graph};
+use super::{Child, Ref, graph};
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::template::{Engine, ReadPath, Segment};
 
 /// The variables of every expression, those included that only some see.
-pub(super) const ROOTS: [&str; 10] =
-    ["instance", "spec", "name", "namespace", "labels", "operator", "defaults", "let", "children", "self"];
+pub(super) const ROOTS: [&str; 12] = [
+    "instance",
+    "spec",
+    "name",
+    "namespace",
+    "labels",
+    "operator",
+    "defaults",
+    "let",
+    "children",
+    "refs",
+    "cluster",
+    "self",
+];
 /// Variables of the whole format that this version does not do yet.
-pub(super) const LATER: [&str; 6] = ["refs", "record", "previous", "cluster", "run", "outputs"];
+pub(super) const LATER: [&str; 4] = ["record", "previous", "run", "outputs"];
+/// What `cluster` holds.
+const CLUSTER: [&str; 2] = ["version", "has"];
 /// What `operator` holds.
 const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "namespace"];
 
@@ -162,6 +176,17 @@ impl Linter<'_> {
                 let message = format!("`children.{id}` does not exist: there is no child of that id");
                 self.error("package::unknown-child", &path.location, message, help);
             }
+            ("refs", Some(id)) => self.reference(path, id),
+            ("refs", None) => {
+                let message = "refs are read by id: which ones, must be known".to_owned();
+                let help = "write refs.<id>".to_owned();
+                self.error("package::unknown-ref", &path.location, message, Some(help));
+            }
+            ("cluster", Some(key)) if !CLUSTER.contains(&key) => {
+                let help = Self::near(key, CLUSTER.iter().map(|&name| name.to_owned()), "cluster.");
+                let message = format!("`cluster.{key}` does not exist");
+                self.error("package::unknown-path", &path.location, message, help);
+            }
             ("children", None) => {
                 let message =
                     "children are read by id: which ones, and so the order, must be known".to_owned();
@@ -170,6 +195,49 @@ impl Linter<'_> {
             }
             _ => {}
         }
+    }
+
+    /// A path into what a ref gives.
+    fn reference(&mut self, path: &ReadPath, id: &str) {
+        let Some(reference) = self.parts.refs.iter().find(|reference| reference.id == id) else {
+            if self.known.complete {
+                let help = Self::near(id, self.parts.refs.iter().map(|other| other.id.clone()), "refs.");
+                let message = format!("`refs.{id}` does not exist: there is no ref of that id");
+                self.error("package::unknown-ref", &path.location, message, help);
+            }
+            return;
+        };
+        match (reference.is_list(), path.segments.get(1)) {
+            (true, Some(Segment::Key(key))) if key != "error" => {
+                let message = format!("`refs.{id}` is a list: it has a selector");
+                let help = format!("write refs.{id} | map(attribute='{key}'), or a loop");
+                self.error("package::unknown-path", &path.location, message, Some(help));
+            }
+            (false, Some(Segment::Key(key))) => self.field(path, reference, key),
+            _ => {}
+        }
+    }
+
+    /// The first step into an object of a built-in kind that has few fields.
+    fn field(&mut self, path: &ReadPath, reference: &Ref, key: &str) {
+        let own: &[&str] = match (&*reference.api_version, &*reference.kind) {
+            ("v1", "Secret") => &["data", "type", "immutable"],
+            ("v1", "ConfigMap") => &["data", "binaryData", "immutable"],
+            ("v1", "ServiceAccount") => &["secrets", "imagePullSecrets", "automountServiceAccountToken"],
+            _ => return,
+        };
+        let known: Vec<&str> =
+            ["apiVersion", "kind", "metadata", "error"].iter().chain(own).copied().collect();
+        if known.contains(&key) {
+            return;
+        }
+        let (id, kind) = (&reference.id, &reference.kind);
+        let help = if key == "stringData" {
+            Some(format!("it can only be written; read refs.{id}.data.<key> | b64decode"))
+        } else {
+            Self::near(key, known.iter().map(|&name| name.to_owned()), &format!("refs.{id}."))
+        };
+        self.error("package::unknown-path", &path.location, format!("a {kind} has no field {key}"), help);
     }
 
     /// A path into the instance, below `base`.

@@ -115,7 +115,7 @@ manifest! {
 
 manifest! {
     /// One kind that the package brings: its CustomResourceDefinition, and what belongs to each instance.
-    pub struct Resource later ["refs", "plans"] {
+    pub struct Resource later ["plans"] {
         /// The CustomResourceDefinition: the path of its file, for instance crds/webapp.yaml, or itself.
         "crd" crd: Must<Crd>,
         /// Whether a CRD that somebody else applies too (GitOps) is shared: theirs is the base, and
@@ -128,9 +128,12 @@ manifest! {
         "paused" paused: Option<Expression>,
         /// Expression: when the instance is Ready. Without it: when all children are ready.
         "readyWhen" ready_when: Option<Expression>,
+        /// Objects that an instance reads and does not own; read as `refs.<id>`. They are watched: what
+        /// changes in them is followed.
+        "refs" refs: Option<Vec<Ref>>,
         /// The Kubernetes objects that belong to an instance. They are created in the order of what
         /// they read of each other; independent ones in parallel.
-        "children" children: Option<Vec<Child>>,
+        "children" children: Option<Vec<ChildEntry>>,
         /// What is shown in the instance's status: a name (or a map of names) to an expression each,
         /// for instance `replicas: children.deployment.status.readyReplicas | default(0)`.
         "status" status: Option<Status>,
@@ -143,7 +146,7 @@ manifest! {
     /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
     /// template says.
     pub struct Child later [
-        "lostWhen", "children", "refs",
+        "lostWhen", "refs",
     ] {
         /// The child's name in this package; live objects are read as `children.<id>`. It is part of
         /// labels, so it must not change from version to version.
@@ -184,6 +187,87 @@ manifest! {
         /// Whether an object of that name that somebody else has made is taken over. Without it, only
         /// one with the annotation `operetta.dev/adopt: "true"` is.
         "adopt" adopt: Option<bool>,
+    }
+}
+
+manifest! {
+    /// Children that share a loop, its keys and a `when`. Between them an order holds key by key: the
+    /// quota of `a` waits for the namespace of `a` alone.
+    pub struct Group later ["refs"] {
+        /// One object of each child for each item of a list.
+        "forEach" for_each: Option<ForEach>,
+        /// Expression: the children exist only while it holds; of a forEach asked for each item. A
+        /// `when` of a child's own holds beside it.
+        "when" when: Option<Expression>,
+        /// The children. Their ids are like those outside of the group; none has a forEach of its own.
+        "children" children: Must<Vec<Child>>,
+    }
+}
+
+/// A child, or a group of them.
+#[derive(Debug, Clone)]
+pub enum ChildEntry {
+    /// One child.
+    Child(Box<Child>),
+    /// Several that share a loop.
+    Group(Box<Group>),
+}
+
+impl Decode for ChildEntry {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        if node.get("children").is_some() && node.get("template").is_none() {
+            return Group::decode(node, decoder).map(|group| Self::Group(Box::new(group)));
+        }
+        Child::decode(node, decoder).map(|child| Self::Child(Box::new(child)))
+    }
+}
+
+impl JsonSchema for ChildEntry {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ChildEntry".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "if": {"required": ["children"]},
+            "then": generator.subschema_for::<Group>(),
+            "else": generator.subschema_for::<Child>(),
+        })
+    }
+}
+
+manifest! {
+    /// An object, or with a selector several, that an instance reads and does not own. While a required
+    /// one does not exist, or one cannot be read, it is unknown: what reads it keeps what it has.
+    pub struct Ref later ["exec", "http", "every", "expect", "forEach"] {
+        /// The name by which expressions read it: `refs.<id>`.
+        "id" id: At<ChildId>,
+        /// The apiVersion of the object, for instance v1.
+        "apiVersion" api_version: At<ApiVersionName>,
+        /// The kind of the object, for instance Secret.
+        "kind" kind: At<KindName>,
+        /// The name of the object; a template: "{{ spec.tlsSecret }}".
+        "name" name: Option<TemplateText>,
+        /// In place of a name: all objects whose labels fit, as a list. A label selector (matchLabels
+        /// and matchExpressions) or a plain map of labels, or a template that gives one:
+        /// "{{ spec.monitorSelector }}".
+        "selector" selector: Option<Tree>,
+        /// Where the object is: a literal, or "{{ operator.namespace }}". Default: the instance's own
+        /// namespace. Only cluster-scoped instances may compute it.
+        "namespace" namespace: Option<TemplateText>,
+        /// With a selector: `all`, or a list of namespaces, each as `namespace` above. Default: the
+        /// instance's own.
+        "namespaces" namespaces: Option<At<Namespaces>>,
+        /// Expression: the object is read only while it holds; else it is undefined. For instance
+        /// `spec.tlsSecret is defined`.
+        "when" when: Option<Expression>,
+        /// Whether the object may be absent, and is undefined then. Without it one that is absent is
+        /// awaited.
+        "optional" optional: Option<bool>,
     }
 }
 
@@ -330,6 +414,28 @@ word! {
     ConditionName, "^[A-Za-z][A-Za-z0-9]*$", 63,
     "one word in CamelCase, letters and digits",
     |text| starts(text, |c| c.is_ascii_alphabetic(), |c| c.is_ascii_alphanumeric())
+}
+
+word! {
+    /// The apiVersion of an object.
+    ApiVersionName, "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9][a-z0-9]*$", 253,
+    "a literal apiVersion such as v1 or apps/v1",
+    |text| {
+        let (group, version) = text.split_once('/').unwrap_or(("a", text));
+        let part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        !group.is_empty()
+            && !group.starts_with(['-', '.'])
+            && !group.ends_with(['-', '.'])
+            && group.chars().all(|c| part(c) || c == '-' || c == '.')
+            && version.strip_prefix('v').is_some_and(|rest| starts(rest, |c| c.is_ascii_digit(), part))
+    }
+}
+
+word! {
+    /// The kind of an object.
+    KindName, "^[A-Z][A-Za-z0-9]*$", 63,
+    "a literal kind in CamelCase such as Secret",
+    |text| starts(text, |c| c.is_ascii_uppercase(), |c| c.is_ascii_alphanumeric())
 }
 
 /// A word that is always the same.
@@ -657,6 +763,63 @@ impl Decode for Yields {
 }
 
 inline_schema!(Yields, {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+
+/// The namespaces in which a selector looks.
+#[derive(Debug, Clone)]
+pub enum Namespaces {
+    /// Every one.
+    All,
+    /// These.
+    List(Vec<TemplateText>),
+}
+
+impl Decode for Namespaces {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(text) if text == "all" => Some(Self::All),
+            NodeValue::Seq(_) => Vec::decode(node, decoder).map(Self::List),
+            _ => {
+                decoder.mismatch(node, "`all`, or a list of namespaces");
+                None
+            }
+        }
+    }
+}
+
+inline_schema!(Namespaces, {"oneOf": [{"const": "all"}, {"type": "array", "items": {"type": "string"}}]});
+
+/// Any YAML whose strings are templates.
+#[derive(Debug, Clone)]
+pub enum Tree {
+    /// A template.
+    Text(At<String>),
+    /// A list of them.
+    List(Vec<Tree>),
+    /// A map of them.
+    Map(Vec<(String, Tree)>),
+    /// A number, a boolean or null.
+    Constant(Value),
+}
+
+impl Decode for Tree {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        Some(match &node.value {
+            NodeValue::String(text) => Self::Text(decoder.place(node, text.clone())),
+            NodeValue::Seq(_) => Self::List(Vec::decode(node, decoder)?),
+            NodeValue::Map(_) => {
+                let mut entries = Vec::new();
+                for (key, _, value) in decoder.entries(node, "a map")? {
+                    let value = decoder.in_key(key, |decoder| Self::decode(value, decoder))?;
+                    entries.push((key.to_owned(), value));
+                }
+                Self::Map(entries)
+            }
+            _ => Self::Constant(node.to_json()),
+        })
+    }
+}
+
+inline_schema!(Tree, {"type": ["string", "object"]});
 
 /// The projected status: dotted names to expressions.
 #[derive(Debug, Clone)]

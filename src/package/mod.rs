@@ -11,6 +11,7 @@ mod lint;
 mod load;
 pub mod manifest;
 mod outline;
+mod refs;
 mod resource;
 pub mod schema;
 
@@ -29,6 +30,7 @@ pub(crate) use compile::place;
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
 pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
 pub use outline::Namespaces;
+pub use refs::{Place, Places, Ref, Target as RefTarget, Tree};
 
 /// A package, ready to be interpreted.
 #[derive(Debug)]
@@ -89,8 +91,12 @@ pub struct Resource {
     pub paused: Option<Expr>,
     /// When an instance is ready, if the author says so.
     pub ready_when: Option<Expr>,
+    /// What instances read and do not own; what others read comes first.
+    pub refs: Vec<Ref>,
     /// Dependencies first, else as declared.
     pub children: Vec<Child>,
+    /// Whether anything reads `cluster`.
+    pub reads_cluster: bool,
     /// The projected status.
     pub status: Vec<StatusField>,
     /// The package's own conditions.
@@ -140,6 +146,7 @@ impl Resource {
 
 /// A Kubernetes object, or with `for_each` several, that belongs to an instance.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub struct Child {
     /// Its name in the package.
     pub id: String,
@@ -151,6 +158,12 @@ pub struct Child {
     pub when: Option<Expr>,
     /// One object for each item of a list.
     pub for_each: Option<ForEach>,
+    /// The group that it stands in: between its children, an edge is key by key.
+    pub group: Option<usize>,
+    /// The `when` of its group, which must hold as well.
+    pub group_when: Option<Expr>,
+    /// Whether it reads what may follow from itself: refs, live children, `self`, the instance's status.
+    pub feeds_back: bool,
     /// Of a forEach child: members given a new intent at a time; without it all.
     pub max_unavailable: Option<MaxUnavailable>,
     /// Indices of the children that must be ready before: sorted, all smaller than its own.
@@ -185,7 +198,7 @@ pub struct Child {
 }
 
 /// One object for each item of a list.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ForEach {
     /// The list.
     pub in_: Expr,

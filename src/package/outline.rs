@@ -193,7 +193,7 @@ impl Outline {
 }
 
 /// The expression of a text that is one `{{ }}` alone, quoted or not.
-fn lone_expression(text: &str) -> Option<&str> {
+pub(super) fn lone_expression(text: &str) -> Option<&str> {
     let text = text.trim_matches(['"', '\'']).trim();
     let inner = text.strip_prefix("{{")?.strip_suffix("}}")?;
     (!inner.contains("{{")).then(|| inner.trim_matches('-').trim())

@@ -10,12 +10,12 @@ use super::decode::At;
 use super::manifest::{self, Expression, LetValue, TemplateText};
 use super::outline::Namespaces;
 use super::{
-    Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, OnImmutableChange, Resource,
-    StatusField, Yields, graph, lint,
+    Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, OnImmutableChange, Ref,
+    Resource, StatusField, Yields, graph, lint,
 };
 use crate::crd;
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::template::{Engine, Expr, Lets, Reads, Segment, Text};
+use crate::template::{Engine, Expr, Lets, ReadPath, Reads, Segment, Text};
 
 /// Children of one resource: far more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
@@ -42,14 +42,16 @@ impl Compiler<'_> {
         let ready_when = self.optional(manifest.ready_when.as_ref());
         let status = self.status(manifest.status.map(|status| status.0).unwrap_or_default());
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
-        let mut manifests = manifest.children.unwrap_or_default();
+        let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
+        let refs = self.refs(&manifest.refs.unwrap_or_default(), namespaced);
+        let refs = self.ordered_refs(refs, &lets);
+        let (mut manifests, groups) = self.flatten(manifest.children.unwrap_or_default());
         if let Some(first) = manifests.get(MAX_CHILDREN) {
             let message = format!("{} children are more than {MAX_CHILDREN}", manifests.len());
-            self.diagnostics.push(first.id.error("package::budget", message));
+            self.diagnostics.push(first.child.id.error("package::budget", message));
             manifests.truncate(MAX_CHILDREN);
         }
-        let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
-        let children = manifests.iter().map(|child| self.child(child, namespaced)).collect();
+        let children = manifests.iter().map(|child| self.child(child, &groups, namespaced)).collect();
         self.same_objects(&manifests);
         self.former_ids(&manifests);
 
@@ -57,13 +59,19 @@ impl Compiler<'_> {
             Some((crd, kind, location)) => (Some(crd), Some(kind), Some(location)),
             None => (None, None, None),
         };
-        let parts = Parts { lets, paused, ready_when, children, status, conditions };
+        let parts = Parts { lets, paused, ready_when, refs, children, status, conditions };
         let schema =
             crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
         let known = lint::Known { schema, namespaced, defaults, complete: self.complete };
         let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);
-        let Parts { lets, paused, ready_when, children, status, conditions } =
+        let engine = Arc::clone(&self.engine);
+        let reads_cluster = parts
+            .uses(&engine)
+            .iter()
+            .flat_map(|usage| graph::follow([usage.reads], &parts.lets))
+            .any(|path| path.root == "cluster");
+        let Parts { lets, paused, ready_when, refs, children, status, conditions } =
             self.ordered(parts, &manifests)?;
         Some(Resource {
             crd: crd?,
@@ -73,7 +81,9 @@ impl Compiler<'_> {
             lets,
             paused,
             ready_when,
+            refs,
             children,
+            reads_cluster,
             status,
             conditions,
             location,
@@ -92,7 +102,44 @@ impl Compiler<'_> {
         }
     }
 
-    fn expression(&mut self, source: &Expression) -> Option<Expr> {
+    /// Children and groups as children alone.
+    fn flatten(&mut self, entries: Vec<manifest::ChildEntry>) -> (Vec<Flat>, Vec<Group>) {
+        let mut children = Vec::with_capacity(entries.len());
+        let mut groups = Vec::new();
+        for entry in entries {
+            let group = match entry {
+                manifest::ChildEntry::Child(child) => {
+                    children.push(Flat { child: *child, group: None });
+                    continue;
+                }
+                manifest::ChildEntry::Group(group) => *group,
+            };
+            let number = groups.len();
+            groups.push(Group {
+                for_each: group.for_each.as_ref().and_then(|for_each| self.for_each(for_each)),
+                when: self.optional(group.when.as_ref()),
+            });
+            let members = group.children.0.unwrap_or_default();
+            if let Some(first) = members.first()
+                && group.for_each.is_none()
+                && group.when.is_none()
+            {
+                let error = first.id.error("package::missing", "the group shares neither forEach nor `when`");
+                self.diagnostics.push(error.help("give it one, or list its children outside of it"));
+            }
+            for child in members {
+                if child.for_each.is_some() {
+                    let message = format!("`{}` is in a group, whose forEach it shares", child.id.value.0);
+                    let error = child.id.error("package::value", message);
+                    self.diagnostics.push(error.help("remove its forEach, or list it outside of the group"));
+                }
+                children.push(Flat { child, group: Some(number) });
+            }
+        }
+        (children, groups)
+    }
+
+    pub(super) fn expression(&mut self, source: &Expression) -> Option<Expr> {
         let result = self.engine.expression(&source.0.value, &source.0.at);
         let expr = self.note(result, &source.0.path)?;
         self.generates_nothing(&expr.reads().generates);
@@ -109,11 +156,11 @@ impl Compiler<'_> {
         }
     }
 
-    fn optional(&mut self, source: Option<&Expression>) -> Option<Expr> {
+    pub(super) fn optional(&mut self, source: Option<&Expression>) -> Option<Expr> {
         source.and_then(|source| self.expression(source))
     }
 
-    fn text(&mut self, source: &At<String>) -> Option<Text> {
+    pub(super) fn text(&mut self, source: &At<String>) -> Option<Text> {
         let result = self.engine.text(&source.value, &source.at);
         let text = self.note(result, &source.path)?;
         self.generates_nothing(&text.reads().generates);
@@ -184,13 +231,22 @@ impl Compiler<'_> {
         found
     }
 
-    fn child(&mut self, manifest: &manifest::Child, namespaced: bool) -> Child {
+    fn child(&mut self, flat: &Flat, groups: &[Group], namespaced: bool) -> Child {
+        let manifest = &flat.child;
+        let group = flat.group.and_then(|group| groups.get(group));
+        let own_loop = manifest.for_each.as_ref().filter(|_| group.is_none());
         let mut child = Child {
             id: manifest.id.value.0.clone(),
             template: String::new(),
             kinds: Vec::new(),
             when: self.optional(manifest.when.as_ref()),
-            for_each: manifest.for_each.as_ref().and_then(|for_each| self.for_each(for_each)),
+            for_each: match group {
+                Some(group) => group.for_each.clone(),
+                None => own_loop.and_then(|for_each| self.for_each(for_each)),
+            },
+            group: flat.group,
+            group_when: group.and_then(|group| group.when.clone()),
+            feeds_back: false,
             max_unavailable: manifest.max_unavailable.as_ref().and_then(|max| self.max_unavailable(max)),
             depends_on: Vec::new(),
             ready_when: self.optional(manifest.ready_when.as_ref()),
@@ -209,7 +265,7 @@ impl Compiler<'_> {
             namespaces: if namespaced { Namespaces::default() } else { Namespaces::any() },
             location: manifest.id.at.clone(),
         };
-        if manifest.max_unavailable.is_some() && manifest.for_each.is_none() {
+        if manifest.max_unavailable.is_some() && manifest.for_each.is_none() && flat.group.is_none() {
             let error = manifest.id.error("package::value", "maxUnavailable is for children with forEach");
             self.diagnostics.push(error.help("remove it"));
         }
@@ -325,10 +381,10 @@ impl Compiler<'_> {
     }
 
     /// Two children that always exist must not be one object.
-    fn same_objects(&mut self, manifests: &[manifest::Child]) {
+    fn same_objects(&mut self, manifests: &[Flat]) {
         let mut ids = HashSet::new();
         let mut objects = HashMap::new();
-        for manifest in manifests {
+        for Flat { child: manifest, group } in manifests {
             let id = &manifest.id;
             if !ids.insert(id.value.0.as_str()) {
                 let error =
@@ -337,7 +393,7 @@ impl Compiler<'_> {
                 continue;
             }
             let Some(path) = manifest.template.0.as_ref().map(|path| path.value.as_str()) else { continue };
-            if manifest.when.is_some() || manifest.for_each.is_some() {
+            if manifest.when.is_some() || manifest.for_each.is_some() || group.is_some() {
                 continue;
             }
             let kind =
@@ -354,10 +410,10 @@ impl Compiler<'_> {
     }
 
     /// An id has one child, today and formerly: else nobody could tell whose the objects are.
-    fn former_ids(&mut self, manifests: &[manifest::Child]) {
-        let ids: HashSet<&str> = manifests.iter().map(|child| child.id.value.0.as_str()).collect();
+    fn former_ids(&mut self, manifests: &[Flat]) {
+        let ids: HashSet<&str> = manifests.iter().map(|flat| flat.child.id.value.0.as_str()).collect();
         let mut former = HashSet::new();
-        for id in manifests.iter().flat_map(|child| child.renamed_from.iter().flatten()) {
+        for id in manifests.iter().flat_map(|flat| flat.child.renamed_from.iter().flatten()) {
             let message = if ids.contains(id.value.as_str()) {
                 format!("`{}` is a child of this version: its objects are its own", id.value)
             } else if !former.insert(id.value.as_str()) {
@@ -371,14 +427,14 @@ impl Compiler<'_> {
     }
 
     /// Finds the edges and puts dependencies first.
-    fn ordered(&mut self, mut parts: Parts, manifests: &[manifest::Child]) -> Option<Parts> {
+    fn ordered(&mut self, mut parts: Parts, manifests: &[Flat]) -> Option<Parts> {
         let mut index: HashMap<&str, usize> = HashMap::new();
-        for (place, child) in manifests.iter().enumerate() {
-            index.entry(&child.id.value.0).or_insert(place);
+        for (place, flat) in manifests.iter().enumerate() {
+            index.entry(&flat.child.id.value.0).or_insert(place);
         }
         let mut edges = vec![BTreeSet::new(); manifests.len()];
-        for (child, manifest) in manifests.iter().enumerate() {
-            for on in manifest.depends_on.iter().flatten() {
+        for (child, flat) in manifests.iter().enumerate() {
+            for on in flat.child.depends_on.iter().flatten() {
                 match index.get(on.value.as_str()) {
                     Some(&on_index) if on_index == child => {
                         self.diagnostics.push(on.error("package::cycle", "a child cannot depend on itself"));
@@ -400,9 +456,20 @@ impl Compiler<'_> {
             }
         }
         let mut live = vec![Vec::new(); manifests.len()];
+        let mut refs: Vec<RefReads> = parts.refs.iter().map(|_| RefReads::default()).collect();
+        let mut feeds_back = vec![false; manifests.len()];
         let engine = Arc::clone(&self.engine);
         for usage in parts.uses(&engine) {
             for path in graph::follow([usage.reads], &parts.lets) {
+                if let Some(child) = usage.child.filter(|_| reads_back(path)) {
+                    feeds_back[child] = true;
+                }
+                if let ("refs", [Segment::Key(id), rest @ ..]) =
+                    (path.root.as_str(), path.segments.as_slice())
+                    && let Some(place) = parts.refs.iter().position(|reference| reference.id == *id)
+                {
+                    refs[place].add(path, rest, parts.refs[place].is_list());
+                }
                 let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
                     ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
                     ("self", rest) if usage.sees_self() => (usage.child, rest),
@@ -428,16 +495,23 @@ impl Compiler<'_> {
                 let ids: Vec<_> = cycle
                     .iter()
                     .chain(cycle.first())
-                    .map(|&child| manifests[child].id.value.0.as_str())
+                    .map(|&child| manifests[child].child.id.value.0.as_str())
                     .collect();
                 let message = format!("these children wait for each other: {}", ids.join(" -> "));
                 if let Some(&first) = cycle.first() {
-                    let error = manifests[first].id.error("package::cycle", message);
+                    let error = manifests[first].child.id.error("package::cycle", message);
                     self.diagnostics.push(error.help("each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round"));
                 }
                 return None;
             }
         };
+        for (reference, reads) in parts.refs.iter_mut().zip(refs) {
+            reference.asks_state = reads.state;
+            let plain = reads.paths.iter().map(|path| super::refs::plain_prefix(path));
+            let plain = plain.map(|path| path.into_iter().map(Segment::Key).collect()).collect();
+            reference.reads =
+                graph::outermost(plain).iter().map(|path| super::refs::plain_prefix(path)).collect();
+        }
         let mut position = vec![0; order.len()];
         for (place, &child) in order.iter().enumerate() {
             position[child] = place;
@@ -446,6 +520,7 @@ impl Compiler<'_> {
             parts.children[child].depends_on = edges.iter().map(|&on| position[on]).collect();
             parts.children[child].depends_on.sort_unstable();
             parts.children[child].reads_live = graph::outermost(live);
+            parts.children[child].feeds_back = feeds_back[child];
             parts.children[child].ordered |= !edges.is_empty();
             for &on in edges {
                 parts.children[on].ordered = true;
@@ -457,11 +532,60 @@ impl Compiler<'_> {
     }
 }
 
+/// A child as it is written, and the group that it stands in.
+struct Flat {
+    child: manifest::Child,
+    group: Option<usize>,
+}
+
+/// What the children of a group share.
+struct Group {
+    for_each: Option<ForEach>,
+    when: Option<Expr>,
+}
+
+/// What is read of the objects of a ref.
+#[derive(Default)]
+struct RefReads {
+    paths: Vec<Vec<Segment>>,
+    state: bool,
+}
+
+impl RefReads {
+    fn add(&mut self, path: &ReadPath, rest: &[Segment], is_list: bool) {
+        // Of a list without the place in it.
+        let rest = if is_list { rest.get(1..).unwrap_or_default() } else { rest };
+        if path.flag && rest.is_empty() {
+            self.state = true;
+        } else if rest != [Segment::Key("error".to_owned())] || is_list {
+            self.paths.push(rest.to_vec());
+        }
+    }
+}
+
+/// Whether it reads what may follow from what the reader itself brings about.
+fn reads_back(path: &ReadPath) -> bool {
+    let key = |at: usize| match path.segments.get(at) {
+        Some(Segment::Key(key)) => Some(key.as_str()),
+        _ => None,
+    };
+    match path.root.as_str() {
+        "refs" | "children" | "self" => true,
+        "instance" => match key(0) {
+            Some("metadata") => matches!(key(1), None | Some("resourceVersion" | "managedFields")),
+            Some("status") | None => true,
+            Some(_) => false,
+        },
+        _ => false,
+    }
+}
+
 /// The parts of a resource that read something.
 pub(super) struct Parts {
     pub(super) lets: Arc<Lets>,
     pub(super) paused: Option<Expr>,
     pub(super) ready_when: Option<Expr>,
+    pub(super) refs: Vec<Ref>,
     pub(super) children: Vec<Child>,
     pub(super) status: Vec<StatusField>,
     pub(super) conditions: Vec<Condition>,
@@ -480,7 +604,7 @@ pub(super) struct Use<'a> {
 /// What an expression is for: it decides what it may see and whether it orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Of the resource: status, conditions, `paused`, `readyWhen`.
+    /// Of the resource: status, conditions, `paused`, `readyWhen`, refs.
     Resource,
     /// A child's `forEach.in`.
     List,
@@ -523,6 +647,9 @@ impl Parts {
         for expr in self.paused.iter().chain(&self.ready_when) {
             add(None, Role::Resource, expr.reads());
         }
+        for reads in self.refs.iter().flat_map(Ref::own_reads) {
+            add(None, Role::Resource, reads);
+        }
         for field in &self.status {
             add(None, Role::Resource, field.expr.reads());
         }
@@ -536,7 +663,7 @@ impl Parts {
                 add(index, Role::List, for_each.in_.reads());
             }
             let key = child.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
-            for expr in key.into_iter().chain(&child.when) {
+            for expr in key.into_iter().chain(&child.when).chain(&child.group_when) {
                 add(index, Role::Member, expr.reads());
             }
             if let Some(expr) = &child.ready_when {

@@ -96,6 +96,39 @@ pub fn of_custom(object: &Value, has_status_subresource: bool) -> Readiness {
     }
 }
 
+/// How far a live object of any kind is; of a custom one as [`of_custom`] says.
+pub fn of_kind(object: &Value, has_status_subresource: bool) -> Readiness {
+    of_custom(object, has_status_subresource && !is_built_in(group(object)))
+}
+
+/// Whether the kinds of a group are Kubernetes' own, whose rules are known.
+fn is_built_in(group: &str) -> bool {
+    !group.contains('.')
+        || group.strip_suffix(".k8s.io").is_some_and(|name| {
+            matches!(
+                name,
+                "admissionregistration"
+                    | "apiextensions"
+                    | "apiregistration"
+                    | "authentication"
+                    | "authorization"
+                    | "certificates"
+                    | "coordination"
+                    | "discovery"
+                    | "events"
+                    | "flowcontrol.apiserver"
+                    | "internal.apiserver"
+                    | "networking"
+                    | "node"
+                    | "rbac.authorization"
+                    | "resource"
+                    | "scheduling"
+                    | "storage"
+                    | "storagemigration"
+            )
+        })
+}
+
 /// Whether [`of`] looks at more than metadata for this kind. `false` for kinds that are ready as soon
 /// as they exist, so that a metadata-only watch is enough.
 pub fn needs_status(group: &str, kind: &str) -> bool {

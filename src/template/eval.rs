@@ -12,7 +12,7 @@ use super::errors::{Fault, Res};
 use super::json::{JsonPath, Meter};
 use super::limits::Run;
 use super::ops;
-use super::scope::{Function, Lets, Scope};
+use super::scope::{Function, Lets, Scope, Var, convert};
 use super::value::{Name, Val};
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
@@ -452,7 +452,8 @@ impl<'r> Cx<'r> {
             plain.push(arg.to_json(self.run, &mut meter, &mut JsonPath::default())?);
         }
         match (function.0)(&plain) {
-            Ok(value) => Val::converted(self.run, &value),
+            Ok(Var::Json(value)) => Val::converted(self.run, &value),
+            Ok(other) => Ok(convert(name, other)),
             Err(message) => Err(Fault::failed(format!("`{name}`: {message}"))),
         }
     }

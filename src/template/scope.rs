@@ -52,11 +52,16 @@ pub struct Live {
 #[derive(Clone)]
 pub struct Function(pub(super) Arc<Callable>);
 
-type Callable = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
+type Callable = dyn Fn(&[Value]) -> Result<Var, String> + Send + Sync;
 
 impl Function {
     /// One of Rust's. It must be pure: the same arguments give the same value.
     pub fn new(call: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move |args| call(args).map(Var::Json)))
+    }
+
+    /// One whose answer may be unknown.
+    pub fn asking(call: impl Fn(&[Value]) -> Result<Var, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }
 }
@@ -266,7 +271,7 @@ impl Scope {
     }
 }
 
-fn convert(path: &str, var: Var) -> Val {
+pub(super) fn convert(path: &str, var: Var) -> Val {
     let live = |live: Live| Val::Live(Arc::new(LiveVal::new(live.value, Some((live.ready, live.current)))));
     match var {
         Var::Json(value) => Val::from_json(&value),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
-use operetta::children::{Context, names, target};
+use operetta::children::{Context, Found, names, target};
 use operetta::cluster::{ApiKind, Kinds};
 use operetta::package::{Package, Resource};
 use serde_json::{Value, json};
@@ -109,6 +109,8 @@ impl Bare {
                 former: &[],
                 is_package_kind: &|_, _| false,
                 occupant: &|_| None,
+                refs: &|_| Found::Pending,
+                apis: None,
             };
             for item in target(&context).items {
                 let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;

@@ -20,12 +20,11 @@ impl Deciding<'_> {
     pub(super) fn applies(&mut self) {
         for (index, error) in &self.target.open {
             let id = self.ctx.resource.children[*index].id.clone();
-            self.note_error(
-                &id,
-                error.reason(),
-                error.is_waiting() || !self.dependencies_ready(*index, None),
-                &error.to_string(),
-            );
+            if self.dependencies_ready(*index, None) {
+                self.tell(&id, error);
+            } else {
+                self.note_error(&id, error.reason(), true, &error.to_string());
+            }
         }
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
         let due: Vec<(usize, Option<Why>)> =
@@ -42,12 +41,7 @@ impl Deciding<'_> {
                     match gate {
                         // What it reads is not there yet: no wonder that it has no value.
                         Err(waits) => self.waits(&item.name, &waits),
-                        Ok(()) => self.note_error(
-                            &item.name,
-                            error.reason(),
-                            error.is_waiting(),
-                            &error.to_string(),
-                        ),
+                        Ok(()) => self.tell(&item.name, error),
                     }
                     continue;
                 }
@@ -84,6 +78,9 @@ impl Deciding<'_> {
                         "Waiting".into(),
                         format!("{} waits for its turn (maxUnavailable)", item.name),
                     ));
+                    continue;
+                }
+                if self.oscillates(item) {
                     continue;
                 }
                 *left -= 1;
@@ -243,8 +240,9 @@ impl Deciding<'_> {
     /// What the item has to wait for before it is created or given a new intent.
     fn gate(&self, item: &Item) -> Result<(), String> {
         let key = item.key.as_ref();
-        for dependency in &self.ctx.resource.children[item.child].depends_on {
-            self.dependency_ready(*dependency, key)?;
+        let child = &self.ctx.resource.children[item.child];
+        for dependency in &child.depends_on {
+            self.dependency_ready(*dependency, key, child.group)?;
         }
         Ok(())
     }
@@ -253,10 +251,15 @@ impl Deciding<'_> {
         self.ctx.resource.children[child]
             .depends_on
             .iter()
-            .all(|dep| self.dependency_ready(*dep, key).is_ok())
+            .all(|dep| self.dependency_ready(*dep, key, None).is_ok())
     }
 
-    fn dependency_ready(&self, dependency: usize, key: Option<&Value>) -> Result<(), String> {
+    fn dependency_ready(
+        &self,
+        dependency: usize,
+        key: Option<&Value>,
+        group: Option<usize>,
+    ) -> Result<(), String> {
         let id = &self.ctx.resource.children[dependency].id;
         if self.target.open.contains_key(&dependency) {
             return Err(id.clone());
@@ -264,8 +267,11 @@ impl Deciding<'_> {
         let members = || self.target.items.iter().filter(move |other| other.child == dependency);
         // Between forEach children with the same keys, an edge is key by key.
         let same = key.and_then(|key| members().find(|other| other.key.as_ref() == Some(key)));
+        let together = group.is_some() && self.ctx.resource.children[dependency].group == group;
         let blocking = match same {
             Some(one) => (!settled(one)).then_some(one),
+            // In a group it has no business with other keys.
+            None if together && key.is_some() => None,
             None => members().find(|other| !settled(other)),
         };
         blocking.map_or(Ok(()), |other| Err(format!("{} ({})", other.name, unready(other))))

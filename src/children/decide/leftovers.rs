@@ -38,6 +38,7 @@ impl Deciding<'_> {
             return;
         }
         let Wave { mut actions, waits, pending, again } = deletion::wave(&leftovers, self.ctx.occupant);
+        self.hold_swinging(&mut actions);
         actions.extend(orphans.into_iter().map(|o| Action::Orphan(Arc::clone(o))));
         for (object, failure) in rest(&mut actions, self.memory, self.now) {
             let note =

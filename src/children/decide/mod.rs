@@ -5,9 +5,11 @@
 
 mod applies;
 mod leftovers;
+mod swings;
 mod verdict;
 
 pub(super) use leftovers::rest;
+pub use swings::{Swing, Swings};
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +18,11 @@ use std::time::Duration;
 use super::fields;
 use super::intent::Intent;
 use super::observed::{ObjectRef, Observed};
+use super::refs::{Refs, Want};
 use super::shape::Check;
 use super::status::Status;
 use super::target::{Item, Target, target};
-use super::{Context, names};
+use super::{ChildError, Context, names};
 use crate::cluster::CallError;
 use crate::template::EvalError;
 
@@ -116,6 +119,8 @@ pub struct Memory {
     pub reapplied: HashMap<ObjectRef, Duration>,
     /// Repairs of late, by object.
     pub repairs: HashMap<ObjectRef, Repairs>,
+    /// How often what should be has changed while nobody changed the instance.
+    pub swings: Swings,
 }
 
 /// How often an object was repaired of late.
@@ -243,6 +248,13 @@ pub struct Decision {
     pub again: Option<Duration>,
     /// One line a child for those who look on: name, object, and what is awaited of it.
     pub children: Vec<(String, Option<ObjectRef>, Result<(), String>)>,
+    /// What is to be watched for the instance, beside its children.
+    pub wants: Vec<Want>,
+    /// Whether some of that is still being read for the first time: then the status is not to be written
+    /// yet.
+    pub pending: bool,
+    /// Changes of the target among the actions that nobody's change of the instance explains.
+    pub swings: Vec<Swing>,
 }
 
 /// Decides about an instance. `now` is time since the manager started.
@@ -266,14 +278,16 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         actions: Vec::new(),
         again: None,
         notes: Notes::default(),
+        swings: Vec::new(),
     };
     let paused = pause(ctx, &target);
     if paused.is_none() {
         deciding.applies();
+        deciding.refs();
         deciding.leftovers();
         deciding.finalizer();
     }
-    let Deciding { checks, actions, again, notes, .. } = deciding;
+    let Deciding { checks, actions, again, notes, swings, .. } = deciding;
     let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
     let status = Status::project(ctx, &target, &verdict).pending(&notes.pending);
     let children = target
@@ -283,7 +297,9 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
             (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item))
         })
         .collect();
-    Decision { checks, actions, verdict, status: Some(status), again, children }
+    let Refs { wants, mut pending, .. } = target.refs;
+    pending |= ctx.resource.reads_cluster && ctx.apis.is_none();
+    Decision { checks, actions, verdict, status: Some(status), again, children, wants, pending, swings }
 }
 
 fn item_state(item: &Item) -> Result<(), String> {
@@ -331,9 +347,33 @@ struct Deciding<'a> {
     actions: Vec<Action>,
     again: Option<Duration>,
     notes: Notes,
+    swings: Vec<Swing>,
 }
 
 impl Deciding<'_> {
+    /// Notes why something has no value. Whose ref is unknown is told that ref's reason.
+    fn tell(&mut self, name: &str, error: &ChildError) {
+        let (mut reason, mut waiting) = (error.reason(), error.is_waiting());
+        if let ChildError::Eval(EvalError::Unknown { path, .. }) = error
+            && let Some(problem) = self.target.refs.problem_of(path)
+        {
+            (reason, waiting) = (problem.reason, problem.is_waiting);
+        }
+        self.note_error(name, reason, waiting, &error.to_string());
+    }
+
+    /// Notes refs that are unknown, where nothing that reads them has said so.
+    fn refs(&mut self) {
+        let target = self.target;
+        for (id, problem) in &target.refs.problems {
+            let told = format!("`refs.{id}");
+            let all = || self.notes.stalled.iter().chain(&self.notes.waiting);
+            if !all().any(|(_, message)| message.contains(&told)) {
+                self.note_error(&format!("refs.{id}"), problem.reason, problem.is_waiting, &problem.message);
+            }
+        }
+    }
+
     fn wake(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |again| again.min(after)));
     }

@@ -231,8 +231,9 @@ impl Shared {
     fn learn_child(&self, object: &ObjectRef, reply: Value, origin: Origin) -> Option<Observed> {
         let raw = Raw::from_value(reply).ok()?;
         let registry = self.registry();
-        let mut observed = raw
-            .observe(&object.api_version, &object.kind, |operator, child| registry.reads(operator, child))?;
+        let reports = self.kinds.reports_status(&object.api_version, &object.kind);
+        let reads = |operator: &str, child: &str| registry.reads(operator, child);
+        let mut observed = raw.observe(&object.api_version, &object.kind, reports, reads)?;
         if origin == Origin::OwnWrite {
             observed.settled = observed.mark.clone();
         }

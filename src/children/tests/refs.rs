@@ -1,0 +1,238 @@
+//! Refs, groups, and what feeds back.
+
+use super::*;
+
+const READER: &str = "
+refs:
+  - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}-tls\", when: spec.host is defined}
+  - {id: extra, apiVersion: v1, kind: Secret, name: extra, optional: true}
+children:
+  - {id: reads, template: templates/reads.yaml}
+  - {id: plain, template: templates/plain.yaml}
+  - {id: only, template: templates/only.yaml, when: refs.extra is defined}
+status:
+  crt: refs.tls.data.crt | default('none')
+";
+
+fn reader() -> Package {
+    let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-reads\"}\n\
+                 data: {crt: \"{{ refs.tls.data.crt | default('none') }}\", extra: \"{{ refs.extra.data.x | default('none') }}\"}\n";
+    package(
+        READER,
+        &[
+            ("reads", reads.into()),
+            ("plain", config("{{ name }}-plain")),
+            ("only", config("{{ name }}-only")),
+        ],
+    )
+}
+
+#[allow(clippy::needless_pass_by_value)] // `json!` reads better in the call
+fn foreign(name: &str, data: Value) -> Arc<Referred> {
+    let value = Arc::new(json!({"metadata": {"name": name}, "data": data}));
+    Arc::new(Referred { namespace: Some("n".into()), name: name.into(), value, ready: true })
+}
+
+fn text(world: &World, name: &str, key: &str) -> Value {
+    let object = world.objects.values().find(|o| &*o.object.name == name).unwrap();
+    object.live.as_ref().unwrap()["data"][key].clone()
+}
+
+fn reason(verdict: &Verdict) -> (&str, &str) {
+    match verdict {
+        Verdict::Reconciling { reason, message } | Verdict::Stalled { reason, message } => (reason, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_required_object_is_awaited_and_the_others_go_on() {
+    let mut world = World::new(reader(), &json!({"host": "a"}));
+    let verdict = world.settle();
+    assert_eq!(world.names(), ["a-plain"]);
+    let (why, message) = reason(&verdict);
+    assert_eq!(why, "RefMissing");
+    assert!(message.contains("refs.tls") && message.contains("Secret n/a-tls does not exist"), "{message}");
+
+    world.foreign.push(foreign("a-tls", json!({"crt": "one"})));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(text(&world, "a-reads", "crt"), "one");
+    world.foreign[0] = foreign("a-tls", json!({"crt": "two"}));
+    world.settle();
+    assert_eq!(text(&world, "a-reads", "crt"), "two");
+
+    // Gone is unknown, not empty: the child keeps what it has.
+    world.foreign.clear();
+    world.log.clear();
+    assert_eq!(reason(&world.settle()).0, "RefMissing");
+    assert_eq!((world.log.len(), text(&world, "a-reads", "crt")), (0, json!("two")));
+
+    // Whoever does not want it has no need of it.
+    world.edit(json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(text(&world, "a-reads", "crt"), "none");
+}
+
+#[test]
+fn an_optional_object_that_is_absent_is_undefined() {
+    let mut world = World::new(reader(), &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(text(&world, "a-reads", "extra"), "none");
+    world.foreign.push(foreign("extra", json!({"x": "y"})));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    assert_eq!(text(&world, "a-reads", "extra"), "y");
+    world.foreign.clear();
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+}
+
+#[test]
+fn what_may_not_be_read_decides_nothing() {
+    let mut world = World::new(reader(), &json!({"host": "a"}));
+    world.foreign = vec![foreign("a-tls", json!({"crt": "one"})), foreign("extra", json!({"x": "y"}))];
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    let before = world.objects.clone();
+    world.lost.insert("Secret".into());
+    world.log.clear();
+    let verdict = world.settle();
+    assert_eq!(reason(&verdict).0, "RefForbidden", "{verdict:?}");
+    assert_eq!((world.objects.len(), world.log.len()), (before.len(), 0), "{:?}", world.log);
+    // A status field keeps its value, what reads no ref is repaired.
+    let status = world.decide().status.unwrap();
+    let there = json!({"crt": "one"});
+    assert_eq!(status_patch(&there, &status, "t").unwrap().get("crt"), None);
+    world.objects.remove("ConfigMap/a-plain");
+    world.settle();
+    assert_eq!(world.log, ["Create plain"]);
+}
+
+#[test]
+fn a_ref_that_nothing_but_the_status_reads_is_told_of_too() {
+    let package = package(
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt\n",
+        &[("a", config("{{ name }}"))],
+    );
+    let mut world = World::new(package, &json!({}));
+    let verdict = world.settle();
+    assert_eq!(reason(&verdict), ("RefMissing", "refs.tls: Secret n/tls does not exist"));
+    assert_eq!(world.names(), ["a"]);
+}
+
+#[test]
+fn a_name_that_is_none_is_a_mistake_and_asks_nothing() {
+    for host in ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"] {
+        let mut world = World::new(
+            package(
+                "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}\"}\nchildren:\n  - {id: a, template: templates/a.yaml, when: refs.tls.data.x}\n",
+                &[("a", config("{{ name }}"))],
+            ),
+            &json!({"host": host}),
+        );
+        let verdict = world.settle();
+        assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "InvalidRef"), "{verdict:?}");
+        assert_eq!(world.decide().wants, [], "{host}");
+    }
+}
+
+#[test]
+fn no_spec_leads_a_ref_out_of_the_namespace() {
+    let package = package(
+        "refs:\n  - {id: own, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}\", namespace: \"{{ namespace }}\"}\n  \
+         - {id: ours, apiVersion: v1, kind: Secret, name: x, namespace: \"{{ operator.namespace }}\"}\n  \
+         - {id: pods, apiVersion: v1, kind: Pod, selector: {app: \"{{ spec.host }}\"}, namespaces: [shared, \"{{ namespace }}\"]}\n\
+         children:\n  - {id: a, template: templates/a.yaml, when: \"refs.own.data.x and refs.ours.data.x and refs.pods\"}\n",
+        &[("a", config("{{ name }}"))],
+    );
+    let world = World::new(package, &json!({"host": "kube-system", "namespace": "kube-system"}));
+    let wants = world.decide().wants;
+    let places: Vec<_> =
+        wants.iter().map(|want| (&*want.kind, want.namespace.as_deref().unwrap_or_default())).collect();
+    assert_eq!(places, [("Pod", "n"), ("Pod", "shared"), ("Secret", "n"), ("Secret", "operetta-system")]);
+    let secret = &wants[2].keep;
+    assert_eq!((&*secret.paths, secret.content), (&[vec!["data".to_owned(), "x".to_owned()]][..], true));
+}
+
+#[test]
+fn a_selector_gives_a_list() {
+    let package = package(
+        "refs:\n  - {id: pods, apiVersion: v1, kind: Pod, selector: {app: web}}\nchildren:\n  - id: m\n    template: templates/m.yaml\n    forEach: {in: refs.pods, as: pod, key: pod.metadata.name}\n",
+        &[("m", config("{{ name }}-{{ pod.metadata.name }}"))],
+    );
+    let mut world = World::new(package, &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 0 });
+    world.foreign = vec![foreign("x", json!({})), foreign("y", json!({}))];
+    world.settle();
+    assert_eq!(world.names(), ["a-x", "a-y"]);
+    world.lost.insert("Pod".into());
+    world.foreign.clear();
+    world.settle();
+    assert_eq!(world.names(), ["a-x", "a-y"], "unknown is not empty");
+    world.lost.clear();
+    world.settle();
+    assert!(world.names().is_empty());
+}
+
+#[test]
+fn between_children_of_a_group_order_holds_key_by_key() {
+    let package = package(
+        "children:\n  - forEach: {in: range(spec.size), as: i, key: i}\n    when: i != 2\n    children:\n      \
+         - {id: one, template: templates/one.yaml, when: i != 1}\n      - {id: two, template: templates/two.yaml, dependsOn: [one]}\n",
+        &[("one", config("one-{{ i }}")), ("two", config("two-{{ i }}"))],
+    );
+    let mut world = World::new(package, &json!({"size": 4}));
+    world.quick = false;
+    world.settle();
+    assert_eq!(world.names(), ["one-0", "one-3", "two-1"], "of key 1 there is no `one` to wait for");
+    world.ready("one-3");
+    world.settle();
+    assert_eq!(world.names(), ["one-0", "one-3", "two-1", "two-3"]);
+    world.edit(json!({"size": 1}));
+    world.ready("one-0");
+    world.settle();
+    world.ready("two-0");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+}
+
+#[test]
+fn what_feeds_back_is_held_back() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n",
+        &[(
+            "a",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {count: \"{{ (self.data.count | default('0') | int) + 1 }}\"}\n"
+                .into(),
+        )],
+    );
+    let mut world = World::new(package, &json!({}));
+    let mut verdict = None;
+    for second in 0..60 {
+        world.now = Duration::from_secs(second);
+        let decision = world.decide();
+        verdict = Some(decision.verdict);
+        world.memory.swings.note(&decision.swings, world.now);
+        decision.actions.into_iter().for_each(|action| world.act(action));
+    }
+    assert_eq!(world.log.len(), 1 + 10, "{verdict:?} {:?}", world.log);
+    let verdict = verdict.unwrap();
+    assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "Oscillating"), "{verdict:?}");
+    assert!(world.decide().again.is_some());
+    world.edit(json!({"text": "new"}));
+    assert_eq!(world.decide().actions.len(), 1, "somebody changes it");
+}
+
+#[test]
+fn what_makes_itself_vanish_is_held_back_too() {
+    let package = package(
+        "refs:\n  - {id: own, apiVersion: v1, kind: ConfigMap, name: x, optional: true}\nchildren:\n  - {id: a, template: templates/a.yaml, when: refs.own is not defined}\n",
+        &[("a", config("x"))],
+    );
+    let mut world = World::new(package, &json!({}));
+    for second in 0..60 {
+        world.now = Duration::from_secs(second);
+        world.foreign = world.objects.values().map(|o| foreign(&o.object.name, json!({}))).collect();
+        let decision = world.decide();
+        world.memory.swings.note(&decision.swings, world.now);
+        decision.actions.into_iter().for_each(|action| world.act(action));
+    }
+    let deleted = world.log.iter().filter(|line| line.starts_with("Delete")).count();
+    assert_eq!(deleted, 10, "{:?}", world.log);
+}
