@@ -1,5 +1,7 @@
 //! What takes away: deleting a child, leaving one alone for good or until a person approves, orphaning one.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -102,7 +104,7 @@ impl Shared {
         propagation: Propagation,
     ) -> Result<(), CallError> {
         let object = &observed.object;
-        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
+        let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };
         let preconditions = (&*observed.uid, &*observed.resource_version);
         let namespace = object.namespace.as_deref();
         match cluster.delete(&kind, namespace, &object.name, preconditions, propagation).await {
@@ -122,6 +124,25 @@ impl Shared {
         }
     }
 
+    /// The kind of an object that is known, in whatever version the server has it now. If it has none, its objects
+    /// are gone.
+    async fn kind_of(
+        &self,
+        cluster: &Cluster,
+        observed: &Observed,
+    ) -> Result<Option<Arc<ApiKind>>, CallError> {
+        let object = &observed.object;
+        let client = cluster.client();
+        if let Some(kind) = self.kinds.find(&client, &object.api_version, &object.kind).await? {
+            return Ok(Some(kind));
+        }
+        let kind = self.kinds.in_any_version(&client, &object.api_version, &object.kind).await?;
+        if kind.is_none() {
+            self.index().remove_child(object, &observed.uid, None);
+        }
+        Ok(kind)
+    }
+
     /// The object is not as it was believed to be: see how it is.
     async fn reread(&self, cluster: &Cluster, kind: &ApiKind, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
@@ -139,7 +160,7 @@ impl Shared {
     /// Says on the object what is the matter with it.
     async fn note(&self, cluster: &Cluster, observed: &Observed, annotation: &str) -> Result<(), CallError> {
         let object = &observed.object;
-        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
+        let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };
         let patch = json!({"metadata": {
             "uid": &*observed.uid, "resourceVersion": &*observed.resource_version,
             "annotations": {annotation: "true"},
@@ -161,7 +182,7 @@ impl Shared {
     /// finds no trace that binds it.
     async fn orphan(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
-        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else { return Ok(()) };
+        let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };
         let namespace = object.namespace.as_deref();
         let live = cluster.get(&kind, namespace, &object.name).await?;
         let Some(live) = live.filter(|live| {
