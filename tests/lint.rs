@@ -238,8 +238,8 @@ spec:
 #                         ^^^ error: must be one of Delete, Retain, Ask; did you mean `Ask`?
           conflictPolicy: force
 #                         ^^^^^ error: must be one of Force, Fail; did you mean `Force`?
-          onLoss: Recreate
-#         ^^^^^^ error: this version of Operetta does not do `onLoss` yet; remove it
+          lostWhen: self.x
+#         ^^^^^^^^ error: this version of Operetta does not do `lostWhen` yet; remove it
           dependson: []
 #         ^^^^^^^^^ error: unknown key `dependson`; did you mean `dependsOn`?
           maxUnavailable: 0
