@@ -606,6 +606,64 @@ metadata: {labels: {}}
 }
 
 #[test]
+fn what_nobody_can_make_again_is_said() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {secret: "{{ password(20) }}"}
+#                       ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+      paused: password(20)
+#             ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+      children:
+        - {id: a, template: templates/secret.yaml}
+#              ^ error: `a` holds a generated password: say what happens when it is lost; add onLoss: Recreate, which makes a new one
+        - {id: b, template: templates/cm2.yaml, onLoss: Recreate}
+        - {id: c, template: templates/secret2.yaml, onLoss: restore}
+#                                                           ^^^^^^^ error: this version of Operetta does not do plans yet; onLoss can be Recreate
+        - {id: d, template: templates/secret3.yaml, onLoss: Recreate, onImmutableChange: Recreate}
+#                                                                                        ^^^^^^^^ error: `d` holds a generated password, which would be another one in the new object; take out onImmutableChange: Recreate
+        - {id: e, template: templates/claim.yaml, deletionPolicy: Delete, onImmutableChange: Recreate}
+#                                                                                            ^^^^^^^^ error: `e` is a PersistentVolumeClaim and holds data: it cannot be deleted to be made anew; take out onImmutableChange: Recreate
+        - {id: f, template: templates/cm.yaml, deletionPolicy: Retain, onImmutableChange: Recreate}
+#                                                                                         ^^^^^^^^ error: `f` is to stay: it cannot be deleted to be made anew; take out onImmutableChange: Recreate
+        - {id: g, template: templates/cm3.yaml, onImmutableChange: Recreate}
+//- templates/secret.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}"}
+stringData: {password: {{ password(20) }}}
+//- templates/secret2.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-2"}
+stringData: {tls: {{ tls_self_signed(name) }}}
+#                    ^^^^^^^^^^^^^^^^^^^^^ error: this version of Operetta does not do `tls_self_signed` yet; name a Secret that somebody else makes, such as cert-manager
+//- templates/secret3.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-3"}
+stringData: {password: {{ password() }}}
+//- templates/claim.yaml
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: "{{ name }}"}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+//- templates/cm2.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-2"}
+data: {password: {{ password(20) }}}
+#                   ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+//- templates/cm3.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-3"}
+"#,
+    );
+}
+
+#[test]
 fn files_that_are_missing_or_not_used() {
     check(
         r"

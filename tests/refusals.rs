@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 use support::ext::{
-    CONFIG_MAP, DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Scene, TRIAL, condition, managers_requests,
-    uid_of,
+    CONFIG_MAP, DEPLOYMENT, LIGHT, LONG, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Scene, TRIAL, condition,
+    fixture, managers_requests, uid_of,
 };
-use support::{kubectl, kubectl_stdin, plane};
+use support::{Operetta, kubectl, kubectl_stdin, plane};
 
 const PACKAGES: [&str; 1] = ["trial"];
 
@@ -325,4 +325,60 @@ async fn a_status_that_is_too_large_is_shortened() {
     assert_eq!(big["status"]["text"], "hello");
     edit(&scene, "big", json!({"shown": 3})).await;
     scene.until("whole again", TRIAL, "big", |o| o["status"]["shown"] == json!([0, 1, 2]) && !told(o)).await;
+}
+
+#[tokio::test]
+async fn a_kind_without_rights() {
+    let scene = Scene::unmanaged().await;
+    let plane = plane().await;
+    let rules = |secrets: &[&str]| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "limited"}, "rules": [
+            {"apiGroups": ["apiextensions.k8s.io", "fixtures.operetta.dev", "events.k8s.io", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["configmaps", "services", "serviceaccounts", "events"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": secrets},
+        ]})
+        .to_string()
+    };
+    kubectl_stdin(&["apply", "-f", "-"], &rules(&["get", "list", "watch"])).await.ok();
+    scene.kubectl(&["create", "serviceaccount", "limited"]).await;
+    let account = format!("--serviceaccount={}:limited", scene.namespace());
+    kubectl(&["create", "clusterrolebinding", "limited", "--clusterrole=limited", &account]).await.ok();
+    let token = scene.kubectl(&["create", "token", "limited"]).await;
+    let config = std::fs::read_to_string(plane.kubeconfig_path()).unwrap();
+    let config: Vec<String> = config
+        .lines()
+        .map(|line| match line.split_once("token: ") {
+            Some((before, _)) => format!("{before}token: {}", token.trim()),
+            None => line.to_owned(),
+        })
+        .collect();
+    let path = plane.folder().join("limited.kubeconfig");
+    std::fs::write(&path, config.join("\n")).unwrap();
+    let mut manager =
+        Operetta::run_with(&["run", "--leader-elect=false", &fixture("light")], &[("KUBECONFIG", &path)]);
+    support::ext::watching(&mut manager, 1).await;
+
+    let light =
+        json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": "l"}, "spec": {}});
+    scene.apply(&light.to_string()).await;
+    let forbidden = |o: &Value| condition(o, "Stalled")["reason"] == "Forbidden";
+    let instance = scene.until("Forbidden", LIGHT, "l", forbidden).await;
+    let message = condition(&instance, "Stalled")["message"].as_str().unwrap();
+    for word in ["secret", "cannot patch resource", "nothing of this change is written"] {
+        assert!(message.contains(word), "{word:?} is not in {message}");
+    }
+    assert!(scene.find(CONFIG_MAP, "l").await.is_none(), "{}", manager.output());
+    let audit = plane.audit();
+    let mark = audit.mark().unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut tried = audit.requests_since(mark).unwrap();
+    // What it may not list it asks for again now and then, which is another matter.
+    tried.retain(|r| r.user.ends_with(":limited") && r.namespace == scene.namespace());
+    assert!(tried.len() <= 8, "{}", support::ext::list(&tried));
+    // The right is given: it goes on by itself.
+    kubectl_stdin(&["apply", "-f", "-"], &rules(&["*"])).await.ok();
+    scene.ready(LIGHT, "l").await;
+    manager.interrupt();
+    manager.wait(LONG).await;
 }
