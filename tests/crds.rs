@@ -81,6 +81,7 @@ spec:
 fn operetta(args: &[&str]) -> String {
     let output = Command::new(OPERETTA).args(args).env("NO_COLOR", "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told + if output.status.success() { "" } else { std::str::from_utf8(&output.stdout).unwrap() };
     assert!(output.status.success(), "{args:?}: {told}");
     assert!(told.is_empty(), "{args:?}: {told}");
     String::from_utf8(output.stdout).unwrap()
@@ -164,9 +165,14 @@ async fn crds_live_with_others() {
     let late = late.replace("\"{{ spec.size }}\"", "{{ spec.size }}");
     all.add("parents", &crd("parents", "Parent", &schema(SIZE)), false, &[&late]);
 
+    traits(&mut all);
     let folders: Vec<&str> = all.folders.iter().map(String::as_str).collect();
-    let mut manager = run(plane().await, &folders);
-    watching(&mut manager, folders.len()).await;
+    let manager = run(plane().await, &folders);
+    eventually("all in force", LONG, async || {
+        let count = manager.output().matches("in force package=").count();
+        if count == folders.len() { Ok(()) } else { Err(format!("{count}:\n{}", manager.output())) }
+    })
+    .await;
     let loops = futures::future::join_all(git.iter().map(git_puts_it_back));
     tokio::join!(
         loops,
@@ -175,6 +181,7 @@ async fn crds_live_with_others() {
         a_deleted_crd_takes_its_instances_along_and_comes_back(),
         a_new_default_reaches_what_is_there(&colours),
         the_kind_of_a_child_comes_later_and_changes(),
+        crds_of_all_traits_work(),
     );
     assert!(!manager.output().contains("panicked"), "{}", manager.output());
 }
@@ -308,6 +315,184 @@ async fn the_kind_of_a_child_comes_later_and_changes() {
     scene.until("not Ready", PARENT, "one", |o| !is_ready(o)).await;
     apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
     scene.ready(PARENT, "one").await;
+}
+
+/// Two versions, only one of which is stored; columns of the author's in one of them.
+const VERSIONS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: olds.crds.example.org}
+spec:
+  group: crds.example.org
+  scope: Namespaced
+  names: {kind: Old, plural: olds, listKind: OldList, shortNames: [ol], categories: [all]}
+  conversion: {strategy: None}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer, default: 7}}}}}}
+      additionalPrinterColumns:
+        - {name: Size, type: integer, jsonPath: .spec.size}
+        - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+    - name: v1alpha1
+      served: true
+      storage: false
+      deprecated: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    - name: v1beta1
+      served: false
+      storage: false
+      schema: {openAPIV3Schema: {type: object}}
+";
+
+/// All that a schema can have, with defaults everywhere; a status of the author's, and scale.
+const RICH: &str = "
+subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}
+schema:
+  openAPIV3Schema:
+    type: object
+    required: [spec]
+    properties:
+      spec:
+        type: object
+        default: {replicas: 2}
+        required: [replicas]
+        x-kubernetes-validations:
+          - {rule: 'self.replicas <= 9', message: at most nine}
+        properties:
+          replicas: {type: integer, format: int32, minimum: 0, default: 2}
+          port: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}], default: http}
+          anything: {x-kubernetes-preserve-unknown-fields: true}
+          open: {type: object, x-kubernetes-preserve-unknown-fields: true, default: {a: {b: [1, null]}}}
+          embedded: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
+          maybe: {type: string, nullable: true}
+          never: {type: string, default: x}
+          colour: {type: string, enum: [red, '', 'no'], default: ''}
+          list:
+            type: array
+            default: [{name: a}]
+            x-kubernetes-list-type: map
+            x-kubernetes-list-map-keys: [name, protocol]
+            items:
+              type: object
+              required: [name]
+              properties:
+                name: {type: string}
+                protocol: {type: string, default: TCP}
+                weight: {type: number, default: 1.0}
+          set: {type: array, x-kubernetes-list-type: set, items: {type: string}, maxItems: 3}
+          atomic: {type: object, x-kubernetes-map-type: atomic, additionalProperties: {type: string}}
+          map: {type: object, additionalProperties: {type: object, properties: {active: {type: boolean, default: false}}}}
+      status:
+        type: object
+        required: [phase]
+        properties:
+          phase: {type: string}
+          replicas: {type: integer}
+          selector: {type: string}
+";
+
+/// A schema of about a megabyte.
+fn megabyte() -> String {
+    let words = "what this field is about, at some length, as people write it. ".repeat(6);
+    let mut fields = String::from("size: {type: integer, default: 5}");
+    for number in 0..2_400 {
+        let _ = write!(fields, ", field{number}: {{type: string, description: '{number}: {words}'}}");
+    }
+    schema(&fields)
+}
+
+fn traits(all: &mut Packages) {
+    let sized = config("spec.size");
+    all.add("huges", &crd("huges", "Huge", &megabyte()), false, &[&sized]);
+    all.add("olds", VERSIONS.trim_start(), false, &[&sized]);
+    // As a package's kind and as the kind of its child, at cluster scope.
+    let everywhere = crd("wides", "Wide", &schema(SIZE)).replace("Namespaced", "Cluster");
+    let here = sized.replace("metadata: {", "metadata: {namespace: default, ");
+    all.add("wides", &everywhere, false, &[&here]);
+    let child = "apiVersion: crds.example.org/v1\nkind: Rich\nmetadata: {name: \"{{ name }}\"}\nspec: {{ spec.rich }}\n";
+    let holder = schema("rich: {type: object, x-kubernetes-preserve-unknown-fields: true}");
+    all.add("holders", &crd("holders", "Holder", &holder), false, &[child]);
+    let shown = config("spec | to_json");
+    let folder = all.add("riches", &crd("riches", "Rich", RICH), false, &[&shown]);
+    let manifest = PathBuf::from(&folder).join("operator.yaml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(
+        manifest,
+        text + "      status: {replicas: spec.replicas, seen: {port: spec.port}, selector: \"'app=x'\", phase: \"'Fine'\"}\n",
+    )
+    .unwrap();
+    operetta(&["lint", "--strict", &folder]);
+}
+
+async fn crds_of_all_traits_work() {
+    let scene = Scene::unmanaged().await;
+    let of = |plural| kind("crds.example.org/v1", plural);
+    scene.apply(&instance("Huge", "huge", &json!({"field7": "x"}))).await;
+    scene.apply(&instance("Old", "old", &json!({}))).await;
+    scene.apply(&instance("Wide", "wide", &json!({}))).await;
+    scene.apply(&instance("Rich", "rich", &json!({}))).await;
+    let rich = json!({
+        "replicas": 3, "port": 80, "anything": [1, "a", {"b": false}], "maybe": null, "colour": "no",
+        "open": {"x": {"y": [true]}}, "embedded": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e"}},
+        "list": [{"name": "a"}, {"name": "a", "protocol": "UDP", "weight": 0.5}], "set": ["a", "b"],
+        "atomic": {"a": "b"}, "map": {"m": {}},
+    });
+    scene.apply(&instance("Holder", "held", &json!({"rich": rich}))).await;
+
+    scene.ready(of("huges"), "huge").await;
+    assert_eq!(scene.get(CONFIG_MAP, "huge").await["data"]["value"], "5");
+    assert!(live("huges").await.unwrap().to_string().len() > 1_000_000);
+    scene.ready(of("olds"), "old").await;
+    assert_eq!(scene.get(CONFIG_MAP, "old").await["data"]["value"], "7");
+    let olds = live("olds").await.unwrap();
+    let versions = olds["spec"]["versions"].as_array().unwrap();
+    for (version, columns) in
+        versions.iter().zip([&["Size", "Ready", "Age"][..], &["Ready", "Age"], &["Ready", "Age"]])
+    {
+        let shown: Vec<&str> = version["additionalPrinterColumns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(shown, columns, "{}", version["name"]);
+        assert!(version["subresources"]["status"].is_object(), "{}", version["name"]);
+    }
+    let old = scene.get(kind("crds.example.org/v1alpha1", "olds"), "old").await;
+    assert!(is_ready(&old), "{old:#}");
+
+    // Defaults as the server fills them in, and all of the status is kept.
+    let made = scene.ready(of("riches"), "rich").await;
+    let shown = scene.get(CONFIG_MAP, "rich").await;
+    let value: Value = serde_json::from_str(shown["data"]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(value, made["spec"]);
+    assert_eq!(made["spec"]["list"], json!([{"name": "a", "protocol": "TCP", "weight": 1}]));
+    assert_eq!(made["status"]["seen"], json!({"port": "http"}));
+    assert_eq!(made["status"]["phase"], "Fine");
+    scene.kubectl(&["scale", "rich", "rich", "--replicas=4"]).await;
+    scene.until("scaled", of("riches"), "rich", |o| o["status"]["replicas"] == 4).await;
+    let table = scene.kubectl(&["get", "riches"]).await;
+    assert!(table.contains("READY") && table.contains("AGE"), "{table}");
+
+    // The child of one package is the instance of another.
+    let held = scene.ready(of("holders"), "held").await;
+    let child = scene.ready(of("riches"), "held").await;
+    assert_eq!(child["spec"]["list"][0], json!({"name": "a", "protocol": "TCP", "weight": 1}));
+    assert_eq!(child["spec"]["map"], json!({"m": {"active": false}}));
+    assert_eq!(child["spec"]["anything"], json!([1, "a", {"b": false}]));
+    assert_eq!(child["metadata"]["generation"], 1, "applied once: {:#}", child["spec"]);
+    assert_eq!(held["metadata"]["generation"], 1);
+
+    let wide = eventually("the cluster-scoped one", LONG, async || {
+        let wide = find_in(plane().await, of("wides"), None, "wide").await;
+        wide.filter(is_ready).ok_or("not Ready")
+    })
+    .await;
+    assert_eq!(condition(&wide, "Ready")["status"], "True");
+    kubectl(&["delete", "wide", "wide"]).await.ok();
+    assert!(find_in(plane().await, CONFIG_MAP, Some("default"), "wide").await.is_none());
 }
 
 #[tokio::test]

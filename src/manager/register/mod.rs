@@ -33,8 +33,12 @@ use watch::{CrdEvent, Meta};
 
 /// How long packages that are registered wait for one that is not yet, so that all are watched at once.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long the server may take to establish a CRD before that is told.
-const ESTABLISH: Duration = Duration::from_secs(30);
+/// How long a package may take to come into force before its instances are cared for as if it were not loaded.
+const ORPHANED: Duration = Duration::from_secs(10);
+/// How long the server may take to establish a CRD before that is told: many large ones at once keep it busy.
+const ESTABLISH: Duration = Duration::from_secs(120);
+/// How many packages are looked at at once. A CRD may be a megabyte, and costs the server some work.
+const LOOKS: usize = 8;
 /// How long until a look that failed is repeated: doubled each time, up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_LAST: Duration = Duration::from_secs(300);
@@ -243,7 +247,10 @@ enum Later {
 impl Registrar {
     /// When something is to be done although nothing happens.
     fn due(&self) -> Instant {
-        let looks = self.packages.iter().filter(|p| !p.is_looking).filter_map(|p| p.next);
+        let is_full = self.packages.iter().filter(|p| p.is_looking).count() >= LOOKS;
+        // Those that have to wait for another are woken by the end of its look.
+        let may_look = |(index, p): &(usize, &Entry)| !is_full && !p.is_looking && !self.is_behind(*index);
+        let looks = self.packages.iter().enumerate().filter(may_look).filter_map(|(_, p)| p.next);
         let gathered = self.first.is_some().then(|| self.started + GATHER);
         let later = self.later.iter().map(|(at, _)| *at);
         let now = Instant::now();
@@ -256,6 +263,9 @@ impl Registrar {
         let now = Instant::now();
         for index in 0..self.packages.len() {
             let is_due = self.packages[index].next.is_some_and(|at| at <= now);
+            if self.packages.iter().filter(|p| p.is_looking).count() >= LOOKS {
+                break;
+            }
             if is_due && !self.packages[index].is_looking && !self.is_behind(index) {
                 self.look(index, now);
             }
@@ -494,10 +504,16 @@ impl Registrar {
 
     /// Takes in the CRDs that no package in force has; gives the names of the new ones.
     fn adopt_orphans(&mut self) -> Vec<String> {
-        let mut found = Vec::new();
+        let (mut found, mut waiting) = (Vec::new(), Vec::new());
+        let may_wait = self.started.elapsed() < ORPHANED;
         for crd in std::mem::take(&mut self.labelled) {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if self.is_in_force(&name) || self.orphans.contains_key(&name) {
+                continue;
+            }
+            let is_awaited = |p: &Entry| p.verdict.is_none() && p.position(&name).is_some();
+            if may_wait && self.packages.iter().any(is_awaited) {
+                waiting.push(crd);
                 continue;
             }
             let Some(kind) = crd::kind(&crd) else { continue };
@@ -512,6 +528,7 @@ impl Registrar {
             self.orphans.insert(name.clone(), Arc::new(registered));
             found.push(name);
         }
+        self.labelled = waiting;
         found
     }
 

@@ -358,3 +358,6 @@ pub(super) fn has_status(crd: &Value, version: &str) -> bool {
     let versions = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     versions.iter().any(|v| v["name"] == version && v["subresources"]["status"].is_object())
 }
+
+#[cfg(test)]
+mod tests;
