@@ -59,9 +59,9 @@ fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
     live
 }
 
-fn wrong(package: &Package, live: Option<&Value>) -> Box<Wrong> {
+fn wrong(package: &Package, live: Option<&Value>) -> Wrong {
     match stand(live, package, &package.resources[0]) {
-        Stand::Wrong(wrong) => wrong,
+        Stand::Wrong(wrong) => *wrong,
         other => panic!("{other:?}"),
     }
 }
