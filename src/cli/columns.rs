@@ -55,6 +55,11 @@ impl Columns {
         Self { widths, colours }
     }
 
+    /// Where a column begins.
+    pub(super) fn start(&self, column: usize) -> usize {
+        self.widths.iter().take(column).map(|width| width + GAP).sum()
+    }
+
     /// One line, without its end.
     pub(super) fn line(&self, cells: &[Cell]) -> String {
         let mut line = String::new();
@@ -117,6 +122,7 @@ mod tests {
             [Cell::plain("a-long-name"), Cell::new("True", Tone::Good), Cell::plain("")],
         ];
         let columns = Columns::fit(lines.iter().map(|line| &line[..]), false);
+        assert_eq!([0, 1, 2].map(|column| columns.start(column)), [0, 14, 22]);
         let shown = lines.each_ref().map(|line| columns.line(line));
         assert_eq!(shown, ["NAME          READY   AGE", "a-long-name   True    <none>"]);
         // A later and longer one pushes what follows, and touches nothing.

@@ -5,6 +5,7 @@
 //! dependant cannot use, the rules here are stricter:
 //!
 //! - A workload whose controller has not seen it yet (no `observedGeneration`) is not ready.
+//! - A `ReplicationController` needs its replicas ready.
 //! - A Pod in phase Failed has failed (kstatus: current, for nothing more will happen).
 //! - A `StatefulSet` with `OnDelete` needs its replicas ready, though not on the newest revision.
 //! - A Service of type `LoadBalancer` needs an address, an `APIService` must be available.
@@ -66,7 +67,9 @@ pub fn of(object: &Value) -> Readiness {
     }
     let by_kind = match (group(object), text(object, "/kind").unwrap_or_default()) {
         ("apps" | "extensions", "Deployment") => Some(workloads::deployment(object)),
-        ("apps" | "extensions", "ReplicaSet") => Some(workloads::replica_set(object)),
+        ("apps" | "extensions", "ReplicaSet") | ("", "ReplicationController") => {
+            Some(workloads::replica_set(object))
+        }
         ("apps" | "extensions", "DaemonSet") => Some(workloads::daemon_set(object)),
         ("apps", "StatefulSet") => Some(workloads::stateful_set(object)),
         ("batch", "Job") => Some(workloads::job(object)),

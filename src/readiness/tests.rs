@@ -565,6 +565,22 @@ fn definitions_and_the_rest() {
         ],
     );
     check("v1", "ConfigMap", &[("any", json!({}), "Ready")]);
+    check(
+        "v1",
+        "ReplicationController",
+        &[
+            (
+                "one of two",
+                json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 1}}),
+                "NotReady LessReady: 1 of 2 replicas ready",
+            ),
+            (
+                "all there",
+                json!({"spec": {"replicas": 1}, "status": {"observedGeneration": 2, "replicas": 1, "fullyLabeledReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}}),
+                "Ready",
+            ),
+        ],
+    );
     // A Deployment of another group is not a Deployment.
     check("example.org/v1", "Deployment", &[("any", json!({}), "Ready")]);
 }

@@ -10,9 +10,6 @@ use crate::cli::standing::{Standing, State};
 use crate::manager::raw::Raw;
 use crate::readiness::{self, Readiness};
 
-/// Annotation of a child whose deletion waits for somebody's word.
-const PENDING: &str = "operetta.dev/deletion-pending";
-
 /// Whose a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
@@ -78,7 +75,7 @@ impl Mark {
     fn sentence(self) -> &'static str {
         match self {
             Self::Retained => "kept, though no longer wanted",
-            Self::DeletionPending => "its deletion waits for approval",
+            Self::DeletionPending => "its deletion waits for approval: operetta approve",
             Self::NotApplied => "has the labels of a child, but Operetta has not applied it",
         }
     }
@@ -130,7 +127,7 @@ impl Node {
         let child = matches!(place, Place::Child { .. });
         let marks = [
             (Mark::Retained, is(names::RETAINED)),
-            (Mark::DeletionPending, is(PENDING)),
+            (Mark::DeletionPending, is(names::PENDING)),
             (Mark::NotApplied, child && !raw.is_applied()),
         ];
         let deleted = body["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);
@@ -414,7 +411,7 @@ pub(super) mod tests {
         assert_eq!(node.marks, [Mark::Retained, Mark::DeletionPending, Mark::NotApplied]);
         assert_eq!(
             node.sentence(),
-            "waits for the finalizers a/b, c; kept, though no longer wanted; its deletion waits for approval; has \
+            "waits for the finalizers a/b, c; kept, though no longer wanted; its deletion waits for approval: operetta approve; has \
              the labels of a child, but Operetta has not applied it"
         );
         let shape = node.to_json();

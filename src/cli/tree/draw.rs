@@ -13,9 +13,12 @@ pub(super) struct Style {
     /// Lines of box-drawing characters; else of ASCII.
     pub unicode: bool,
     pub header: bool,
-    /// Columns of the terminal; longer lines are cut.
+    /// Columns of the terminal; longer messages are cut.
     pub width: Option<usize>,
 }
+
+/// The column of messages.
+const MESSAGE: usize = 5;
 
 /// What stands before a line's name.
 struct Lines {
@@ -48,14 +51,14 @@ pub(super) fn text(root: &Node, style: Style, now: Timestamp) -> String {
     drawing.lines.push(cells);
     drawing.below(root, "");
     let columns = Columns::fit(drawing.lines.iter().map(Vec::as_slice), style.colours);
+    // Where not even the rest fits, a terminal wraps it: readiness must not be cut off.
+    let width = style.width.filter(|width| columns.start(MESSAGE) < *width);
+    let mark = if style.unicode { "…" } else { "~" };
     let mut text = String::new();
     for cells in &drawing.lines {
         let line = columns.line(cells);
-        match style.width {
-            Some(width) => {
-                let mark = if style.unicode { "…" } else { "~" };
-                text.push_str(&console::truncate_str(&line, width.max(20), mark));
-            }
+        match width {
+            Some(width) => text.push_str(&console::truncate_str(&line, width, mark)),
             None => text.push_str(&line),
         }
         text.push('\n');
@@ -243,10 +246,18 @@ Quorum is Unknown
     #[test]
     fn a_terminal_gets_what_it_can_show() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
-        let ascii = text(&tree(), Style { unicode: false, header: false, width: Some(40), ..STYLE }, now);
-        assert!(ascii.is_ascii(), "{ascii}");
-        let (table, _) = ascii.split_once("\n\n").unwrap();
-        assert!(table.lines().all(|line| line.len() <= 40) && table.contains("`- web"), "{ascii}");
+        let table = |width: usize| {
+            let text = text(&tree(), Style { unicode: false, width: Some(width), ..STYLE }, now);
+            assert!(text.is_ascii() && text.contains("`- web"), "{text}");
+            text.split("\n\n").next().unwrap_or_default().to_owned()
+        };
+        let cut = table(68);
+        assert!(cut.lines().all(|line| line.len() <= 68), "{cut}");
+        assert!(cut.contains("it has no~"), "{cut}");
+        assert!(
+            table(40).contains("it has not started yet"),
+            "wrapped by the terminal, for readiness counts"
+        );
         assert!(text(&tree(), Style { colours: true, ..STYLE }, now).contains("\u{1b}[32mReady"));
     }
 }
