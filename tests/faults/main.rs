@@ -16,6 +16,7 @@ mod schedules;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -98,16 +99,22 @@ static RUNNING: LazyLock<Mutex<HashMap<&'static str, JoinHandle<()>>>> = LazyLoc
         filters.is_empty()
             || filters.iter().any(|f| if exact { name == f } else { name.contains(f.as_str()) })
     };
-    let start = |case: fn() -> LocalBoxFuture<'static, ()>| {
+    let start = |name: &'static str, case: fn() -> LocalBoxFuture<'static, ()>| {
         std::thread::spawn(move || {
             RUNTIME.block_on(async {
                 let _slot = SLOTS.acquire().await;
+                let started = Instant::now();
                 case().await;
+                eprintln!("{name}: {:.1} s", started.elapsed().as_secs_f32());
             });
         })
     };
     Mutex::new(
-        CASES.iter().filter(|(name, _)| wanted(name)).map(|(name, case)| (*name, start(*case))).collect(),
+        CASES
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, case)| (*name, start(name, *case)))
+            .collect(),
     )
 });
 

@@ -1,9 +1,14 @@
 //! Faults as they come: random mixes over one scenario, each of them repeatable by its seed.
 
+use futures::StreamExt;
+
 use crate::faults::case::Case;
 use crate::faults::random::{Mix, drive};
 use crate::faults::{Fault, Rule, WRITES};
 use crate::reference;
+
+/// How many of them run at once.
+const AT_ONCE: usize = 4;
 
 /// How many mixes are tried: `OPERETTA_SCHEDULES`, or a few.
 fn schedules() -> u64 {
@@ -20,13 +25,15 @@ pub(crate) async fn any_mix_of_faults_ends_the_same() {
         let first = fastrand::u32(..);
         (0..schedules()).map(|i| u64::from(first) + i).collect()
     };
-    for seed in seeds {
+    let steps = [&expected.deployed, &expected.edited, &expected.deleted];
+    let steps = steps.map(|step| (&step.state, &step.counts));
+    let specs = [Some(crate::first()), Some(crate::second()), None];
+    let runs = seeds.into_iter().map(async |seed| {
         let told = Told(seed);
-        let steps = [&expected.deployed, &expected.edited, &expected.deleted];
-        let steps = steps.map(|step| (&step.state, &step.counts));
-        drive(Mix::of(seed), &[Some(crate::first()), Some(crate::second()), None], &steps).await;
+        drive(Mix::of(seed), &specs, &steps).await;
         drop(told);
-    }
+    });
+    futures::stream::iter(runs).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
 /// Says how a failure is repeated.
