@@ -27,7 +27,7 @@ use faults::case::Case;
 use support::oracles::{Logs, State};
 
 /// How many cases run at once: they mostly wait.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 12;
 
 /// Tests that run side by side however few processors there are.
 macro_rules! cases {
