@@ -19,6 +19,9 @@ pub struct Intent {
     pub hash: String,
     /// Keys of a Secret's data that have no value in the body: the live one is kept, or one is made.
     pub generated: Vec<Generated>,
+    /// Fields that it yields and does not set, and that are ours alone: their live values are applied with it,
+    /// for an apply without them would take them away before anybody else has them.
+    pub keep: Vec<String>,
 }
 
 /// A password in a Secret.
@@ -34,13 +37,13 @@ pub struct Generated {
 ///
 /// # Errors
 /// Says what is wrong with the rendered object; never shows a value of it.
-pub(super) fn build(
+pub(super) fn build<'a>(
     ctx: &Context<'_>,
     child: &Child,
     key: Option<&str>,
     order: u32,
     mut body: Value,
-    observed: Option<&Observed>,
+    observed: &dyn Fn(&ObjectRef) -> Option<&'a Observed>,
     yields: &[String],
 ) -> Result<Intent, ChildError> {
     let invalid = |message: String| ChildError::Invalid { message };
@@ -111,18 +114,17 @@ pub(super) fn build(
     if owned {
         meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
     }
-    if let Some(observed) = observed {
-        leave_yielded(&mut body, observed, yields);
-    }
-    let hash = names::short_hash(&body.to_string(), 16);
-    body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
     let object = ObjectRef {
         api_version: api_version.into(),
         kind: kind.into(),
         namespace: namespace.map(Into::into),
         name: name.into(),
     };
-    Ok(Intent { object, body, hash, generated })
+    let keep = if yields.is_empty() { None } else { observed(&object) };
+    let keep = keep.map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
+    let hash = names::short_hash(&body.to_string(), 16);
+    body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
+    Ok(Intent { object, body, hash, generated, keep })
 }
 
 /// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of
@@ -349,16 +351,21 @@ fn holds_mark(value: &Value) -> bool {
         }
 }
 
-/// Leaves out fields that another manager has taken over and that we do not own any more.
-fn leave_yielded(body: &mut Value, observed: &Observed, yields: &[String]) {
-    for path in yields {
-        let path: Vec<&str> = path.split('.').collect();
-        if observed.foreign.contains(&path)
-            && !observed.owned.as_ref().is_some_and(|owned| owned.contains(&path))
-        {
+/// Leaves out fields that another manager has taken over and that we do not own any more. Returns those that
+/// the body does not set though nobody else has them yet.
+fn yielded(body: &mut Value, observed: &Observed, yields: &[String]) -> Vec<String> {
+    let mut keep = Vec::new();
+    for text in yields {
+        let path: Vec<&str> = text.split('.').collect();
+        let foreign = observed.foreign.contains(&path);
+        let owned = observed.owned.as_ref().is_some_and(|owned| owned.contains(&path));
+        if foreign && !owned {
             remove_path(body, &path);
+        } else if owned && !foreign && path.iter().try_fold(&*body, |value, name| value.get(name)).is_none() {
+            keep.push(text.clone());
         }
     }
+    keep
 }
 
 fn remove_path(value: &mut Value, path: &[&str]) {

@@ -79,14 +79,16 @@ pub struct Observed {
     pub live: Option<Arc<Value>>,
 }
 
-/// What tells a foreign change that may concern us from others, such as of the status.
+/// What tells a foreign change that may concern us from others, such as of the status. Both kinds hold when,
+/// in seconds, our entry of managedFields was last written: whoever applies something else under our name
+/// may leave all else as it was.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mark {
     /// `metadata.generation`: every change of the spec.
-    Generation(i64),
+    Generation(i64, i64),
     /// Of a kind without generation our entry of managedFields: whoever changes or removes a field of ours
     /// takes it from there.
-    Entry(Option<Arc<FieldSet>>),
+    Entry(Option<Arc<FieldSet>>, i64),
 }
 
 /// How far the question is whether an `Ask` child may be deleted.
@@ -158,8 +160,11 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let (owned, foreign) = self.field_sets(&names::field_manager(operator));
-        let mark = meta.generation.map_or_else(|| Mark::Entry(owned.clone()), Mark::Generation);
+        let (owned, applied, foreign) = self.field_sets(&names::field_manager(operator));
+        let mark = match meta.generation {
+            Some(generation) => Mark::Generation(generation, applied),
+            None => Mark::Entry(owned.clone(), applied),
+        };
         let terminating = meta.deletion_timestamp.is_some();
         let home = label(names::INSTANCE_NAMESPACE).or(meta.namespace.as_deref()).unwrap_or_default();
         let claim = names::claim(
@@ -207,9 +212,10 @@ impl Seen<'_> {
         })
     }
 
-    /// What we own of it, and what all others own, the status aside.
-    fn field_sets(&self, manager: &str) -> (Option<Arc<FieldSet>>, Arc<FieldSet>) {
+    /// What we own of it and since when, and what all others own, the status aside.
+    fn field_sets(&self, manager: &str) -> (Option<Arc<FieldSet>>, i64, Arc<FieldSet>) {
         let mut owned = None;
+        let mut applied = 0;
         let mut foreign = Vec::new();
         for entry in self.metadata.managed_fields.iter().flatten() {
             let Some(fields) = &entry.fields_v1 else { continue };
@@ -217,11 +223,12 @@ impl Seen<'_> {
             let apply = entry.operation.as_deref() == Some("Apply");
             if apply && subresource.is_empty() && entry.manager.as_deref() == Some(manager) {
                 owned = FieldSet::parse(&fields.0).ok().map(FieldSet::interned);
+                applied = entry.time.as_ref().map_or(0, |time| time.0.as_second());
             } else if subresource != "status" {
                 foreign.push(&fields.0);
             }
         }
-        (owned, FieldSet::united(foreign).interned())
+        (owned, applied, FieldSet::united(foreign).interned())
     }
 
     fn readiness(&self) -> Readiness {
@@ -293,7 +300,7 @@ mod tests {
     fn a_child_is_recognised_by_its_labels() {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
-        assert_eq!(observed.mark, Mark::Entry(None));
+        assert_eq!(observed.mark, Mark::Entry(None, 0));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
         for label in ["operetta.dev/operator", "operetta.dev/child"] {
             let mut meta = meta();
@@ -317,6 +324,8 @@ mod tests {
         let before = mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:00Z", "f:b")]);
         assert_eq!(mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:09Z", "f:c")]), before);
         assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:z")]), before);
+        // Somebody has applied the same fields under our name.
+        assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:09Z", "f:a")]), before);
         assert_ne!(mark(&[entry("operetta/o", "Update", "2026-01-01T00:00:00Z", "f:a")]), before);
     }
 

@@ -241,7 +241,7 @@ impl<'a> Building<'a> {
         let before = self.find(child, key_text.as_deref());
         let scope =
             scope.with("self", before.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))));
-        let intent = self.intent(index, child, key_text.as_deref(), before, &scope);
+        let intent = self.intent(index, child, key_text.as_deref(), &scope);
         // The live object is the one of the target's very name; another of the same key is to be pruned.
         let observed = match &intent {
             Ok(intent) => self.by_object.get(&intent.object).copied(),
@@ -264,7 +264,6 @@ impl<'a> Building<'a> {
         index: usize,
         child: &Child,
         key: Option<&str>,
-        observed: Option<&Arc<Observed>>,
         scope: &Scope,
     ) -> Result<Intent, ChildError> {
         let engine = &self.ctx.package.engine;
@@ -273,8 +272,9 @@ impl<'a> Building<'a> {
         };
         let body = engine.render(template, scope)?;
         let yields = self.yields(child, scope)?;
-        let intent =
-            intent::build(self.ctx, child, key, self.depth[index], body, observed.map(|o| &**o), &yields)?;
+        // Whoever edits our labels does not thereby make us take back what we have given up.
+        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+        let intent = intent::build(self.ctx, child, key, self.depth[index], body, &observed, &yields)?;
         match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
             Some(reason) => Err(ChildError::KindUnknown { reason }),
             None => Ok(intent),

@@ -229,7 +229,7 @@ fn id(object: &ObjectRef) -> String {
 fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -> Observed {
     let meta = &intent.body["metadata"];
     let text = |v: &Value| v.as_str().map(Box::from);
-    let mark = Mark::Generation(i64::try_from(version).unwrap());
+    let mark = Mark::Generation(i64::try_from(version).unwrap(), 0);
     Observed {
         object: intent.object.clone(),
         uid,
@@ -392,7 +392,7 @@ fn a_foreign_change_is_answered_once_in_thirty_seconds() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.settle();
     world.log.clear();
-    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999);
+    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999, 0);
     world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
     world.now = Duration::from_secs(10);
     let decision = world.decide();

@@ -284,6 +284,12 @@ impl Index {
         }
         if let Some(present) = self.children.get(&observed.object) {
             if older(&observed.resource_version, &present.resource_version) {
+                // A later event was faster than the reply to a write of ours. What the write has settled is
+                // settled all the same, and no foreign change.
+                if origin == Origin::OwnWrite && present.uid == observed.uid {
+                    let settled = Observed { settled: observed.settled, ..(**present).clone() };
+                    self.children.insert(observed.object, Arc::new(settled));
+                }
                 return concerned;
             }
             if origin != Origin::OwnWrite && present.uid == observed.uid {
@@ -420,7 +426,7 @@ impl Index {
         for (object, observed) in &mut self.children {
             if *object.kind == *kind && *object.api_version == *api_version {
                 let mut unsettled = Observed::clone(observed);
-                unsettled.settled = Mark::Generation(-1);
+                unsettled.settled = Mark::Generation(-1, 0);
                 *observed = Arc::new(unsettled);
             }
         }

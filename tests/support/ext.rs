@@ -41,6 +41,12 @@ pub const JOB: Kind = kind("batch/v1", "jobs");
 pub const DEPLOYMENT: Kind = kind("apps/v1", "deployments");
 pub const INGRESS: Kind = kind("networking.k8s.io/v1", "ingresses");
 pub const NETWORK_POLICY: Kind = kind("networking.k8s.io/v1", "networkpolicies");
+pub const STATEFUL_SET: Kind = kind("apps/v1", "statefulsets");
+pub const DAEMON_SET: Kind = kind("apps/v1", "daemonsets");
+pub const CRON_JOB: Kind = kind("batch/v1", "cronjobs");
+pub const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io/v1", "rolebindings");
+pub const CLUSTER_ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "clusterroles");
+pub const QUOTA: Kind = kind("v1", "resourcequotas");
 pub const AUTOSCALER: Kind = kind("autoscaling/v2", "horizontalpodautoscalers");
 pub const DISRUPTION_BUDGET: Kind = kind("policy/v1", "poddisruptionbudgets");
 pub const CRD: Kind = kind("apiextensions.k8s.io/v1", "customresourcedefinitions");
@@ -54,12 +60,13 @@ pub const OUTER: Kind = kind("fixtures.operetta.dev/v1", "outers");
 pub const LATECOMER: Kind = kind("fixtures.operetta.dev/v1", "latecomers");
 pub const CHAIN: Kind = kind("fixtures.operetta.dev/v1", "chains");
 pub const TRIAL: Kind = kind("fixtures.operetta.dev/v1", "trials");
-pub const ROLE_BINDING: Kind = kind("rbac.authorization.k8s.io/v1", "rolebindings");
 pub const BROKEN_RENDER: Kind = kind("fixtures.operetta.dev/v1", "brokenrenders");
 pub const WAY: Kind = kind("fixtures.operetta.dev/v1", "ways");
 pub const CLAIM: Kind = kind("fixtures.operetta.dev/v1", "claims");
-pub const CLUSTER_ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "clusterroles");
 pub const NAMESPACE: Kind = kind("v1", "namespaces");
+pub const MIX: Kind = kind("fixtures.operetta.dev/v1", "mixes");
+pub const SHELF: Kind = kind("fixtures.operetta.dev/v1", "shelves");
+pub const GAUGE: Kind = kind("fixtures.operetta.dev/v1", "gauges");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {
@@ -68,7 +75,8 @@ impl Kind {
         Self { api: api.leak(), plural: plural.leak() }
     }
 
-    fn path(self, namespace: Option<&str>, name: &str) -> String {
+    /// The path of an object; with an empty name that of all, and a slash.
+    pub fn path(self, namespace: Option<&str>, name: &str) -> String {
         let root = if self.api.contains('/') { "apis" } else { "api" };
         let place = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
         format!("/{root}/{}/{place}{}/{name}", self.api, self.plural)

@@ -13,6 +13,7 @@ use super::{
     Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, REPAIR_EVERY, Why, is_covered,
     settled, unready,
 };
+use crate::children::fields;
 use crate::cluster::{CallError, Class};
 use crate::package::{ConflictPolicy, MaxUnavailable, OnImmutableChange};
 
@@ -94,6 +95,8 @@ impl Deciding<'_> {
                 version: item.observed.as_ref().map(|o| o.resource_version.clone()),
                 force: child.conflict_policy == ConflictPolicy::Force,
                 adopt: child.adopt,
+                lost_items: why == Why::Repair
+                    && item.observed.as_ref().is_some_and(|o| has_lost_items(intent, o)),
                 why,
                 contested: why == Why::Repair
                     && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
@@ -310,6 +313,12 @@ fn is_change(why: Option<Why>) -> bool {
 /// What must be there for an apply of the item.
 fn expected(item: &Item) -> Expect {
     item.observed.as_ref().map_or(Expect::Absent, |o| Expect::Present(o.uid.clone()))
+}
+
+/// Whether our entry lost an item of a list: another one may stand in its place. Without an entry nobody knows.
+fn has_lost_items(intent: &Intent, observed: &Observed) -> bool {
+    let owned = observed.owned.as_ref();
+    owned.is_some_and(|owned| fields::lost_items(&intent.body, owned, &observed.foreign))
 }
 
 /// How many more members of a child may be given a new intent now.

@@ -73,6 +73,8 @@ pub struct Apply {
     pub force: bool,
     /// Take over an object of that name that somebody else has made.
     pub adopt: bool,
+    /// Whether an item that somebody has put into a keyed list may be in the way.
+    pub lost_items: bool,
     /// Why.
     pub why: Why,
     /// Whether to find out who it is that takes the fields: they are repaired too often.

@@ -32,6 +32,44 @@ pub fn uncovered_beside(intent: &Value, owned: &FieldSet, others: &FieldSet) -> 
     first_lost(intent, owned, Some(&others.root))
 }
 
+/// Whether our set lost an item of a keyed list that the intent has, or the name of one, where others have
+/// items. Only then may one of theirs stand in the way of our next apply (see [`super::strays`]), and only the
+/// live object tells.
+pub fn lost_items(intent: &Value, owned: &FieldSet, others: &FieldSet) -> bool {
+    let Some(fields) = intent.as_object() else { return false };
+    fields.iter().any(|(name, value)| match value {
+        // Owners are the garbage collector's; of nothing else here are there lists of maps.
+        Value::Object(_) if name == "metadata" => false,
+        _ => lost_item_below(value, owned.root.field(name), others.root.field(name)),
+    })
+}
+
+fn lost_item_below(value: &Value, node: Option<&Node>, others: Option<&Node>) -> bool {
+    if node.is_some_and(Node::is_leaf) {
+        return false;
+    }
+    match value {
+        Value::Object(fields) => fields.iter().any(|(name, value)| {
+            let (below, theirs) = (node.and_then(|n| n.field(name)), others.and_then(|o| o.field(name)));
+            lost_item_below(value, below, theirs)
+        }),
+        // Where others have no item, none is in the way.
+        Value::Array(items) if others.is_some_and(|others| others.items().next().is_some()) => {
+            let empty = Node::default();
+            items.iter().zip(match_items(items, node.unwrap_or(&empty))).any(|(item, found)| match found {
+                None => true,
+                Some((_, below)) if below.is_leaf() => false,
+                Some((key, below)) => {
+                    !below.member
+                        || (item.get("name").is_some() && below.field("name").is_none())
+                        || lost_item_below(item, Some(below), others.and_then(|o| o.child(key)))
+                }
+            })
+        }
+        _ => false,
+    }
+}
+
 /// The way to a lost leaf, built while returning, so that what is covered costs no path.
 type Lost = Vec<Key>;
 

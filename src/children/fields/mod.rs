@@ -11,6 +11,8 @@
 //!   (`ingress: []`) is. Ours alone does not tell them apart: see [`uncovered_beside`].
 //! - In a map with open keys an entry that lost all below `f:x` reads `"f:x": {}`, just like an
 //!   atomic one. Again only the other entries tell.
+//! - Once managedFields have been emptied, the next apply finds that all was there before anybody applied:
+//!   an entry `before-first-apply` then owns everything beside ours.
 //! - An item of a keyed list that was renamed leaves scraps in our entry (fields whose value was
 //!   empty), but the item itself (`"."`) is gone from it.
 
@@ -25,8 +27,8 @@ mod set;
 mod tests;
 
 pub use adopt::take_client_side;
-pub use cover::{uncovered, uncovered_beside};
+pub use cover::{lost_items, uncovered, uncovered_beside};
 pub use path::{FieldPath, Key};
-pub use repair::{holder, strays, take_over};
+pub use repair::{Reach, holder, strays, take_over};
 pub use rival::rival;
 pub use set::{FieldSet, FieldsError};

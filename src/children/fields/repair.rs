@@ -3,11 +3,47 @@
 //! A Service port changed by hand from 80 to 81 is another item of the list: ours is gone, theirs has
 //! the same name, and our apply, which adds ours again, is refused for ever. An item goes by an apply
 //! only if we own it and nobody else does; so theirs is moved into our entry first.
+//!
+//! Much the same holds for fields that exclude each other: who gives a volume another source takes ours
+//! away, and our apply would give it two. Which fields these are no schema tells; the refusal does.
 
 use serde_json::{Map, Value, json};
 
 use super::path::{FieldPath, Fit, Key, same};
 use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
+
+/// What may be in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Items of keyed lists.
+    Items,
+    /// And fields of maps in which our entry lost one.
+    Fields,
+}
+
+impl FieldPath {
+    /// Whether a field at fault, as the server writes it, lies where this one does: at it, below it, or beside.
+    pub fn is_near(&self, cause: &str) -> bool {
+        let names = |key: &Key| match key {
+            Key::Field(name) => Some(name.to_string()),
+            _ => None,
+        };
+        let is_field = matches!(self.0.last(), Some(Key::Field(_)));
+        let mut above: Vec<String> = self.0.iter().filter_map(names).collect();
+        if is_field {
+            above.pop();
+        }
+        let mut rest = cause;
+        let mut fault = Vec::new();
+        // `spec.ports[1].name`; a key with a dot is in brackets.
+        while let Some((name, behind)) = rest.split_once('[') {
+            fault.extend(name.split('.').filter(|part| !part.is_empty()).map(str::to_owned));
+            rest = behind.split_once(']').map_or("", |(_, behind)| behind);
+        }
+        fault.extend(rest.split('.').filter(|part| !part.is_empty()).map(str::to_owned));
+        !above.is_empty() && fault.starts_with(&above)
+    }
+}
 
 /// Items that stand in the way of our next apply: those of keyed lists in the live object (with its
 /// managedFields) which the intent does not have, where our entry lost an item that the intent has,
@@ -16,11 +52,13 @@ use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
 /// Only items that a plain write made are strays. What another manager applied is its declaration,
 /// and what nobody owns (filled in at admission) is no edit. Items that somebody merely added, while
 /// all of ours are intact, are left alone.
-pub fn strays(live: &Value, intent: &Value, manager: &str) -> Vec<FieldPath> {
+///
+/// With [`Reach::Fields`] also fields that plain writes made in maps where our entry lost a field.
+pub fn strays(live: &Value, intent: &Value, manager: &str, reach: Reach) -> Vec<FieldPath> {
     let ours = FieldSet::of_manager(live, manager).unwrap_or_default();
     let updates = FieldSet::union_of(live, manager, Entries::Updates);
     let applies = FieldSet::union_of(live, manager, Entries::OtherApplies);
-    let mut search = Search { path: Vec::new(), found: Vec::new() };
+    let mut search = Search { path: Vec::new(), found: Vec::new(), reach };
     let here = Owners { ours: Some(&ours.root), updates: Some(&updates.root), applies: Some(&applies.root) };
     search.value(live, intent, here);
     search.found
@@ -136,12 +174,16 @@ impl<'a> Owners<'a> {
 struct Search {
     path: Vec<Key>,
     found: Vec<FieldPath>,
+    reach: Reach,
 }
 
 impl Search {
     fn value(&mut self, live: &Value, intent: &Value, owners: Owners<'_>) {
         match (live, intent) {
             (Value::Object(live), Value::Object(intent)) => {
+                if self.reach == Reach::Fields {
+                    self.fields(live, intent, owners);
+                }
                 for (name, wanted) in intent {
                     if let Some(value) = live.get(name) {
                         self.path.push(Key::Field(name.as_str().into()));
@@ -155,16 +197,33 @@ impl Search {
         }
     }
 
+    /// What plain writes have put into a map beside what our entry lost of it.
+    fn fields(&mut self, live: &Map<String, Value>, intent: &Map<String, Value>, owners: Owners<'_>) {
+        let lost = intent.iter().any(|(name, wanted)| {
+            let node = owners.ours.and_then(|ours| ours.field(name));
+            !wanted.is_null() && if wanted.is_object() { node.is_none() } else { !has(node) }
+        });
+        if !lost || owners.ours.is_none_or(Node::is_leaf) {
+            return;
+        }
+        for name in live.keys().filter(|name| !intent.contains_key(*name)) {
+            let place = owners.field(name);
+            if place.updates.is_some() && place.applies.is_none() && place.ours.is_none() {
+                self.found.push(self.here(&Key::Field(name.as_str().into())));
+            }
+        }
+    }
+
     fn list(&mut self, live: &[Value], intent: &[Value], owners: Owners<'_>) {
         // A live item says all key fields (the server filled them in), so its key is found exactly.
         let keys: Vec<Option<&Key>> =
             live.iter().map(|item| owners.items().find(|key| key.fits(item) == Some(Fit::Exact))).collect();
         let Some(sample) = owners.items().next() else { return };
-        let pairs = pair(live, intent, sample);
         let owned = |index: usize| {
             let key = keys[index];
             key.and_then(|key| owners.ours?.child(key)).is_some_and(|node| node.member)
         };
+        let pairs = pair(live, intent, sample, owned);
         let lost_item = pairs.iter().any(|pair| pair.is_none_or(|index| !owned(index)));
         let lost_name = |name: &Value| {
             intent.iter().zip(&pairs).any(|(item, pair)| {
@@ -175,24 +234,37 @@ impl Search {
         for (index, item) in live.iter().enumerate() {
             let Some(key) = keys[index] else { continue };
             let place = owners.child(key);
+            let edited = place.updates.is_some() && place.applies.is_none();
             if let Some(at) = pairs.iter().position(|pair| *pair == Some(index)) {
+                // A part of its key is left to the server, and somebody has said something else.
+                if edited && !owned(index) && key.fits(&intent[at]) != Some(Fit::Exact) {
+                    self.found.push(self.here(key));
+                    continue;
+                }
                 self.path.push(key.clone());
                 self.value(item, &intent[at], place);
                 self.path.pop();
                 continue;
             }
-            let edited = place.updates.is_some() && place.applies.is_none();
             if edited && (lost_item || item.get("name").is_some_and(lost_name)) {
-                let mut path = self.path.clone();
-                path.push(key.clone());
-                self.found.push(FieldPath(path));
+                self.found.push(self.here(key));
             }
         }
     }
+
+    fn here(&self, key: &Key) -> FieldPath {
+        FieldPath(self.path.iter().chain([key]).cloned().collect())
+    }
 }
 
-/// For each item of the intent, the live item of the same key; `sample` is any key of the list.
-fn pair(live: &[Value], intent: &[Value], sample: &Key) -> Vec<Option<usize>> {
+/// Whether a node is there, or something below it.
+fn has(node: Option<&Node>) -> bool {
+    node.is_some_and(|node| node.member || !node.children.is_empty())
+}
+
+/// For each item of the intent, the live item of the same key, one that is ours first; `sample` is any key of
+/// the list.
+fn pair(live: &[Value], intent: &[Value], sample: &Key, owned: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
     let Key::Item(fields) = sample else { return vec![None; intent.len()] };
     let mut used = vec![false; live.len()];
     let mut pairs = vec![None; intent.len()];
@@ -203,14 +275,15 @@ fn pair(live: &[Value], intent: &[Value], sample: &Key) -> Vec<Option<usize>> {
             if pair.is_some() || says_all == partial {
                 continue;
             }
-            let found = live.iter().enumerate().position(|(index, item)| {
-                !used[index]
-                    && fields.iter().all(|(name, _)| match (wanted.get(&**name), item.get(&**name)) {
+            let fits = |index: &usize| {
+                !used[*index]
+                    && fields.iter().all(|(name, _)| match (wanted.get(&**name), live[*index].get(&**name)) {
                         (None | Some(Value::Null), _) => true,
                         (Some(own), Some(live)) => same(own, live),
                         (Some(_), None) => false,
                     })
-            });
+            };
+            let found = (0..live.len()).filter(fits).min_by_key(|index| !owned(*index));
             if let Some(index) = found {
                 used[index] = true;
                 *pair = Some(index);

@@ -57,7 +57,7 @@ fn what_was_applied_is_covered() {
         let others = FieldSet::of_others(&live, MANAGER);
         assert_eq!(uncovered(&intent, &ours(&live)), None, "{name}");
         assert_eq!(uncovered_beside(&intent, &ours(&live), &others), None, "{name}");
-        assert_eq!(strays(&live, &intent, MANAGER), [], "{name}");
+        assert_eq!(strays(&live, &intent, MANAGER, Reach::Items), [], "{name}");
         // The metadata alone serves as well as the object.
         assert_eq!(FieldSet::of_manager(&live["metadata"], MANAGER), Some(ours(&live)), "{name}");
     }
@@ -103,7 +103,7 @@ fn strays_and_their_take_over() {
     assert_eq!(cases.len(), EDITED.len());
     for (name, expected) in cases {
         let (intent, live) = read(name);
-        let found = strays(&live, &intent, MANAGER);
+        let found = strays(&live, &intent, MANAGER, Reach::Items);
         assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{name}");
         let before = &live["metadata"]["managedFields"];
         let Some(after) = take_over(before, MANAGER, &found) else {
@@ -140,7 +140,7 @@ fn leaves(entry: &Value) -> usize {
 fn the_moved_service_port() {
     let (intent, live) = read("service-port-edited");
     let before = &live["metadata"]["managedFields"];
-    let after = take_over(before, MANAGER, &strays(&live, &intent, MANAGER)).expect("moved");
+    let after = take_over(before, MANAGER, &strays(&live, &intent, MANAGER, Reach::Items)).expect("moved");
     let mut ours = before[0].clone();
     let key = r#"k:{"port":81,"protocol":"TCP"}"#;
     ours["fieldsV1"]["f:spec"]["f:ports"][key] = before[1]["fieldsV1"]["f:spec"]["f:ports"][key].clone();
@@ -188,6 +188,98 @@ fn take_over_keeps_what_is_above() {
     ];
     for (before, after) in cases {
         assert_eq!(take_over(&before, "me", std::slice::from_ref(&path)), after, "{before}");
+    }
+}
+
+#[test]
+fn metadata_tells_whether_something_may_be_in_the_way() {
+    for (name, _) in APPLIED.iter().chain(EDITED) {
+        let (intent, live) = read(name);
+        let others = FieldSet::of_others(&live, MANAGER);
+        let found = strays(&live, &intent, MANAGER, Reach::Items);
+        let told = lost_items(&intent, &ours(&live), &others);
+        assert_eq!(told, !found.is_empty(), "{name}: {found:?}");
+    }
+}
+
+fn with_entries(spec: Value, ours: Value, theirs: Value) -> Value {
+    json!({"spec": spec, "metadata": {"managedFields": [
+        {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": ours}},
+        {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": theirs}},
+    ]}})
+}
+
+#[test]
+fn what_excludes_ours_is_found_after_a_refusal_only() {
+    let key = r#"k:{"name":"A"}"#;
+    let cases = [
+        // `value` has become `valueFrom`; a field beside what is intact is left alone.
+        (
+            json!({"env": [{"name": "A", "value": "x"}], "keep": {"a": 1}}),
+            json!({"env": [{"name": "A", "valueFrom": {"f": {}}}], "keep": {"a": 1, "b": 2}}),
+            json!({"f:env": {key: {".": {}, "f:name": {}}}, "f:keep": {"f:a": {}}}),
+            json!({"f:env": {key: {"f:valueFrom": {".": {}, "f:f": {}}}}, "f:keep": {"f:b": {}}}),
+            vec!["spec.env[name=A].valueFrom"],
+        ),
+        // An empty map of ours, and nothing else, is gone.
+        (
+            json!({"env": [{"name": "A", "emptyDir": {}}]}),
+            json!({"env": [{"name": "A", "hostPath": {"path": "/"}}]}),
+            json!({"f:env": {key: {".": {}, "f:name": {}}}}),
+            json!({"f:env": {key: {"f:hostPath": {".": {}, "f:path": {}}}}}),
+            vec!["spec.env[name=A].hostPath"],
+        ),
+    ];
+    for (intent, live, ours, theirs, expected) in cases {
+        let (intent, live) = (json!({"spec": intent}), with_entries(live, ours, theirs));
+        assert_eq!(strays(&live, &intent, MANAGER, Reach::Items), []);
+        let found = strays(&live, &intent, MANAGER, Reach::Fields);
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        let moved = take_over(&live["metadata"]["managedFields"], MANAGER, &found).expect("moved");
+        assert_ne!(moved[0], live["metadata"]["managedFields"][0]);
+    }
+}
+
+/// The intent leaves a part of the key to the server, and somebody has said something else.
+#[test]
+fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
+    let (tcp, udp) = (r#"k:{"port":80,"protocol":"TCP"}"#, r#"k:{"port":80,"protocol":"UDP"}"#);
+    let item = json!({".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}});
+    let intent = json!({"spec": {"ports": [{"name": "a", "port": 80}]}});
+    let live = json!({"ports": [{"name": "a", "port": 80, "protocol": "UDP"}]});
+    let edited = with_entries(live, json!({}), json!({"f:ports": {udp: item}}));
+    let found = strays(&edited, &intent, MANAGER, Reach::Items);
+    assert_eq!(
+        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["spec.ports[port=80,protocol=UDP]"]
+    );
+    // Somebody's beside ours is not taken for ours, wherever it stands.
+    let live = json!({"ports": [{"name": "b", "port": 80, "protocol": "UDP"}, {"name": "a", "port": 80, "protocol": "TCP"}]});
+    let ours = json!({"f:ports": {tcp: {".": {}, "f:name": {}, "f:port": {}}}});
+    let added = with_entries(live, ours, json!({"f:ports": {udp: item}}));
+    assert_eq!(strays(&added, &intent, MANAGER, Reach::Items), []);
+}
+
+#[test]
+fn a_refusal_concerns_what_is_near() {
+    let field = |names: &[&str]| FieldPath(names.iter().map(|name| Key::Field((*name).into())).collect());
+    let mut item = field(&["spec", "ports"]);
+    item.0.push(Key::Item([("port".into(), json!(81))].into()));
+    let cases = [
+        (field(&["spec", "maxUnavailable"]), "spec", true),
+        (field(&["spec", "volumes", "hostPath"]), "spec.volumes[0].hostPath", true),
+        (field(&["spec", "volumes", "hostPath"]), "spec.volumes[0].emptyDir.medium", true),
+        (field(&["spec", "volumes", "hostPath"]), "spec.selector", false),
+        (field(&["metadata", "labels", "a"]), "spec", false),
+        (field(&["metadata", "labels", "a"]), "metadata.labels[x.y/z].b", true),
+        (field(&["data"]), "data", false),
+        (item.clone(), "spec.ports[1].name", true),
+        (item.clone(), "spec.ports", true),
+        (item.clone(), "spec.clusterIP", false),
+        (item, "", false),
+    ];
+    for (path, cause, near) in cases {
+        assert_eq!(path.is_near(cause), near, "{path} {cause}");
     }
 }
 

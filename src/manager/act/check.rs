@@ -12,6 +12,7 @@ use super::super::Shared;
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
 use super::secrets;
+use super::win_back::Hand;
 use crate::children::{Check, Expect, Memory, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 
@@ -129,6 +130,13 @@ impl Shared {
                 Ok(()) => Ok(Answer::Unknown),
                 Err(error) => sort(error),
             };
+        }
+        // Somebody has put something in its place, which the apply takes away.
+        if error.code == 422 && check.force && check.expect != Expect::Absent {
+            let hand = Hand { cluster: &cluster, kind: &kind, intent: &check.intent, manager: &manager };
+            if hand.is_in_the_way(&error).await? {
+                return Ok(Answer::Unknown);
+            }
         }
         sort(error)
     }

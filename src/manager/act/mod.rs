@@ -16,6 +16,7 @@ mod release;
 mod remove;
 mod secrets;
 mod take;
+mod win_back;
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
@@ -34,8 +35,6 @@ const CALLS_OF_ONE: usize = 8;
 /// How long a refused intent rests before it is tried again: doubled each time, up to the last.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
-/// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
-const WIN_BACK_ATTEMPTS: usize = 5;
 
 /// The field manager of what Operetta notes on objects beside what it applies.
 const NOTES: &str = "operetta";

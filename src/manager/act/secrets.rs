@@ -105,6 +105,7 @@ mod tests {
         Intent {
             object,
             body: json!({"metadata": {}, "data": {"a": "", "b": ""}}),
+            keep: Vec::new(),
             hash: "h".into(),
             generated,
         }
