@@ -60,6 +60,7 @@ pub enum Action {
 
 /// A server-side apply of one child.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Apply {
     /// `id` or `id[key]`, for messages.
     pub item: String,

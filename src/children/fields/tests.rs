@@ -202,6 +202,7 @@ fn metadata_tells_whether_something_may_be_in_the_way() {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `json!` gives them")]
 fn with_entries(spec: Value, ours: Value, theirs: Value) -> Value {
     json!({"spec": spec, "metadata": {"managedFields": [
         {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": ours}},
