@@ -36,8 +36,13 @@ pub(super) struct Args {
     #[arg(short, long)]
     namespace: Option<String>,
 
-    /// Approve this child: its id, or id[key] of one of several
-    #[arg(long, value_name = "CHILD", conflicts_with = "all")]
+    // Not a doc comment: rustdoc would look for a link.
+    #[arg(
+        long,
+        value_name = "CHILD",
+        conflicts_with = "all",
+        help = "Approve this child: its id, or id[key] of one of several"
+    )]
     child: Vec<String>,
 
     /// Approve all that await it
