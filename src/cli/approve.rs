@@ -144,15 +144,8 @@ struct Found {
 }
 
 async fn find_kind(cluster: &Cluster, wanted: &str) -> Result<Found, Failure> {
-    let crds = ApiKind {
-        group: "apiextensions.k8s.io".into(),
-        version: "v1".into(),
-        kind: "CustomResourceDefinition".into(),
-        plural: "customresourcedefinitions".into(),
-        namespaced: false,
-    };
     let crds = cluster
-        .list(&crds, None, names::OPERATOR)
+        .list(&ApiKind::crd(), None, names::OPERATOR)
         .await
         .map_err(|error| failed(format!("the kinds of packages cannot be listed: {error}")))?;
     let wanted = wanted.to_lowercase();
@@ -167,17 +160,7 @@ async fn find_kind(cluster: &Cluster, wanted: &str) -> Result<Found, Failure> {
                 || short.filter_map(Value::as_str).any(|name| name == wanted);
         if is_it {
             let recorded = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
-            let child_kinds = recorded.split(',').filter_map(|entry| entry.rsplit_once('/'));
-            return Ok(Found {
-                child_kinds: child_kinds.map(|(a, k)| (a.to_owned(), k.to_owned())).collect(),
-                kind: ApiKind {
-                    group: kind.group.clone(),
-                    version: kind.version.clone(),
-                    kind: kind.kind.clone(),
-                    plural: kind.plural.clone(),
-                    namespaced: kind.namespaced,
-                },
-            });
+            return Ok(Found { child_kinds: names::read_kinds(recorded).collect(), kind: (&kind).into() });
         }
         known.push(kind.plural.clone());
     }

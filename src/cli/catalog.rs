@@ -10,9 +10,6 @@ use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
 
-/// The kind of CRDs.
-const DEFINITIONS: &str = "customresourcedefinitions";
-
 /// A kind that a package has brought.
 #[derive(Debug, Clone)]
 pub(super) struct PackageKind {
@@ -49,7 +46,7 @@ impl Catalog {
     pub(super) async fn read(cluster: &Cluster) -> Result<Self, String> {
         // Without the CRDs' schemas, which may have a megabyte each.
         let query = Query { labels: names::OPERATOR, metadata_only: true, ..Query::default() };
-        let definitions = definitions();
+        let definitions = ApiKind::crd();
         let crds = cluster.list_all(&definitions, &query, |crd: Raw| crd);
         let (crds, served) = join(crds, cluster.served()).await;
         let crds = crds.map_err(|error| match error.code {
@@ -153,16 +150,6 @@ impl Catalog {
     /// The kind that is served under an `apiVersion` and kind.
     pub(super) fn served(&self, api_version: &str, kind: &str) -> Option<&Served> {
         self.served.iter().find(|known| known.kind.kind == kind && known.kind.api_version() == api_version)
-    }
-}
-
-fn definitions() -> ApiKind {
-    ApiKind {
-        group: "apiextensions.k8s.io".into(),
-        version: "v1".into(),
-        kind: "CustomResourceDefinition".into(),
-        plural: DEFINITIONS.into(),
-        namespaced: false,
     }
 }
 

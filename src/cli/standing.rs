@@ -5,17 +5,17 @@ use serde_json::Value;
 use super::columns::Tone;
 use super::out::printable;
 
-/// In one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// In one word. Those come first that people should look at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    Ready,
-    /// Under way.
-    Reconciling,
     /// Nothing will change until somebody does something.
     Stalled,
+    /// Under way.
+    Reconciling,
+    Deleting,
     /// Somebody has stopped all writes.
     Paused,
-    Deleting,
+    Ready,
     /// No manager has seen it, or not its newest generation.
     NotObserved,
     /// Gone, while somebody watched.

@@ -142,6 +142,12 @@ fn says_immutable(text: &str) -> bool {
 }
 
 impl CallError {
+    /// How long the server asks us to wait, with some chance on top: nobody comes before he was told to, and
+    /// not all come at once.
+    pub fn asked_to_wait(&self) -> Option<Duration> {
+        self.retry_after.map(|wait| wait.mul_f64(1.0 + 0.2 * fastrand::f64()))
+    }
+
     /// A finding of our own. The message must hold no values of objects.
     pub fn new(class: Class, code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {

@@ -8,6 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
 
 use super::{CallError, Class};
+use crate::crd;
 
 /// A kind as the server serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +26,17 @@ pub struct ApiKind {
 }
 
 impl ApiKind {
+    /// The kind of CRDs.
+    pub fn crd() -> Self {
+        Self {
+            group: "apiextensions.k8s.io".into(),
+            version: "v1".into(),
+            kind: "CustomResourceDefinition".into(),
+            plural: "customresourcedefinitions".into(),
+            namespaced: false,
+        }
+    }
+
     /// `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
@@ -58,6 +70,19 @@ impl ApiKind {
         );
         resource.api_version = self.api_version();
         resource
+    }
+}
+
+impl From<&crd::Kind> for ApiKind {
+    /// The kind that a CRD brings.
+    fn from(kind: &crd::Kind) -> Self {
+        Self {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            kind: kind.kind.clone(),
+            plural: kind.plural.clone(),
+            namespaced: kind.namespaced,
+        }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 
-use super::{ApiKind, CallError, Cluster, DEADLINE};
+use super::{ApiKind, CallError, Cluster};
 
 /// A resource of one version of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,15 +25,7 @@ impl Cluster {
     /// # Errors
     /// If one of the two requests fails. Groups of an aggregated API server that does not answer are missing.
     pub async fn served(&self) -> Result<Vec<Served>, CallError> {
-        let both = try_join(
-            self.client.list_core_api_versions_aggregated(),
-            self.client.list_api_groups_aggregated(),
-        );
-        let (core, groups) = tokio::time::timeout(DEADLINE, both)
-            .await
-            .map_err(|_| CallError::timeout(DEADLINE))?
-            .map_err(|error| CallError::from_kube(&error))?;
-        Ok(core.items.into_iter().chain(groups.items).flat_map(resources).collect())
+        Ok(self.groups().await?.into_iter().flat_map(resources).collect())
     }
 }
 

@@ -1,20 +1,21 @@
 //! What `cluster` is in expressions. Asked for when a package first reads it, and anew when an API may have
-//! come or gone: the server's list of APIs and its `CustomResourceDefinition`s are watched for that, so that
-//! a steady cluster is not asked at all.
+//! come or gone: the server's list of APIs is watched for that, and the watch on CRDs tells of theirs, so that a
+//! steady cluster is not asked at all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::Shared;
+use super::lasting;
 use super::raw::Raw;
 use crate::cluster::Apis;
 
@@ -34,6 +35,8 @@ pub(super) type Known = Option<Result<Arc<Apis>, String>>;
 #[derive(Default)]
 pub(super) struct Served {
     state: Mutex<(Known, Option<JoinHandle<()>>)>,
+    /// A CRD has come, changed or gone.
+    crds: Notify,
 }
 
 impl Served {
@@ -51,7 +54,12 @@ impl Served {
         state.0.clone()
     }
 
-    /// Ends the watches.
+    /// A CRD has come, changed or gone, and with it perhaps an API.
+    pub(super) fn crds_changed(&self) {
+        self.crds.notify_one();
+    }
+
+    /// Ends the watch.
     pub(super) fn stop(&self) {
         if let Some(task) = self.state().1.take() {
             task.abort();
@@ -73,16 +81,10 @@ impl Served {
 
 async fn follow(shared: &Arc<Shared>) {
     let mut answered = ask(shared).await;
-    let kinds = [
-        GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService"),
-        GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
-    ];
-    let watches = kinds.iter().map(|kind| {
-        let resource = ApiResource::from_gvk(kind);
-        let api = Api::<PartialObjectMeta<Raw>>::all_with(shared.clients.own().client(), &resource);
-        kube::runtime::watcher(api, watcher::Config::default()).default_backoff().boxed()
-    });
-    let mut signs = stream::select_all(watches);
+    let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+    let cluster = shared.clients.own();
+    let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &ApiResource::from_gvk(&kind));
+    let mut signs = lasting::watch(cluster, api, watcher::Config::default()).boxed();
     // How often was asked since the last sign. The first lists are a sign: something may have changed since.
     let mut asked = 0;
     loop {
@@ -91,12 +93,18 @@ async fn follow(shared: &Arc<Shared>) {
             (true, None) => None,
             (false, _) => Some(AGAIN),
         };
+        let sign = async {
+            tokio::select! {
+                sign = signs.next() => sign.map(|sign| sign.map(drop)),
+                () = shared.served.crds.notified() => Some(Ok(())),
+            }
+        };
         let sign = match pause {
-            Some(pause) => timeout(pause, signs.next()).await,
-            None => Ok(signs.next().await),
+            Some(pause) => timeout(pause, sign).await,
+            None => Ok(sign.await),
         };
         match sign {
-            Ok(Some(Ok(_))) => asked = 0,
+            Ok(Some(Ok(()))) => asked = 0,
             Ok(Some(Err(error))) => {
                 // Who may not watch has to ask.
                 debug!(%error, "what the API server serves cannot be watched");

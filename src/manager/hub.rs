@@ -9,7 +9,6 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -18,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Shared;
 use super::index::{InstanceKey, Origin};
-use super::lasting::lasting;
+use super::lasting;
 use super::metrics::OfKind;
 use super::raw::Raw;
 use super::registry::Registered;
@@ -171,10 +170,9 @@ pub(super) fn supervise<F: Future<Output = ()> + Send>(
 
 async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &Watch) {
     let resource = registered.kind.resource();
-    let api: Api<Raw> = Api::all_with(shared.clients.own().client(), &resource);
-    let make = move || kube::runtime::watcher(api.clone(), watcher::Config::default()).boxed();
-    let deadline = shared.clients.own().deadline();
-    let mut stream = std::pin::pin!(lasting(deadline, make).default_backoff());
+    let cluster = shared.clients.own();
+    let api: Api<Raw> = Api::all_with(cluster.client(), &resource);
+    let mut stream = std::pin::pin!(lasting::watch(cluster, api, watcher::Config::default()));
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
@@ -290,15 +288,13 @@ async fn watch_kind(
 ) {
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
-    let client = shared.clients.own().client();
+    let cluster = shared.clients.own();
     let whole = readiness::needs_status(&found.group, &found.kind)
         || shared.registry().reads_content(api_version, kind);
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
-    let deadline = shared.clients.own().deadline();
     if whole {
-        let api = Api::<Raw>::all_with(client, &resource);
-        let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
-        let stream = lasting(deadline, make).map_ok(|event| {
+        let api = Api::<Raw>::all_with(cluster.client(), &resource);
+        let stream = lasting::watch(cluster, api, config).map_ok(|event| {
             map_event(&event, |raw| {
                 let reports = shared.kinds.reports_status(api_version, kind);
                 Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reports, reads))
@@ -306,9 +302,8 @@ async fn watch_kind(
         });
         consume(shared, api_version, kind, watch, stream).await;
     } else {
-        let api = Api::<PartialObjectMeta<Raw>>::all_with(client, &resource);
-        let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
-        let stream = lasting(deadline, make).map_ok(|event| {
+        let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &resource);
+        let stream = lasting::watch(cluster, api, config).map_ok(|event| {
             map_event(&event, |partial| {
                 let seen =
                     Seen { api_version, kind, metadata: &partial.metadata, body: None, reports: false };
@@ -355,7 +350,7 @@ async fn consume(
     watch: &Watch,
     stream: impl Stream<Item = watcher::Result<Event<Fed>>> + Send,
 ) {
-    let mut stream = std::pin::pin!(stream.default_backoff());
+    let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {

@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
+use kube::core::DynamicResourceScope;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 
 use super::hub;
+use crate::cluster::Cluster;
 
 struct Lasting<F, T> {
     make: F,
@@ -17,9 +22,27 @@ struct Lasting<F, T> {
     is_listing: bool,
 }
 
+/// Lists and watches what `config` selects. After an error the next attempt waits, longer each time.
+pub(super) fn watch<K>(
+    cluster: &Cluster,
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+where
+    K: Resource<DynamicType = kube::core::ApiResource, Scope = DynamicResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
+    lasting(cluster.deadline(), make).default_backoff()
+}
+
 /// The events of a watcher that `make` makes, as often as need be. `deadline` is how long an answer may take
 /// while it lists; a watch may be silent.
-pub(super) fn lasting<T, F>(deadline: Duration, make: F) -> impl Stream<Item = watcher::Result<Event<T>>>
+fn lasting<T, F>(deadline: Duration, make: F) -> impl Stream<Item = watcher::Result<Event<T>>>
 where
     F: Fn() -> BoxStream<'static, watcher::Result<Event<T>>>,
 {

@@ -320,9 +320,9 @@ impl Shared {
 
     /// A call failed that concerns the instance as a whole. Where the server says when to come back, it is then.
     fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
-        match error.retry_after {
+        match error.asked_to_wait() {
             Some(wait) => {
-                self.queue.add_after(key.clone(), wait.mul_f64(1.0 + 0.2 * fastrand::f64()));
+                self.queue.add_after(key.clone(), wait);
                 Outcome::Done
             }
             None => Outcome::Failed,

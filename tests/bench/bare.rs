@@ -317,14 +317,7 @@ pub(crate) fn resource(package: &Package) -> Result<&Resource> {
 
 /// The kind of the instances, as the client wants it.
 pub(crate) fn instance_kind(resource: &Resource) -> ApiKind {
-    let kind = &resource.kind;
-    ApiKind {
-        group: kind.group.clone(),
-        version: kind.version.clone(),
-        kind: kind.kind.clone(),
-        plural: kind.plural.clone(),
-        namespaced: kind.namespaced,
-    }
+    (&resource.kind).into()
 }
 
 /// The library shows the whole Debug form of a status.

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::out::{self, printable};
+use super::standing::State;
 use crate::children::{Decision, Verdict};
 use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
@@ -54,28 +55,6 @@ struct Child {
     name: String,
     object: String,
     waits: Option<String>,
-}
-
-/// Those that people should look at first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    Stalled,
-    Reconciling,
-    Deleting,
-    Paused,
-    Ready,
-}
-
-impl State {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Reconciling => "Reconciling",
-            Self::Stalled => "Stalled",
-            Self::Paused => "Paused",
-            Self::Deleting => "Deleting",
-        }
-    }
 }
 
 impl Row {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use console::{measure_text_width, pad_str, style, truncate_str};
 
-use super::{Child, Row, State};
+use super::{Child, Row};
+use crate::cli::standing::State;
 
 /// Columns of the longest state.
 const STATE: usize = 11;

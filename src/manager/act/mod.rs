@@ -214,11 +214,8 @@ impl Shared {
         self.monitor.metrics.child_error(error.class);
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
-        // Chance keeps many from coming back together; nobody comes before he was told to.
-        let rest = match error.retry_after {
-            Some(asked) => asked.mul_f64(1.0 + 0.2 * fastrand::f64()),
-            None => rest.mul_f64(0.8 + 0.4 * fastrand::f64()),
-        };
+        // Chance keeps many from coming back together.
+        let rest = error.asked_to_wait().unwrap_or_else(|| rest.mul_f64(0.8 + 0.4 * fastrand::f64()));
         Failure {
             hash,
             error,

@@ -9,7 +9,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -21,6 +20,7 @@ use crate::children::{Blind, Referred, Select, Want, kept};
 use crate::cluster::{ApiKind, CallError, Class};
 use crate::manager::Shared;
 use crate::manager::hub::{REDISCOVER, REDISCOVER_FIRST, cause, explain, failed, map_event, supervise};
+use crate::manager::lasting;
 use crate::manager::raw::Raw;
 use crate::manager::watch::Watch;
 use crate::readiness;
@@ -95,12 +95,13 @@ impl Watching {
             Some(Select::Labels(selector)) => config = config.labels(&selector.to_string()),
             None => {}
         }
+        let cluster = self.shared.clients.own();
         if self.key.keep.content {
-            let stream = kube::runtime::watcher(self.api::<Raw>(kind), config)
+            let stream = lasting::watch(cluster, self.api::<Raw>(kind), config)
                 .map_ok(|event| map_event(&event, |raw| self.object(&raw.metadata, Some(&raw.body))));
             self.consume(watch, stream).await;
         } else {
-            let stream = kube::runtime::watcher(self.api::<PartialObjectMeta<Raw>>(kind), config)
+            let stream = lasting::watch(cluster, self.api::<PartialObjectMeta<Raw>>(kind), config)
                 .map_ok(|event| map_event(&event, |partial| self.object(&partial.metadata, None)));
             self.consume(watch, stream).await;
         }
@@ -122,7 +123,7 @@ impl Watching {
         watch: &Watch,
         stream: impl futures::Stream<Item = watcher::Result<Event<Object>>> + Send,
     ) {
-        let mut stream = std::pin::pin!(stream.default_backoff());
+        let mut stream = std::pin::pin!(stream);
         let patience = Instant::now() + FIRST_LIST;
         let mut patient = true;
         loop {

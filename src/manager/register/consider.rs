@@ -235,7 +235,7 @@ fn refused(resource: &Resource, error: &CallError) -> State {
         ),
         // Somebody was first, or no answer: look again.
         Class::Conflict => State::Failed(problem, Some(Duration::from_millis(100))),
-        Class::Retry | Class::NotFound => State::Failed(problem, error.retry_after),
+        Class::Retry | Class::NotFound => State::Failed(problem, error.asked_to_wait()),
     }
 }
 
@@ -246,6 +246,6 @@ fn unreachable(resource: &Resource, error: &CallError) -> State {
         Class::Permanent => {
             State::Refused(problem.help("the manager must be allowed to get, list, watch and patch CRDs"))
         }
-        _ => State::Failed(problem, error.retry_after),
+        _ => State::Failed(problem, error.asked_to_wait()),
     }
 }

@@ -55,13 +55,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 const SPREAD: Duration = Duration::from_secs(3);
 
 /// The kind of CRDs.
-static CRD: LazyLock<ApiKind> = LazyLock::new(|| ApiKind {
-    group: "apiextensions.k8s.io".into(),
-    version: "v1".into(),
-    kind: "CustomResourceDefinition".into(),
-    plural: "customresourcedefinitions".into(),
-    namespaced: false,
-});
+static CRD: LazyLock<ApiKind> = LazyLock::new(ApiKind::crd);
 
 /// How the packages stand after the first look at each.
 #[derive(Debug, Default)]
@@ -520,7 +514,7 @@ impl Registrar {
             warn!(crd = %name, "its package is not in force: instances are left as they are, and helped to go when they are deleted");
             let registered = Registered {
                 crd: name.as_str().into(),
-                kind: self.shared.kinds.insert(api_kind(&kind)),
+                kind: self.shared.kinds.insert((&kind).into()),
                 package: None,
                 child_kinds: wanted::recorded_kinds(&crd),
                 contested: None,
@@ -551,7 +545,7 @@ impl Registrar {
                 child_kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
                 all.push(Arc::new(Registered {
                     crd: name.into(),
-                    kind: self.shared.kinds.insert(api_kind(&resource.kind)),
+                    kind: self.shared.kinds.insert((&resource.kind).into()),
                     package: Some((Arc::clone(&entry.package), index)),
                     child_kinds,
                     contested: contested_text(name, &entry.package, crd).map(Into::into),
@@ -569,6 +563,7 @@ impl Registrar {
                 if before.as_ref() == Some(&meta) {
                     return;
                 }
+                self.shared.served.crds_changed();
                 self.look_again(&name, Some(&meta));
                 // What comes with the first list has not changed since it was found.
                 let changed =
@@ -584,6 +579,7 @@ impl Registrar {
             }
             CrdEvent::Gone(name, uid) => {
                 self.known.remove(&name);
+                self.shared.served.crds_changed();
                 self.on_gone(&name, &uid);
                 self.look_again(&name, None);
                 self.on_child_kind(&name, true);
@@ -708,7 +704,7 @@ impl Entry {
             return;
         }
         let wait = if is_passing { doubled(RETRY_FIRST, RETRY_LAST) } else { RETRY_LAST };
-        let wait = after.unwrap_or(wait).mul_f64(0.8 + 0.4 * fastrand::f64());
+        let wait = after.unwrap_or_else(|| wait.mul_f64(0.8 + 0.4 * fastrand::f64()));
         self.wake(now + wait);
         self.judge(problems, is_passing, now);
     }
@@ -747,16 +743,6 @@ fn contested_text(name: &str, package: &Package, crd: &Crd) -> Option<String> {
         crd.contender.as_deref().unwrap_or("somebody"),
         package.name,
     ))
-}
-
-fn api_kind(kind: &crd::Kind) -> ApiKind {
-    ApiKind {
-        group: kind.group.clone(),
-        version: kind.version.clone(),
-        kind: kind.kind.clone(),
-        plural: kind.plural.clone(),
-        namespaced: kind.namespaced,
-    }
 }
 
 /// Whether nothing of it has changed that concerns instances.

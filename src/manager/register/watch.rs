@@ -6,15 +6,15 @@ use std::collections::{HashMap, HashSet};
 use futures::StreamExt;
 use kube::Api;
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::CRD;
 use crate::children::names;
-use crate::cluster::{CallError, Cluster};
-use crate::manager::lasting::lasting;
+use crate::cluster::Cluster;
+use crate::manager::hub::explain;
+use crate::manager::lasting;
 use crate::manager::raw::Raw;
 
 /// Something has happened to a CRD.
@@ -39,8 +39,7 @@ pub(super) struct Meta {
 /// Tells of all changes until nobody listens.
 pub(super) async fn watch(cluster: Cluster, sender: mpsc::Sender<CrdEvent>) {
     let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &CRD.resource());
-    let make = move || kube::runtime::watcher(api.clone(), watcher::Config::default()).boxed();
-    let mut stream = std::pin::pin!(lasting(cluster.deadline(), make).default_backoff());
+    let mut stream = std::pin::pin!(lasting::watch(&cluster, api, watcher::Config::default()));
     // By name, so that a list that comes after a gap shows what has gone meanwhile.
     let mut known: HashMap<String, String> = HashMap::new();
     let mut listed: HashSet<String> = HashSet::new();
@@ -71,13 +70,7 @@ pub(super) async fn watch(cluster: Cluster, sender: mpsc::Sender<CrdEvent>) {
                     .collect()
             }
             Err(error) => {
-                let cause = match &error {
-                    watcher::Error::InitialListFailed(e)
-                    | watcher::Error::WatchStartFailed(e)
-                    | watcher::Error::WatchFailed(e) => CallError::from_kube(e).to_string(),
-                    other => other.to_string(),
-                };
-                warn!(error = %cause, "the watch of CRDs failed; trying again");
+                warn!(error = %explain(&error), "the watch of CRDs failed; trying again");
                 continue;
             }
         };
