@@ -10,6 +10,7 @@ use super::decide::{self, Action, Decision, Memory, Verdict};
 use super::names;
 use super::observed::{Asking, Observed};
 use super::status::Status;
+use crate::package::Child;
 
 /// How long until it is looked again whether a namespace is empty: what others have in it wakes nobody.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -24,6 +25,40 @@ pub struct Leaving<'a> {
     pub former: &'a [Arc<Observed>],
     /// See [`super::Context::occupant`].
     pub occupant: &'a dyn Fn(&str) -> Option<String>,
+    /// Kinds that its children may have and that cannot be listed now.
+    pub unlisted: &'a [Unlisted],
+}
+
+/// A kind on record of which nobody can tell what there is. (A kind that is not served has nothing that could be
+/// deleted.)
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlisted {
+    /// The apiVersion.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// Why.
+    pub reason: String,
+    /// The highest order that its objects may have, where the package tells.
+    pub order: Option<u32>,
+}
+
+impl Unlisted {
+    /// With the order that the children of a package give it.
+    #[must_use]
+    pub fn ordered(&self, children: &[Child]) -> Self {
+        let mut depths: Vec<u32> = Vec::with_capacity(children.len());
+        let mut order = None;
+        for child in children {
+            let before = child.depends_on.iter().filter_map(|dep| depths.get(*dep));
+            let depth = before.map(|depth| depth + 1).max().unwrap_or(0);
+            depths.push(depth);
+            if child.kinds.iter().any(|(a, k)| *a == self.api_version && *k == self.kind) {
+                order = order.max(Some(depth));
+            }
+        }
+        Self { order, ..self.clone() }
+    }
 }
 
 /// Whether our finalizer is on the object.
@@ -103,14 +138,17 @@ fn orphan(leaving: &Leaving<'_>, decision: &mut Decision) {
 }
 
 fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut Decision) {
-    let Leaving { instance, observed, former, occupant } = leaving;
+    let Leaving { instance, observed, former, occupant, unlisted } = leaving;
     let remaining: Vec<&Arc<Observed>> =
         observed.iter().filter(|o| o.is_to_go()).chain(former.iter().filter(|o| is_leftover(o))).collect();
     if annotated(instance, names::SKIP_CLEANUP) {
         skip(&remaining, memory, decision);
         return;
     }
-    let Wave { mut actions, waits, pending, again } = wave(&remaining, occupant);
+    let Wave { mut actions, mut waits, pending, again } = wave(&remaining, occupant);
+    let hidden = hold_back(&mut actions, unlisted);
+    let held = hidden.is_some();
+    waits = hidden.or(waits);
     let resting = decide::rest(&mut actions, memory, now);
     decision.again =
         resting.iter().map(|(_, failure)| failure.retry_at.saturating_sub(now)).chain(again).min();
@@ -123,7 +161,7 @@ fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut 
     } else if let Some(message) = waits {
         decision.verdict = Verdict::Deleting { message };
         // Only then is it worth a write: what merely takes a moment is gone before anybody looks.
-        tell |= again.is_some() || remaining.iter().any(|o| o.terminating && !o.held_by.is_empty());
+        tell |= held || again.is_some() || remaining.iter().any(|o| o.terminating && !o.held_by.is_empty());
     } else if let Some(first) = pending.first() {
         decision.verdict = Verdict::Deleting { message: first.clone() };
     } else if let Some(failure) = memory.release.as_ref().filter(|failure| failure.retry_at > now) {
@@ -137,6 +175,26 @@ fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut 
     if tell {
         decision.status = Some(Status::deleting(instance, &decision.verdict).pending(&pending));
     }
+}
+
+/// Takes out what must wait for what cannot be seen: an object of a kind that cannot be listed may be of a higher
+/// order. Says which kind.
+fn hold_back(actions: &mut Vec<Action>, unlisted: &[Unlisted]) -> Option<String> {
+    let mut hidden = None;
+    actions.retain(|action| {
+        let Action::Delete(observed) = action else { return true };
+        let above = unlisted.iter().find(|kind| kind.order.is_none_or(|order| order > observed.order));
+        if let Some(kind) = above {
+            hidden.get_or_insert_with(|| {
+                format!(
+                    "{} stays until it is known that each {} of {} that depends on it is gone: {}",
+                    observed.object, kind.kind, kind.api_version, kind.reason
+                )
+            });
+        }
+        above.is_none()
+    });
+    hidden
 }
 
 /// A person does not want to wait: all that may go is sent on its way at once, in no order, and the instance

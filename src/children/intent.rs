@@ -15,7 +15,7 @@ pub struct Intent {
     pub object: ObjectRef,
     /// What is applied, with labels, annotations and owner; without preconditions.
     pub body: Value,
-    /// Hash of the body, which its annotation carries.
+    /// Hash of the body with the [`names::Stamp`], which its annotation carries.
     pub hash: String,
     /// Keys of a Secret's data that have no value in the body: the live one is kept, or one is made.
     pub generated: Vec<Generated>,
@@ -105,7 +105,8 @@ pub(super) fn build<'a>(
     let policy = policy(ctx, child, &api_version, &kind);
     let at_home = namespaced && namespace.as_deref() == ctx.namespace();
     let owned = at_home && owned_by_reference(child, policy);
-    let marks = Marks { key, order: (!owned).then_some(order), policy, at_home };
+    let order = (!owned).then_some(order);
+    let marks = Marks { key, order, policy, at_home };
     mark(ctx, child, &marks, meta)?;
     if !generated.is_empty() {
         let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
@@ -122,7 +123,8 @@ pub(super) fn build<'a>(
     };
     let keep = if yields.is_empty() { None } else { observed(&object) };
     let keep = keep.map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
-    let hash = names::short_hash(&body.to_string(), 16);
+    let stamp = names::Stamp { order, policy: Some(policy) };
+    let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
     body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
     Ok(Intent { object, body, hash, generated, keep })
 }

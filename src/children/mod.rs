@@ -26,7 +26,7 @@ pub use decide::{
     Action, Apply, Decision, Expect, Failure, Memory, Repairs, Swing, Swings, Verdict, Why, decide,
     is_covered,
 };
-pub use deletion::{Leaving, decide_from as decide_deletion};
+pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
 pub use intent::{Generated, Intent};
 pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
@@ -57,6 +57,8 @@ pub struct Context<'a> {
     pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
     /// Why the objects of a kind cannot be known now; `None` if they are known.
     pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
+    /// Kinds on record that cannot be listed now, though the server has them.
+    pub unlisted: &'a [Unlisted],
     /// Whether a write of a shape has passed a dry run before.
     pub checked: &'a dyn Fn(u64) -> bool,
     /// Children of former instances of the same kind, namespace and name: their labels say so, and that

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::package::DeletionPolicy;
+
 /// Prefix of every label and annotation of ours.
 pub const DOMAIN: &str = "operetta.dev/";
 /// Label: the package that a child, or a CRD, belongs to.
@@ -22,7 +24,7 @@ pub const CHILD: &str = "operetta.dev/child";
 pub const KEY: &str = "operetta.dev/key";
 /// Label of every object we write.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Annotation: hash of the intent that was applied.
+/// Annotation: hash of the intent that was applied, with what must not be forgotten of it: see [`Stamp`].
 pub const INTENT: &str = "operetta.dev/intent";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
@@ -112,11 +114,53 @@ pub fn label_value(text: &str) -> String {
     if prefix.is_empty() { hash } else { format!("{prefix}-{hash}") }
 }
 
+/// What the annotation [`INTENT`] says beside the hash: `<hash>` of a child that the garbage collector may take,
+/// `<hash>.<order>`, `<hash>.<order>.retain` or `<hash>.<order>.ask` of all others.
+///
+/// [`ORDER`], [`RETAINED`] and [`PENDING`] say it, too, and whoever takes one of them off must not thereby make
+/// us delete what was to stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// How deep in the graph it stands, if the garbage collector must not take it.
+    pub order: Option<u32>,
+    /// What happens once nothing wants it.
+    pub policy: Option<DeletionPolicy>,
+}
+
+impl Stamp {
+    /// The hash with the stamp.
+    pub fn seal(self, hash: &str) -> String {
+        let Some(order) = self.order else { return hash.to_owned() };
+        match self.policy {
+            Some(DeletionPolicy::Retain) => format!("{hash}.{order}.retain"),
+            Some(DeletionPolicy::Ask) => format!("{hash}.{order}.ask"),
+            Some(DeletionPolicy::Delete) | None => format!("{hash}.{order}"),
+        }
+    }
+
+    /// The stamp of a sealed hash.
+    pub fn read(sealed: &str) -> Self {
+        let mut parts = sealed.split('.').skip(1);
+        let order = parts.next().and_then(|order| order.parse().ok());
+        let policy = match parts.next() {
+            Some("retain") => DeletionPolicy::Retain,
+            Some("ask") => DeletionPolicy::Ask,
+            _ => DeletionPolicy::Delete,
+        };
+        Self { order, policy: Some(policy) }
+    }
+}
+
 /// The kinds in an annotation [`CHILD_KINDS`], as `(apiVersion, kind)`.
 pub fn read_kinds(text: &str) -> impl Iterator<Item = (String, String)> {
     text.split(',')
         .filter_map(|entry| entry.trim().rsplit_once('/'))
         .map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()))
+}
+
+/// Whether the value can be the key of a `forEach`.
+pub fn is_key(key: &Value) -> bool {
+    key.is_i64() || key.is_u64() || key.as_str().is_some_and(|text| !text.is_empty())
 }
 
 /// The text form of a `forEach` key: strings as they are, all else as JSON.
@@ -135,6 +179,20 @@ pub fn item_name(id: &str, key: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stamp_is_read_as_it_was_sealed() {
+        for (order, policy, sealed) in [
+            (None, DeletionPolicy::Delete, "abc"),
+            (Some(0), DeletionPolicy::Delete, "abc.0"),
+            (Some(12), DeletionPolicy::Retain, "abc.12.retain"),
+            (Some(1), DeletionPolicy::Ask, "abc.1.ask"),
+        ] {
+            let stamp = Stamp { order, policy: Some(policy) };
+            assert_eq!(stamp.seal("abc"), sealed);
+            assert_eq!(Stamp::read(sealed), stamp);
+        }
+    }
 
     #[test]
     fn label_values_fit_and_differ() {

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::fields::FieldSet;
-use super::names::{self, Claim};
+use super::names::{self, Claim, Stamp};
+use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
 
 /// Kind, namespace and name of an object.
@@ -110,7 +111,11 @@ impl Observed {
 
     /// Whether it lost the ownerReference that it was applied with, as `--cascade=orphan` does.
     pub fn is_orphaned(&self) -> bool {
-        self.is_made_by_us() && !self.guarded && !self.owner_reference && !self.terminating
+        self.is_made_by_us()
+            && self.intent.is_some()
+            && !self.guarded
+            && !self.owner_reference
+            && !self.terminating
     }
 
     /// Whether we have made it, not only its labels say so. Others copy labels: the Endpoints controller those
@@ -119,6 +124,11 @@ impl Observed {
     /// entry's loss on a child that is wanted is repaired.
     pub fn is_made_by_us(&self) -> bool {
         self.owned.is_some()
+    }
+
+    /// Whether it says of itself that it is to stay, or that a person is to be asked.
+    pub fn is_to_stay(&self) -> bool {
+        self.retained.is_some() || self.awaits_approval()
     }
 
     /// Whether it is to be deleted, or let go, once nothing wants it.
@@ -173,6 +183,14 @@ impl Seen<'_> {
             home,
         );
         let uid = meta.uid.as_deref().unwrap_or_default();
+        let intent = annotation(names::INTENT);
+        let owner_reference = meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid);
+        let stamp = stamp(intent, annotation(names::ORDER), owned.as_deref(), owner_reference);
+        // Whoever writes that it is kept keeps it. Whoever takes that off does not thereby have it deleted.
+        let retained = annotation(names::RETAINED).map(|text| text == "true");
+        let retained = retained.or((stamp.policy == Some(DeletionPolicy::Retain)).then_some(false));
+        let asked = annotation(names::PENDING).map(|text| text == "true");
+        let asked = asked.or((stamp.policy == Some(DeletionPolicy::Ask)).then_some(false));
         Some(Observed {
             object: ObjectRef {
                 api_version: Arc::clone(self.api_version),
@@ -184,11 +202,16 @@ impl Seen<'_> {
             instance_uid: instance_uid.into(),
             resource_version: resource_version.into(),
             child: child.into(),
-            key: annotation(names::KEY).or_else(|| label(names::KEY)).map(Into::into),
+            // The annotation has the label's text in full, or it is somebody else's.
+            key: label(names::KEY)
+                .map(|short| {
+                    annotation(names::KEY).filter(|k| names::label_value(k) == short).unwrap_or(short)
+                })
+                .map(Into::into),
             claim,
-            order: annotation(names::ORDER).and_then(|o| o.parse().ok()).unwrap_or(0),
-            guarded: annotation(names::ORDER).is_some(),
-            intent: annotation(names::INTENT).map(Into::into),
+            order: stamp.order.unwrap_or(0),
+            guarded: stamp.order.is_some(),
+            intent: intent.map(Into::into),
             owned,
             foreign,
             settled: mark.clone(),
@@ -199,11 +222,11 @@ impl Seen<'_> {
             } else {
                 Vec::new()
             },
-            owner_reference: meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid),
-            retained: annotation(names::RETAINED).map(|text| text == "true"),
-            asking: annotation(names::PENDING).map(|text| match annotation(names::APPROVED) {
+            owner_reference,
+            retained,
+            asking: asked.map(|asked| match annotation(names::APPROVED) {
                 Some(approved) if approved == uid => Asking::Approved,
-                _ if text == "true" => Asking::Yes,
+                _ if asked => Asking::Yes,
                 _ => Asking::No,
             }),
             readiness: self.readiness(),
@@ -238,6 +261,18 @@ impl Seen<'_> {
             None => Readiness::Ready,
         }
     }
+}
+
+/// What was decided about an object when it was applied. Of the annotations one that is not by us says nothing, and
+/// where nothing is left of them it is kept: only what the garbage collector may take was surely to be deleted.
+fn stamp(intent: Option<&str>, order: Option<&str>, owned: Option<&FieldSet>, by_collector: bool) -> Stamp {
+    if let Some(stamp) = intent.map(Stamp::read).filter(|stamp| stamp.order.is_some()) {
+        return stamp;
+    }
+    let ours = owned.is_some_and(|owned| owned.contains(&["metadata", "annotations", names::ORDER]));
+    let order = order.filter(|_| ours).and_then(|order| order.parse().ok());
+    let known = intent.is_some() || order.is_some() || by_collector;
+    Stamp { order, policy: (!known).then_some(DeletionPolicy::Retain) }
 }
 
 /// The parts of an object that `paths` name, with what identifies it.
@@ -292,14 +327,16 @@ mod tests {
 
     fn meta() -> Value {
         json!({"name": "a-0", "namespace": "n", "uid": "u", "resourceVersion": "7",
-            "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": "i", "operetta.dev/key": "k-1"},
-            "annotations": {"operetta.dev/key": "k/1", "operetta.dev/intent": "h", "operetta.dev/order": "2"}})
+            "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": "i",
+                "operetta.dev/key": names::label_value("k/1")},
+            "annotations": {"operetta.dev/key": "k/1", "operetta.dev/intent": "h.2", "operetta.dev/order": "2"}})
     }
 
     #[test]
     fn a_child_is_recognised_by_its_labels() {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
+        assert!(observed.guarded);
         assert_eq!(observed.mark, Mark::Entry(None, 0));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
         for label in ["operetta.dev/operator", "operetta.dev/child"] {
@@ -307,6 +344,50 @@ mod tests {
             meta["labels"].as_object_mut().unwrap().remove(label);
             assert_eq!(&*seen(meta, None, &[]).expect("still ours").instance_uid, "i", "{label}");
         }
+    }
+
+    /// Somebody takes annotations of ours off, or puts them where they do not belong.
+    #[test]
+    fn foreign_annotations_neither_delete_nor_rename() {
+        let with = |changes: &[(&str, Option<&str>)]| {
+            let mut meta = meta();
+            meta["managedFields"] =
+                json!([{"manager": "operetta/o", "operation": "Apply", "fieldsV1": {"f:data": {}}}]);
+            for (name, value) in changes {
+                let all = meta["annotations"].as_object_mut().unwrap();
+                match value {
+                    Some(value) => all.insert((*name).into(), (*value).into()),
+                    None => all.remove(*name),
+                };
+            }
+            seen(meta, None, &[]).unwrap()
+        };
+        let gone = (names::INTENT, None);
+        // What was to stay stays, whatever is taken off.
+        let retain = (names::INTENT, Some("h.2.retain"));
+        assert_eq!(with(&[retain]).retained, Some(false));
+        assert_eq!(with(&[retain, (names::RETAINED, Some("true"))]).retained, Some(true));
+        assert_eq!(with(&[retain, (names::ORDER, None)]).order, 2);
+        let ask = (names::INTENT, Some("h.2.ask"));
+        assert_eq!(with(&[ask]).asking, Some(Asking::No));
+        assert!(with(&[ask]).awaits_approval());
+        assert_eq!(with(&[ask, (names::APPROVED, Some("u"))]).asking, Some(Asking::Approved));
+        let bare = with(&[gone, (names::ORDER, None)]);
+        assert_eq!((bare.retained, bare.is_orphaned()), (Some(false), false));
+        // What was to go still goes, and in its order.
+        let plain = with(&[]);
+        assert_eq!((plain.retained, plain.asking, plain.order, plain.guarded), (None, None, 2, true));
+        // An order that is not by us does not take it from the garbage collector: it is orphaned, as a person said.
+        let owned = with(&[(names::INTENT, Some("h")), (names::ORDER, Some("7"))]);
+        assert_eq!((owned.guarded, owned.order, owned.is_orphaned()), (false, 0, true));
+        // Another key is another member: only the label's own text counts.
+        assert_eq!(
+            with(&[(names::KEY, Some("other"))]).key.as_deref(),
+            Some(names::label_value("k/1").as_str())
+        );
+        let mut keyless = meta();
+        keyless["labels"].as_object_mut().unwrap().remove(names::KEY);
+        assert_eq!(seen(keyless, None, &[]).unwrap().key, None);
     }
 
     #[test]

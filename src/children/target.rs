@@ -200,7 +200,7 @@ impl<'a> Building<'a> {
                 Some(key) => engine.eval(key, &scope)?,
                 None => value,
             };
-            if !(key.is_string() || key.is_i64() || key.is_u64()) || key.as_str().is_some_and(str::is_empty) {
+            if !names::is_key(&key) {
                 return Err(ChildError::Invalid {
                     message: format!(
                         "a key of forEach of {} is neither a string nor an integer; set `key`",
@@ -239,9 +239,28 @@ impl<'a> Building<'a> {
     fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
         let key_text = key.as_ref().map(names::key_text);
         let before = self.find(child, key_text.as_deref());
-        let scope =
-            scope.with("self", before.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))));
-        let intent = self.intent(index, child, key_text.as_deref(), &scope);
+        let with_self = |live_object: Option<&Arc<Observed>>| {
+            scope.with(
+                "self",
+                live_object.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))),
+            )
+        };
+        let mut scope = with_self(before);
+        let mut intent = self.intent(index, child, key_text.as_deref(), &scope);
+        // Somebody has changed the labels by which it would be found: what it is called tells as well, and a
+        // template that keeps what `self` has must not lose that.
+        if let Ok(first) = &intent
+            && let Some(named) = self.by_object.get(&first.object).copied()
+            && before.is_none_or(|before| before.uid != named.uid)
+            && *named.instance_uid == *self.ctx.uid()
+            && named.is_made_by_us()
+        {
+            let anew = with_self(Some(named));
+            let again = self.intent(index, child, key_text.as_deref(), &anew);
+            if again.as_ref().is_ok_and(|again| again.object == named.object) {
+                (scope, intent) = (anew, again);
+            }
+        }
         // The live object is the one of the target's very name; another of the same key is to be pruned.
         let observed = match &intent {
             Ok(intent) => self.by_object.get(&intent.object).copied(),

@@ -73,6 +73,8 @@ struct World {
     foreign: Vec<Arc<Referred>>,
     /// Kinds that cannot be listed now.
     lost: BTreeSet<String>,
+    /// Those of them that the server has.
+    unlisted: Vec<Unlisted>,
     /// New objects are ready at once.
     quick: bool,
     /// Children of a dead instance of that name.
@@ -97,6 +99,7 @@ impl World {
             serial: 100,
             foreign: Vec::new(),
             lost: BTreeSet::new(),
+            unlisted: Vec::new(),
             quick: true,
             former: Vec::new(),
             occupants: BTreeMap::new(),
@@ -116,6 +119,7 @@ impl World {
             observed: &observed,
             namespaced: &|_, kind| Some(kind != "ClusterRole"),
             unknown: &unknown,
+            unlisted: &self.unlisted,
             checked: &|_| !self.untried,
             former: &self.former,
             is_package_kind: &|_, kind| kind == "Elsewhere",

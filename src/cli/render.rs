@@ -234,6 +234,7 @@ fn render(
         observed: &[],
         namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
         unknown: &|_, _| None,
+        unlisted: &[],
         checked: &|_| true,
         former: &[],
         is_package_kind: &|_, _| false,

@@ -274,7 +274,8 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
     }
 }
 
-fn not_served(api_version: &str, kind: &str) -> String {
+/// The reason of a kind that the server does not have.
+pub(super) fn not_served(api_version: &str, kind: &str) -> String {
     format!("the API server does not serve {kind} of {api_version}")
 }
 

@@ -11,9 +11,10 @@ use tracing::{debug, info, trace, warn};
 
 use super::Shared;
 use super::act::Acted;
+use super::hub::not_served;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
-use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Swing, Verdict};
+use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Swing, Unlisted, Verdict};
 use crate::cluster::{CallError, Class};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
@@ -217,6 +218,19 @@ impl Shared {
         memory: &Memory,
     ) -> Option<Decision> {
         let occupant = |namespace: &str| self.index().occupant(namespace, key);
+        let unlisted: Vec<Unlisted> = look
+            .kinds
+            .iter()
+            .filter_map(|((api_version, kind), state)| match state {
+                KindState::Unknown(reason) if *reason != not_served(api_version, kind) => Some(Unlisted {
+                    api_version: api_version.clone(),
+                    kind: kind.clone(),
+                    reason: reason.clone(),
+                    order: None,
+                }),
+                _ => None,
+            })
+            .collect();
         let Some((package, resource)) = registered.resource() else {
             let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
             let leaving = Leaving {
@@ -224,6 +238,7 @@ impl Shared {
                 observed: &look.observed,
                 former: &look.former,
                 occupant: &occupant,
+                unlisted: &unlisted,
             };
             return deleting.then(|| children::decide_deletion(&leaving, memory, self.started.elapsed()));
         };
@@ -248,6 +263,7 @@ impl Shared {
             observed: &look.observed,
             namespaced: &namespaced,
             unknown: &unknown,
+            unlisted: &unlisted,
             checked: &|shape| self.shapes.passed(shape),
             former: &look.former,
             is_package_kind: &is_package_kind,

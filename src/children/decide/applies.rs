@@ -87,7 +87,6 @@ impl Deciding<'_> {
                 *left -= 1;
             }
             let child = &self.ctx.resource.children[item.child];
-            let recreate = child.on_immutable_change == OnImmutableChange::Recreate;
             self.actions.push(Action::Apply(Box::new(Apply {
                 item: item.name.clone(),
                 intent: intent.clone(),
@@ -100,12 +99,19 @@ impl Deciding<'_> {
                 why,
                 contested: why == Why::Repair
                     && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
-                recreate: item.observed.clone().filter(|_| recreate),
+                recreate: item.observed.clone().filter(|_| self.may_recreate(item)),
             })));
         }
         if self.actions.iter().any(|a| matches!(a, Action::Apply(apply) if is_change(Some(apply.why)))) {
             self.checks(&changing);
         }
+    }
+
+    /// Whether the object may be deleted to be made anew: the package says so, and it does not itself say that
+    /// it is to stay, whatever the package has come to say since.
+    fn may_recreate(&self, item: &Item) -> bool {
+        self.ctx.resource.children[item.child].on_immutable_change == OnImmutableChange::Recreate
+            && !item.observed.as_ref().is_some_and(|o| o.is_to_stay())
     }
 
     /// Why the item at a position of the target needs an apply now, if it does.
@@ -156,7 +162,7 @@ impl Deciding<'_> {
                 intent: intent.clone(),
                 expect,
                 force: child.conflict_policy == ConflictPolicy::Force,
-                recreate: child.on_immutable_change == OnImmutableChange::Recreate,
+                recreate: self.may_recreate(item),
                 shape,
                 leans_on,
             });
@@ -220,7 +226,12 @@ impl Deciding<'_> {
         let Some(failure) = failure(self.memory, item, intent) else { return false };
         let (retry_at, reason) = (failure.retry_at, reason_of(&failure.error));
         let mut message = format!("{} ({}): {}", item.name, intent.object, failure.error);
-        if failure.error.is_immutable_change() {
+        let child = &self.ctx.resource.children[item.child];
+        if failure.error.is_immutable_change() && child.on_immutable_change == OnImmutableChange::Recreate {
+            message.push_str(
+                "; it cannot be changed on the live object, which says that it is to stay (deletionPolicy), so it is not deleted to be made anew: undo the change, or delete the object by hand",
+            );
+        } else if failure.error.is_immutable_change() {
             message.push_str(
                 "; it cannot be changed on the live object: undo the change, or delete the object by hand, or let the package say onImmutableChange: Recreate",
             );

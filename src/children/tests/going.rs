@@ -193,3 +193,86 @@ fn objects_of_an_old_id_are_the_new_ids() {
     assert!(world.log.is_empty(), "what reads it sees it all the time: {:?}", world.log);
     assert_eq!(world.objects["ConfigMap/c"].uid, before);
 }
+
+/// A kind of a higher order cannot be listed: what it may stand on stays, and the condition names it.
+#[test]
+fn what_cannot_be_seen_holds_back_what_it_depends_on() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, dependsOn: [a]}\n  - {id: c, template: templates/c.yaml, dependsOn: [b]}\n",
+        &[
+            ("a", config("{{ name }}-a")),
+            ("b", "apiVersion: v1\nkind: Secret\nmetadata: {name: \"{{ name }}-b\"}\n".to_owned()),
+            ("c", config("{{ name }}-c")),
+        ],
+    );
+    let mut world = World::new(package, &json!({}));
+    world.settle();
+    let secret = world.objects.remove("Secret/a-b").unwrap();
+    let kind = |order| Unlisted {
+        api_version: "v1".into(),
+        kind: "Secret".into(),
+        reason: "forbidden".into(),
+        order,
+    };
+    world.unlisted = vec![kind(None)];
+    delete(&mut world);
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Deleting { message } if message.contains("each Secret of v1") && message.contains("forbidden")),
+        "{verdict:?}"
+    );
+    assert!(world.decide().status.is_some(), "nobody is told");
+    assert_eq!(world.log, ["Delete a-c"], "what stands above it goes");
+    // One that the package does not know may be of any order.
+    world.unlisted[0].kind = "Pod".into();
+    world.settle();
+    assert_eq!(world.log, ["Delete a-c"]);
+    world.unlisted.clear();
+    world.objects.insert("Secret/a-b".into(), secret);
+    world.settle();
+    assert_eq!(world.log, ["Delete a-c", "Delete a-b", "Delete a-a"]);
+}
+
+/// The package has come to say Delete and Recreate; the live object still says that it is to stay.
+#[test]
+fn what_says_that_it_is_to_stay_is_not_made_anew() {
+    let recreates = |world: &World| match &world.decide().actions[..] {
+        [Action::Apply(apply)] => apply.recreate.is_some(),
+        other => panic!("{other:?}"),
+    };
+    let change: fn(&mut Observed) = |object| object.intent = Some("another".into());
+    let cases: [(fn(&mut Observed), bool); 5] = [
+        (|_| {}, true),
+        (|object| object.retained = Some(false), false),
+        (|object| object.asking = Some(Asking::No), false),
+        (|object| object.asking = Some(Asking::Yes), false),
+        (|object| object.asking = Some(Asking::Approved), true),
+    ];
+    for (says, wanted) in cases {
+        let mut world = world("    onImmutableChange: Recreate\n");
+        for object in world.objects.values_mut() {
+            change(object);
+            says(object);
+        }
+        assert_eq!(recreates(&world), wanted);
+        world.untried = true;
+        assert_eq!(world.decide().checks[0].recreate, wanted);
+    }
+}
+
+/// Whoever changes the labels of a child does not thereby make its template forget what `self` has.
+#[test]
+fn self_is_found_by_name_too() {
+    let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-c\"}\ndata: {text: \"{{ self.data.text | default(spec.text) }}\"}\n";
+    let package =
+        package("children:\n  - {id: c, template: templates/c.yaml}\n", &[("c", template.to_owned())]);
+    let mut world = World::new(package, &json!({"text": "first"}));
+    world.settle();
+    world.edit(json!({"text": "second"}));
+    for (child, key) in [("c", Some("x")), ("x", None), ("c", None)] {
+        for object in world.objects.values_mut() {
+            (object.child, object.key) = (child.into(), key.map(Into::into));
+        }
+        assert!(world.decide().actions.is_empty(), "{child} {key:?}");
+    }
+}

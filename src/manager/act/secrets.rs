@@ -41,12 +41,13 @@ pub(super) fn fill(intent: &Intent, live: Option<&Value>, body: &mut Value) -> R
     }
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
+    let forgotten = live.is_some_and(|live| is_forgotten(intent, live));
     for generated in &intent.generated {
         let key = generated.key.as_str();
         let there = live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
         body["data"][key] = match there {
             Some(value) => value.into(),
-            None if made.split(',').any(|other| other == key) => return Err(lost(intent, key)),
+            None if forgotten || made.split(',').any(|other| other == key) => return Err(lost(intent, key)),
             None => STANDARD.encode(password(generated.length)?).into(),
         };
     }
@@ -54,6 +55,18 @@ pub(super) fn fill(intent: &Intent, live: Option<&Value>, body: &mut Value) -> R
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
     Ok(())
+}
+
+/// Whether the object had all the values, or may have had them, though its annotation says nothing: it was applied
+/// with this very intent, or it is ours and somebody has taken off what it was applied with.
+fn is_forgotten(intent: &Intent, live: &Value) -> bool {
+    let meta = &live["metadata"];
+    let is_ours =
+        meta["labels"][names::INSTANCE_UID] == intent.body["metadata"]["labels"][names::INSTANCE_UID];
+    match meta["annotations"][names::INTENT].as_str() {
+        Some(applied) => applied == intent.hash,
+        None => is_ours && !meta["labels"][names::INSTANCE_UID].is_null(),
+    }
 }
 
 fn lost(intent: &Intent, key: &str) -> CallError {
@@ -142,6 +155,24 @@ mod tests {
             assert_eq!(error.reason, LOST);
             assert!(error.to_string().contains("data.b") && !error.to_string().contains("b25l"), "{error}");
         }
+    }
+
+    /// Somebody has emptied the value, and taken off what says that there was one.
+    #[test]
+    fn no_new_value_is_made_for_one_that_may_have_been_there() {
+        let mut intent = intent();
+        intent.body["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
+        let fill = |annotations: Value, uid: &str| {
+            let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
+                "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
+            let mut body = intent.body.clone();
+            fill(&intent, Some(&live), &mut body).map_err(|error| error.reason)
+        };
+        assert_eq!(fill(json!({}), "i"), Err(LOST.to_owned()));
+        assert_eq!(fill(json!({names::INTENT: "h"}), "i"), Err(LOST.to_owned()));
+        // A key that a new version of the package brings; an object that is taken over.
+        assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i"), Ok(()));
+        assert_eq!(fill(json!({}), "another"), Ok(()));
     }
 
     #[test]
