@@ -252,8 +252,8 @@ spec:
           children: [{template: templates/cm.yaml}]
 #                     ^^^^^^^^ error: `id` is missing
       status:
-        a: {jsonPath: .status.x}
-#           ^^^^^^^^ error: this version of Operetta does not do `jsonPath` yet; write an expression: children.<id>.status.<field>
+        a: {jsonPath: .children.cm.data.x, more: spec.size}
+#           ^^^^^^^^ error: `jsonPath` stands alone in its map; remove the other keys
 "#,
     );
 }
@@ -315,6 +315,65 @@ fn what_is_read_of_refs_is_known() {
 }
 
 #[test]
+fn refs_for_each_item_are_maps_by_key() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
+        - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: "{{ env.name }}-tls"}
+        - {id: pods, apiVersion: v1, kind: Pod, forEach: {in: spec.envs, as: env, key: env.name}, selector: {env: "{{ env.name }}"}}
+        - {id: same, apiVersion: v1, kind: Secret, forEach: {in: range(3), as: i}, name: x}
+#              ^^^^ error: the ref `same` does not read `i`: all its keys would be the same objects; put it into the name or the selector: "{{ i }}"
+        - {id: far, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: x, namespace: "{{ env.name }}"}
+#                                                                                                                       ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; leave it out (the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+        - {id: bad, apiVersion: v1, kind: Secret, forEach: {in: spec.envz, as: spec}, name: x}
+#              ^^^ error: the ref `bad` does not read `spec`: all its keys would be the same objects; put it into the name or the selector: "{{ spec }}"
+#                                                               ^^^^^^^^^ error: the CRD's schema has no spec.envz; did you mean `spec.envs`?
+#                                                                              ^^^^ error: `spec` is a variable of Operetta's own; choose another name
+      status:
+        b: refs.certs.prod.dat
+#          ^^^^^^^^^^^^^^^^^^^ error: a Secret has no field dat; did you mean `refs.certs[key].data`?
+        c: refs.pods.prod.status
+#          ^^^^^^^^^^^^^^^^^^^^^ error: `refs.pods[key]` is a list: it has a selector; write refs.pods[key] | map(attribute='status'), or a loop
+"#,
+    );
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
+        - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: "{{ env.name }}-tls"}
+      status:
+        a: env.name
+#          ^^^ error: `env` is the item of a forEach, which is not known here; only that ref's own name, selector, when and key see it
+"#,
+    );
+    let package = check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
+        - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: "{{ env.name }}-tls"}
+        - {id: pods, apiVersion: v1, kind: Pod, forEach: {in: refs.certs | keys, as: key}, selector: {env: "{{ key }}"}}
+      children:
+        - {id: config, template: templates/cm.yaml}
+      status:
+        a: refs.certs.prod.data['tls.crt'] | default(none)
+        b: refs.certs['dev'] is known
+        c: refs.pods.dev | map(attribute='status.podIP') | list
+"#,
+    );
+    let package = package.expect("it is fine");
+    let refs = &package.resources[0].refs;
+    let reads: Vec<_> = refs
+        .iter()
+        .map(|r| format!("{} {}", r.id, r.reads.iter().map(|p| p.join("/")).collect::<Vec<_>>().join(" ")))
+        .collect();
+    assert_eq!(reads, ["certs data/tls.crt", "pods status/podIP"]);
+}
+
+#[test]
 fn only_what_is_read_of_refs_is_kept() {
     let package = check(
         r#"
@@ -371,6 +430,57 @@ metadata: {name: "{{ name }}-2"}
     let feeds_back: Vec<_> = resource.children.iter().map(|child| child.feeds_back).collect();
     assert_eq!(feeds_back, [true, false]);
     assert!(resource.children.iter().all(|child| !child.ordered), "refs make no edges");
+}
+
+#[test]
+fn json_paths_start_from_the_variables() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: config, template: templates/cm.yaml}
+      status:
+        a: {jsonPath: .status.x}
+#                     ^ error: a JSONPath starts from the variables, and `status` is none; say whose it is: .children.<id>.status.x
+        b: {jsonPath: .spec.sise}
+#                      ^^^^^^^^^ error: the CRD's schema has no spec.sise; did you mean `spec.size`?
+        d: {jsonPath: .children.config.data.tls-key}
+#                                              ^ error: this is no JSONPath from here on; write a name that has more than letters, digits and _ as ['the-name']
+        e: {jsonPath: ".children.*"}
+#                       ^^^^^^^^ error: children are read by id: which ones, and so the order, must be known; write children.<id>
+        f: {jsonPath: 3}
+#                     ^ error: must be a string, is the number 3; quote it: "3"
+"#,
+    );
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: config, template: templates/cm.yaml}
+      status:
+        c: {jsonPath: .children.cofnig.data.x}
+#                      ^^^^^^^^^^^^^^^^^^^^^^ error: `children.cofnig` does not exist: there is no child of that id; did you mean `children.config`?
+"#,
+    );
+    let package = check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: config, template: templates/cm.yaml}
+      status:
+        a: {jsonPath: .children.config.data.x}
+        b: {c: {jsonPath: "{.children.config.metadata.ownerReferences[?(@.kind=='Web')].name}"}}
+"#,
+    );
+    let package = package.expect("it is fine");
+    let resource = &package.resources[0];
+    let fields: Vec<_> =
+        resource.status.iter().map(|f| (f.name.as_str(), f.search.is_some(), f.one)).collect();
+    assert_eq!(fields, [("a", false, false), ("b.c", true, false)]);
+    assert_eq!(format!("{:?}", resource.children[0].reads_live.len()), "2", "only what it names is kept");
 }
 
 #[test]

@@ -217,6 +217,82 @@ async fn a_selector_gives_a_list_that_follows() {
 }
 
 #[tokio::test]
+async fn a_map_of_refs_follows_its_list_key_by_key() {
+    let scene = scene().await;
+    config_map(&scene, "r-a", &json!({}), &json!({"value": "1"})).await;
+    reader(&scene, "r", &json!({"parts": ["a", "b"]})).await;
+    holds(&scene, "r-got-a", "value", "1").await;
+    let message = reason(&scene, READER, "r", "RefMissing").await;
+    let object = format!("ConfigMap {}/r-b does not exist", scene.namespace());
+    assert!(message.contains("refs.parts[\"b\"]") && message.contains(&object), "{message}");
+    config_map(&scene, "r-b", &json!({}), &json!({"value": "2"})).await;
+    scene.ready(READER, "r").await;
+    holds(&scene, "r-got-b", "value", "2").await;
+    config_map(&scene, "r-b", &json!({}), &json!({"value": "3"})).await;
+    holds(&scene, "r-got-b", "value", "3").await;
+    let values = async |wanted: Value| {
+        scene.until(&format!("{wanted}"), READER, "r", |o| o["status"]["partValues"] == wanted).await;
+    };
+    values(json!(["1", "3"])).await;
+
+    // The list says what is watched, from now on and no longer.
+    let watched = async |name: &str| {
+        let asked = requests(&scene, "configmaps").await;
+        asked.iter().filter(|e| e.uri.contains(&format!("metadata.name%3D{name}"))).count()
+    };
+    reader(&scene, "r", &json!({"parts": ["b", "c"]})).await;
+    reason(&scene, READER, "r", "RefMissing").await;
+    eventually("a watch of r-c", LONG, async || match watched("r-c").await {
+        0 => Err("nobody asks for it".to_owned()),
+        _ => Ok(()),
+    })
+    .await;
+    // What is prunable is not pruned before all that is wanted is there; then it is.
+    config_map(&scene, "r-c", &json!({}), &json!({"value": "4"})).await;
+    scene.gone(CONFIG_MAP, "r-got-a").await;
+    values(json!(["3", "4"])).await;
+    // What is off the list runs nobody any more.
+    config_map(&scene, "r-a", &json!({}), &json!({"value": "9"})).await;
+    config_map(&scene, "r-c", &json!({}), &json!({"value": "5"})).await;
+    values(json!(["3", "5"])).await;
+    // A key that would lead elsewhere leads nowhere.
+    reader(&scene, "r", &json!({"parts": ["b", "../kube-system/x"]})).await;
+    reason(&scene, READER, "r", "InvalidRef").await;
+    assert!(requests(&scene, "configmaps").await.iter().all(|e| !e.uri.contains("kube-system")));
+}
+
+#[tokio::test]
+async fn json_paths_show_what_they_find() {
+    let scene = scene().await;
+    config_map(&scene, "one", &json!({"peer": "yes"}), &json!({})).await;
+    let peers = json!({"matchExpressions": [{"key": "peer", "operator": "Exists"}]});
+    reader(&scene, "r", &json!({"note": "hello", "peers": peers})).await;
+    let shows = async |named: Value| {
+        scene
+            .until(&format!("{named}"), READER, "r", |o| {
+                o["status"]["note"] == "hello" && o["status"]["named"] == named
+            })
+            .await
+    };
+    let object = shows(json!("one")).await;
+    assert_eq!(object["status"]["partValues"], json!([]));
+    // Where the schema wants one value, two are a mistake that is told of.
+    config_map(&scene, "two", &json!({"peer": "yes"}), &json!({})).await;
+    let told = |o: &Value| {
+        let stalled = condition(o, "Stalled");
+        stalled["reason"] == "StatusFailed"
+            && stalled["message"]
+                .as_str()
+                .is_some_and(|m| m.contains("status.named") && m.contains("2 values"))
+    };
+    scene.until("StatusFailed", READER, "r", told).await;
+    config_map(&scene, "two", &json!({"peer": "no"}), &json!({})).await;
+    shows(json!("one")).await;
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    shows(Value::Null).await;
+}
+
+#[tokio::test]
 async fn many_that_read_by_name_share_a_watch() {
     const MANY: usize = 40;
     let scene = scene().await;

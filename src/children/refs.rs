@@ -3,13 +3,13 @@
 //! Unknown is not empty. A required object that does not exist, an object that may not be read, a kind
 //! that is not served: whatever reads such a ref has no value, and keeps what it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ChildError, Context};
-use crate::package::{Place, Places, Ref, RefTarget};
+use super::{ChildError, Context, MAX_CHILDREN, names};
+use crate::package::{ForEach, Place, Places, Ref, RefTarget};
 use crate::readiness;
 use crate::template::{EvalError, Live, Scope, Var};
 
@@ -126,14 +126,11 @@ impl Refs {
         let mut refs = Self::default();
         for reference in &ctx.resource.refs {
             let scope = scope.with("refs", Var::Vars(refs.vars.clone()));
-            let var = match refs.find(ctx, reference, &scope) {
-                Ok(var) => var,
-                Err(problem) => {
-                    let reason = problem.message.clone();
-                    refs.problems.insert(reference.id.clone(), problem);
-                    Var::Unknown(reason)
-                }
+            let found = match &reference.for_each {
+                Some(for_each) => refs.find_each(ctx, reference, for_each, &scope),
+                None => refs.find(ctx, reference, &scope),
             };
+            let var = refs.or_unknown(reference.id.clone(), found);
             refs.vars.insert(reference.id.clone(), var);
         }
         refs.wants.sort();
@@ -141,10 +138,58 @@ impl Refs {
         refs
     }
 
-    /// Why the ref of an unknown path, such as `refs.tls.data`, is so.
+    /// Why the ref of an unknown path, such as `refs.tls.data` or `refs.certs["a"].data`, is so.
     pub(super) fn problem_of(&self, path: &str) -> Option<&Problem> {
-        let id = path.strip_prefix("refs.")?.split(['.', '[']).next()?;
-        self.problems.get(id)
+        let path = path.strip_prefix("refs.")?;
+        self.problems.iter().find_map(|(name, problem)| {
+            let rest = path.strip_prefix(name.as_str())?;
+            (rest.is_empty() || rest.starts_with(['.', '['])).then_some(problem)
+        })
+    }
+
+    fn or_unknown(&mut self, name: String, found: Result<Var, Problem>) -> Var {
+        found.unwrap_or_else(|problem| {
+            let reason = problem.message.clone();
+            self.problems.insert(name, problem);
+            Var::Unknown(reason)
+        })
+    }
+
+    /// A map by key: what is unknown of one key says nothing about the others.
+    fn find_each(
+        &mut self,
+        ctx: &Context<'_>,
+        reference: &Ref,
+        for_each: &ForEach,
+        scope: &Scope,
+    ) -> Result<Var, Problem> {
+        let engine = &ctx.package.engine;
+        let items = engine.items(&for_each.in_, scope).map_err(|error| self_problem("forEach", error))?;
+        if items.len() > MAX_CHILDREN {
+            return Err(invalid(&format!("forEach has more than {MAX_CHILDREN} items")));
+        }
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::with_capacity(items.len());
+        for item in items {
+            let scope = scope.with(&for_each.as_, Var::Json(item.clone()));
+            let key = match &for_each.key {
+                Some(key) => engine.eval(key, &scope).map_err(|error| self_problem("key", error))?,
+                None => item,
+            };
+            if !names::is_key(&key) {
+                return Err(invalid("a key of forEach is neither a string nor an integer; set `key`"));
+            }
+            if !seen.insert(names::key_text(&key)) {
+                return Err(invalid("two items of forEach have the same key"));
+            }
+            let var = self.find(ctx, reference, &scope);
+            match self.or_unknown(format!("{}[{key}]", reference.id), var) {
+                // Known to be absent, or not wanted: there is no such key.
+                Var::Undefined => {}
+                var => found.push((key, var)),
+            }
+        }
+        Ok(Var::Keyed(found))
     }
 
     fn find(&mut self, ctx: &Context<'_>, reference: &Ref, scope: &Scope) -> Result<Var, Problem> {

@@ -49,7 +49,18 @@ impl Status {
         let mut broken = Vec::new();
         let mut fields = Vec::new();
         for field in &ctx.resource.status {
-            match engine.eval(&field.expr, &target.scope) {
+            let value = engine.eval(&field.expr, &target.scope);
+            let value = match (value, &field.search) {
+                (Ok(value), Some(search)) => match search.of(&value, field.one) {
+                    Ok(found) => Ok(found),
+                    Err(error) => {
+                        broken.push(format!("status.{}: {error}", field.name));
+                        continue;
+                    }
+                },
+                (value, _) => value,
+            };
+            match value {
                 Ok(value) => fields.push((field.name.clone(), Some(value))),
                 // Unknown is not empty: the field keeps its value.
                 Err(EvalError::Unknown { .. }) => fields.push((field.name.clone(), None)),

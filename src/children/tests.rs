@@ -39,6 +39,10 @@ spec:
                 text: {type: string}
                 host: {type: string}
                 stop: {type: boolean}
+            status:
+              type: object
+              x-kubernetes-preserve-unknown-fields: true
+              properties: {size: {type: string}}
 ";
 
 fn config(name: &str) -> String {
@@ -323,6 +327,28 @@ fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
     world.settle();
     assert_eq!(world.log, ["Delete a-b", "Delete a-a"]);
     assert!(!deletion::has_finalizer(&world.instance));
+}
+
+#[test]
+fn a_json_path_in_the_status_finds_one_value_or_a_list_or_nothing() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, when: spec.host is defined}\nstatus:\n  plain: {jsonPath: .children.a.data.text}\n  labels: {jsonPath: \".children.a.metadata.labels['app.kubernetes.io/managed-by']\"}\n  all: {jsonPath: \".children.a.data.*\"}\n  size: {jsonPath: \".children.a.data[?@=='x']\"}\n  gone: {jsonPath: .children.b.data.text}\n  far: {jsonPath: \".children.b.data.*\"}\n",
+        &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
+    );
+    let mut world = World::new(package, &json!({"text": "x"}));
+    world.settle();
+    let patch = |world: &World| status_patch(&json!({}), &world.decide().status.unwrap(), "t").unwrap();
+    let status = patch(&world);
+    assert_eq!(status["plain"], "x");
+    assert_eq!(status["labels"], "operetta");
+    assert_eq!(status["all"], json!(["x"]));
+    // The CRD says that it is a string: one value.
+    assert_eq!(status["size"], "x");
+    assert_eq!((status.get("gone"), status.get("far")), (None, None));
+    // Unknown is not empty: what is there is kept.
+    world.lost.insert("ConfigMap".into());
+    let lost = status_patch(&status, &world.decide().status.unwrap(), "t").unwrap();
+    assert!(["plain", "all", "size"].iter().all(|name| lost.get(name).is_none()), "{lost}");
 }
 
 #[test]

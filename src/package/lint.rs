@@ -60,11 +60,12 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
         }
         linter.members(&usage);
     }
+    linter.keyed_refs();
     // What nothing reads yet may be meant for any place: it sees all variables.
     for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
-        let anywhere = Use { reads: text.reads(), child: None, role: Role::Anywhere };
+        let anywhere = Use { reads: text.reads(), child: None, reference: None, role: Role::Anywhere };
         for path in &text.reads().paths {
-            if !parts.children.iter().filter_map(item_of).any(|item| item == path.root) {
+            if !items(parts).any(|item| item == path.root) {
                 linter.path(path, &anywhere);
             }
         }
@@ -100,7 +101,7 @@ impl Linter<'_> {
     /// A path that is read where the variables of `usage` are seen.
     fn path(&mut self, path: &ReadPath, usage: &Use) {
         let root = path.root.as_str();
-        let item = usage.child.and_then(|child| self.parts.children.get(child)).and_then(item_of);
+        let item = usage.item(self.parts);
         let seen = match root {
             "self" => usage.sees_self(),
             _ if usage.sees_item() && item == Some(root) => return,
@@ -109,7 +110,7 @@ impl Linter<'_> {
         if seen {
             return self.read(path);
         }
-        let all_items = || self.parts.children.iter().filter_map(item_of);
+        let all_items = || items(self.parts);
         let (message, help) = if root == "self" {
             let help = "elsewhere live objects are read as `children.<id>`";
             (
@@ -127,7 +128,13 @@ impl Linter<'_> {
             return;
         } else if all_items().any(|name| name == root) {
             let message = format!("`{root}` is the item of a forEach, which is not known here");
-            (message, Some("only that child's own template, when, key and readyWhen see it".to_owned()))
+            let of_child = self.parts.children.iter().filter_map(item_of).any(|name| name == root);
+            let help = if of_child {
+                "only that child's own template, when, key and readyWhen see it"
+            } else {
+                "only that ref's own name, selector, when and key see it"
+            };
+            (message, Some(help.to_owned()))
         } else {
             let names = ROOTS.iter().copied().filter(|name| *name != "self" || usage.sees_self());
             let names = names.chain(item.filter(|_| usage.sees_item())).map(str::to_owned);
@@ -207,10 +214,12 @@ impl Linter<'_> {
             }
             return;
         };
-        match (reference.is_list(), path.segments.get(1)) {
+        let steps = 1 + usize::from(reference.for_each.is_some());
+        match (reference.is_list(), path.segments.get(steps)) {
             (true, Some(Segment::Key(key))) if key != "error" => {
-                let message = format!("`refs.{id}` is a list: it has a selector");
-                let help = format!("write refs.{id} | map(attribute='{key}'), or a loop");
+                let each = if reference.for_each.is_some() { "[key]" } else { "" };
+                let message = format!("`refs.{id}{each}` is a list: it has a selector");
+                let help = format!("write refs.{id}{each} | map(attribute='{key}'), or a loop");
                 self.error("package::unknown-path", &path.location, message, Some(help));
             }
             (false, Some(Segment::Key(key))) => self.field(path, reference, key),
@@ -231,7 +240,8 @@ impl Linter<'_> {
         if known.contains(&key) {
             return;
         }
-        let (id, kind) = (&reference.id, &reference.kind);
+        let each = if reference.for_each.is_some() { "[key]" } else { "" };
+        let (id, kind) = (format!("{}{each}", reference.id), &reference.kind);
         let help = if key == "stringData" {
             Some(format!("it can only be written; read refs.{id}.data.<key> | b64decode"))
         } else {
@@ -266,6 +276,21 @@ impl Linter<'_> {
         self.error("package::unknown-path", &path.location, message, help);
     }
 
+    /// Refs with forEach that name the same object for each key.
+    fn keyed_refs(&mut self) {
+        for reference in &self.parts.refs {
+            let Some(for_each) = &reference.for_each else { continue };
+            let reads = graph::follow(reference.target_reads(), &self.parts.lets);
+            if !reads.iter().any(|path| path.root == for_each.as_) {
+                let (id, item) = (&reference.id, &for_each.as_);
+                let message =
+                    format!("the ref `{id}` does not read `{item}`: all its keys would be the same objects");
+                let help = format!("put it into the name or the selector: \"{{{{ {item} }}}}\"");
+                self.error("package::same-object", &reference.location.clone(), message, Some(help));
+            }
+        }
+    }
+
     /// Members of a forEach child whose template does not know which of them it renders.
     fn members(&mut self, usage: &Use) {
         let Some(child) =
@@ -284,6 +309,12 @@ impl Linter<'_> {
             self.error("package::same-object", &child.location.clone(), message, Some(help));
         }
     }
+}
+
+/// The names of all items.
+fn items(parts: &Parts) -> impl Iterator<Item = &str> {
+    let of_refs = parts.refs.iter().filter_map(|reference| reference.for_each.as_ref());
+    parts.children.iter().filter_map(item_of).chain(of_refs.map(|for_each| for_each.as_.as_str()))
 }
 
 /// The name of a forEach child's item.

@@ -135,7 +135,8 @@ manifest! {
         /// they read of each other; independent ones in parallel.
         "children" children: Option<Vec<ChildEntry>>,
         /// What is shown in the instance's status: a name (or a map of names) to an expression each,
-        /// for instance `replicas: children.deployment.status.readyReplicas | default(0)`.
+        /// for instance `replicas: children.deployment.status.readyReplicas | default(0)`, or to a JSONPath:
+        /// `replicas: {jsonPath: .children.deployment.status.readyReplicas}`.
         "status" status: Option<Status>,
         /// Conditions of the package's own in the instance's status.
         "conditions" conditions: Option<Vec<Condition>>,
@@ -243,7 +244,7 @@ impl JsonSchema for ChildEntry {
 manifest! {
     /// An object, or with a selector several, that an instance reads and does not own. While a required
     /// one does not exist, or one cannot be read, it is unknown: what reads it keeps what it has.
-    pub struct Ref later ["exec", "http", "every", "expect", "forEach"] {
+    pub struct Ref later ["exec", "http", "every", "expect"] {
         /// The name by which expressions read it: `refs.<id>`.
         "id" id: At<ChildId>,
         /// The apiVersion of the object, for instance v1.
@@ -262,8 +263,11 @@ manifest! {
         /// With a selector: `all`, or a list of namespaces, each as `namespace` above. Default: the
         /// instance's own.
         "namespaces" namespaces: Option<At<Namespaces>>,
+        /// One object for each item of a list, or with a selector several: the ref is a map by key, and each
+        /// key is awaited, absent or unknown by itself.
+        "forEach" for_each: Option<ForEach>,
         /// Expression: the object is read only while it holds; else it is undefined. For instance
-        /// `spec.tlsSecret is defined`.
+        /// `spec.tlsSecret is defined`. With forEach it is asked for each item.
         "when" when: Option<Expression>,
         /// Whether the object may be absent, and is undefined then. Without it one that is absent is
         /// awaited.
@@ -831,7 +835,16 @@ pub struct StatusField {
     /// Its dotted name, for instance `members.ready`, at the place of the last key.
     pub name: At<String>,
     /// What it shows.
-    pub value: Expression,
+    pub value: StatusValue,
+}
+
+/// What a field of the status shows.
+#[derive(Debug, Clone)]
+pub enum StatusValue {
+    /// The value of an expression.
+    Expression(Expression),
+    /// What a JSONPath finds.
+    JsonPath(At<String>),
 }
 
 impl Decode for Status {
@@ -846,18 +859,27 @@ fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec
     for (key, key_node, value) in decoder.entries(node, "a map from names to expressions")? {
         decoder.in_key(key, |decoder| {
             if key == "jsonPath" && !prefix.is_empty() {
-                let message = "this version of Operetta does not do `jsonPath` yet";
-                let help = "write an expression: children.<id>.status.<field>";
-                return decoder.error_help("package::not-yet", key_node, message, help);
+                let message = "`jsonPath` stands alone in its map";
+                return decoder.error_help("package::value", key_node, message, "remove the other keys");
             }
             let named = VariableName::decode(key_node, decoder);
             let name = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
-            if matches!(value.value, NodeValue::Map(_)) {
-                decode_status(value, decoder, &name, out);
-            } else if let Some(text) = decode_expression(value, decoder)
+            let shown = match &value.value {
+                NodeValue::Map(entries) => match entries.as_slice() {
+                    [(_, path)] if value.get("jsonPath").is_some() => decoder
+                        .in_key("jsonPath", |decoder| At::decode(path, decoder))
+                        .map(StatusValue::JsonPath),
+                    _ => {
+                        decode_status(value, decoder, &name, out);
+                        None
+                    }
+                },
+                _ => decode_expression(value, decoder).map(|text| StatusValue::Expression(Expression(text))),
+            };
+            if let Some(value) = shown
                 && named.is_some()
             {
-                out.push(StatusField { name: decoder.place(key_node, name), value: Expression(text) });
+                out.push(StatusField { name: decoder.place(key_node, name), value });
             }
         });
     }
@@ -872,9 +894,20 @@ impl JsonSchema for Status {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "object",
-            "description": "A name (or a map of names) to an expression each.",
+            "description": "A name (or a map of names) to an expression or a JSONPath each.",
             "additionalProperties": {"anyOf": [
                 {"type": ["string", "boolean", "number"]},
+                {
+                    "type": "object",
+                    "description": "What a JSONPath (RFC 9535) finds, from the variables on.",
+                    "required": ["jsonPath"],
+                    "additionalProperties": false,
+                    "properties": {"jsonPath": {
+                        "type": "string",
+                        "description": "For instance .children.deployment.status.conditions[?(@.type=='Available')].status. \
+                            What finds several values gives a list, or the only one where the CRD's schema of the field is no list.",
+                    }},
+                },
                 generator.subschema_for::<Self>(),
             ]}
         })

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::crd;
 use crate::diag::Location;
-use crate::template::{Engine, Expr, Lets, Segment, Text};
+use crate::template::{Engine, Expr, Lets, Search, Segment, Text};
 
 pub use compile::compile;
 pub(crate) use compile::place;
@@ -256,6 +256,10 @@ pub struct StatusField {
     pub name: String,
     /// What it shows.
     pub expr: Expr,
+    /// Of a JSONPath what is looked for in the expression's value; nothing where that is all of it.
+    pub search: Option<Search>,
+    /// Whether the search is to find one value; else it gives a list.
+    pub one: bool,
     /// Where its name stands in `operator.yaml`.
     pub location: Location,
 }

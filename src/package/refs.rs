@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::ForEach;
 use super::compile::Compiler;
 use super::decode::At;
 use super::graph;
@@ -24,6 +25,8 @@ pub struct Ref {
     pub kind: Arc<str>,
     /// Which objects.
     pub target: Target,
+    /// One for each item of a list: it is a map by key.
+    pub for_each: Option<ForEach>,
     /// It is read only while it holds.
     pub when: Option<Expr>,
     /// Whether what is absent is undefined; else it is unknown.
@@ -117,8 +120,24 @@ impl Tree {
 }
 
 impl Ref {
-    /// What it reads itself, `let`s not followed.
+    /// All that it reads itself, `let`s not followed.
     pub(super) fn own_reads(&self) -> Vec<&Reads> {
+        self.list_reads().into_iter().chain(self.item_reads()).collect()
+    }
+
+    /// What its list reads.
+    pub(super) fn list_reads(&self) -> Option<&Reads> {
+        self.for_each.as_ref().map(|for_each| for_each.in_.reads())
+    }
+
+    /// What is read for each item; without a list for the one object.
+    pub(super) fn item_reads(&self) -> Vec<&Reads> {
+        let key = self.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
+        key.into_iter().chain(&self.when).map(Expr::reads).chain(self.target_reads()).collect()
+    }
+
+    /// What says which objects they are.
+    pub(super) fn target_reads(&self) -> Vec<&Reads> {
         let mut texts = Vec::new();
         match &self.target {
             Target::Name(name, place) => {
@@ -132,7 +151,12 @@ impl Ref {
                 }
             }
         }
-        self.when.iter().map(Expr::reads).chain(texts.into_iter().map(Text::reads)).collect()
+        texts.into_iter().map(Text::reads).collect()
+    }
+
+    /// The steps of a path that lead to one of its objects: a key, a place in a list.
+    pub(super) fn steps(&self) -> usize {
+        usize::from(self.for_each.is_some()) + usize::from(self.is_list())
     }
 
     /// Whether it is a list.
@@ -172,6 +196,10 @@ impl Compiler<'_> {
     fn reference(&mut self, manifest: &manifest::Ref, namespaced: bool) -> Option<Ref> {
         let id = &manifest.id;
         let when = self.optional(manifest.when.as_ref());
+        let for_each = match &manifest.for_each {
+            Some(for_each) => Some(self.for_each(for_each)?),
+            None => None,
+        };
         let target = match (&manifest.name, &manifest.selector) {
             (Some(name), None) => {
                 if let Some(places) = &manifest.namespaces {
@@ -210,6 +238,7 @@ impl Compiler<'_> {
             api_version: manifest.api_version.value.0.as_str().into(),
             kind: manifest.kind.value.0.as_str().into(),
             target,
+            for_each,
             when,
             optional: manifest.optional.unwrap_or_default(),
             reads: Arc::from([]),

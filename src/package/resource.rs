@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::compile::Compiler;
 use super::decode::At;
-use super::manifest::{self, Expression, LetValue, TemplateText};
+use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
 use super::outline::Namespaces;
 use super::{
     Child, Condition, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, OnImmutableChange, Ref,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::crd;
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::template::{Engine, Expr, Lets, ReadPath, Reads, Segment, Text};
+use crate::template::{Engine, Expr, Lets, ReadPath, Reads, Search, Segment, Text};
 
 /// Children of one resource: far more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
@@ -40,7 +40,8 @@ impl Compiler<'_> {
         let lets = Arc::new(self.lets(shared, &own));
         let paused = self.optional(manifest.paused.as_ref());
         let ready_when = self.optional(manifest.ready_when.as_ref());
-        let status = self.status(manifest.status.map(|status| status.0).unwrap_or_default());
+        let schema = crd.as_ref().and_then(|(crd, kind, _)| crd::schema_of(crd, &kind.version));
+        let status = self.status(manifest.status.map(|status| status.0).unwrap_or_default(), schema);
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
         let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
         let refs = self.refs(&manifest.refs.unwrap_or_default(), namespaced);
@@ -190,7 +191,7 @@ impl Compiler<'_> {
         lets
     }
 
-    fn status(&mut self, fields: Vec<manifest::StatusField>) -> Vec<StatusField> {
+    fn status(&mut self, fields: Vec<manifest::StatusField>, schema: Option<&Value>) -> Vec<StatusField> {
         let mut found = Vec::with_capacity(fields.len());
         for field in fields {
             let first = field.name.value.split('.').next().unwrap_or_default();
@@ -199,8 +200,27 @@ impl Compiler<'_> {
                     field.name.error("package::reserved", format!("status.{first} is Operetta's own"));
                 self.diagnostics.push(error.help("choose another name"));
             }
-            if let Some(expr) = self.expression(&field.value) {
-                found.push(StatusField { name: field.name.value, expr, location: field.name.at });
+            let shown = match &field.value {
+                StatusValue::Expression(source) => self.expression(source).map(|expr| (expr, None)),
+                StatusValue::JsonPath(source) => {
+                    let result = self.engine.json_path(&source.value, &source.at);
+                    self.note(result, &source.path)
+                }
+            };
+            if let Some((expr, search)) = shown {
+                let path: Vec<&str> = std::iter::once("status").chain(field.name.value.split('.')).collect();
+                let scalar = matches!(
+                    schema.map(|schema| crd::lookup(schema, &path)),
+                    Some(crd::Lookup::Known(declared)) if declared.get("type").is_some_and(|kind| kind != "array")
+                );
+                let one = scalar || search.as_ref().is_some_and(Search::is_singular);
+                found.push(StatusField {
+                    name: field.name.value,
+                    expr,
+                    search,
+                    one,
+                    location: field.name.at,
+                });
             }
         }
         found
@@ -347,7 +367,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn for_each(&mut self, manifest: &manifest::ForEach) -> Option<ForEach> {
+    pub(super) fn for_each(&mut self, manifest: &manifest::ForEach) -> Option<ForEach> {
         let in_ = manifest.list.0.as_ref().and_then(|list| self.expression(list));
         let key = self.optional(manifest.key.as_ref());
         let as_ = manifest.name.as_ref().map_or(DEFAULT_ITEM, |name| name.value.0.as_str()).to_owned();
@@ -468,7 +488,7 @@ impl Compiler<'_> {
                     (path.root.as_str(), path.segments.as_slice())
                     && let Some(place) = parts.refs.iter().position(|reference| reference.id == *id)
                 {
-                    refs[place].add(path, rest, parts.refs[place].is_list());
+                    refs[place].add(path, rest, &parts.refs[place]);
                 }
                 let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
                     ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
@@ -552,12 +572,12 @@ struct RefReads {
 }
 
 impl RefReads {
-    fn add(&mut self, path: &ReadPath, rest: &[Segment], is_list: bool) {
-        // Of a list without the place in it.
-        let rest = if is_list { rest.get(1..).unwrap_or_default() } else { rest };
+    fn add(&mut self, path: &ReadPath, rest: &[Segment], reference: &Ref) {
+        // Without the key, and of a list the place in it.
+        let rest = rest.get(reference.steps()..).unwrap_or_default();
         if path.flag && rest.is_empty() {
             self.state = true;
-        } else if rest != [Segment::Key("error".to_owned())] || is_list {
+        } else if rest != [Segment::Key("error".to_owned())] || reference.is_list() {
             self.paths.push(rest.to_vec());
         }
     }
@@ -597,6 +617,8 @@ pub(super) struct Use<'a> {
     pub(super) reads: &'a Reads,
     /// The child that it belongs to.
     pub(super) child: Option<usize>,
+    /// The ref for each of whose items it is asked.
+    pub(super) reference: Option<usize>,
     /// What it is there.
     pub(super) role: Role,
 }
@@ -616,6 +638,8 @@ pub(super) enum Role {
     Yields,
     /// A child's `readyWhen`.
     ReadyWhen,
+    /// Of each item of a ref with forEach: key, `when`, name, selector.
+    RefItem,
     /// A child's template.
     Template,
     /// A `let` that nothing reads: it may be meant for any place.
@@ -628,9 +652,16 @@ impl Use<'_> {
         matches!(self.role, Role::ReadyWhen | Role::Template | Role::Anywhere)
     }
 
-    /// Whether it sees the item of the child's forEach.
+    /// Whether it sees the item of the forEach.
     pub(super) fn sees_item(&self) -> bool {
-        matches!(self.role, Role::Member | Role::Yields | Role::ReadyWhen | Role::Template)
+        matches!(self.role, Role::Member | Role::Yields | Role::ReadyWhen | Role::Template | Role::RefItem)
+    }
+
+    /// The name of that item.
+    pub(super) fn item<'p>(&self, parts: &'p Parts) -> Option<&'p str> {
+        let of_child = || parts.children.get(self.child?)?.for_each.as_ref();
+        let of_ref = || parts.refs.get(self.reference?)?.for_each.as_ref();
+        of_ref().or_else(of_child).map(|for_each| for_each.as_.as_str())
     }
 
     /// Whether the child waits for the children that it reads.
@@ -643,12 +674,15 @@ impl Parts {
     /// All expressions and templates of the resource, but for `let`s.
     pub(super) fn uses<'a>(&'a self, engine: &'a Engine) -> Vec<Use<'a>> {
         let mut uses = Vec::new();
-        let mut add = |child, role, reads| uses.push(Use { reads, child, role });
+        for (index, reference) in self.refs.iter().enumerate() {
+            let role = if reference.for_each.is_some() { Role::RefItem } else { Role::Resource };
+            let of = |role| move |reads| Use { reads, child: None, reference: Some(index), role };
+            uses.extend(reference.list_reads().map(of(Role::Resource)));
+            uses.extend(reference.item_reads().into_iter().map(of(role)));
+        }
+        let mut add = |child, role, reads| uses.push(Use { reads, child, reference: None, role });
         for expr in self.paused.iter().chain(&self.ready_when) {
             add(None, Role::Resource, expr.reads());
-        }
-        for reads in self.refs.iter().flat_map(Ref::own_reads) {
-            add(None, Role::Resource, reads);
         }
         for field in &self.status {
             add(None, Role::Resource, field.expr.reads());

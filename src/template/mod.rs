@@ -24,6 +24,7 @@ mod errors;
 mod eval;
 mod exec;
 mod json;
+mod jsonpath;
 mod kinds;
 mod limits;
 mod lower;
@@ -60,6 +61,7 @@ use value::Val;
 
 pub(crate) use builtins::secrets::password_length;
 pub use errors::EvalError;
+pub use jsonpath::Search;
 pub use limits::Limits;
 pub use reads::{ReadPath, Reads, Segment};
 pub use scope::{Function, Lets, Live, Scope, Var};

@@ -67,6 +67,7 @@ pub const NAMESPACE: Kind = kind("v1", "namespaces");
 pub const MIX: Kind = kind("fixtures.operetta.dev/v1", "mixes");
 pub const SHELF: Kind = kind("fixtures.operetta.dev/v1", "shelves");
 pub const GAUGE: Kind = kind("fixtures.operetta.dev/v1", "gauges");
+pub const SITE: Kind = kind("examples.operetta.dev/v1", "sites");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {

@@ -236,3 +236,73 @@ fn what_makes_itself_vanish_is_held_back_too() {
     let deleted = world.log.iter().filter(|line| line.starts_with("Delete")).count();
     assert_eq!(deleted, 10, "{:?}", world.log);
 }
+
+const KEYED: &str = "
+refs:
+  - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: \"spec.host | default('') | split(',') | reject('empty') | list\", as: host}, name: \"{{ host }}-tls\", when: host != 'skip'}
+children:
+  - id: c
+    template: templates/c.yaml
+    forEach: {in: \"spec.host | default('') | split(',') | reject('empty') | list\", as: host}
+  - {id: plain, template: templates/plain.yaml}
+status:
+  known: refs.certs | known | keys | sort
+";
+
+fn keyed() -> Package {
+    let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-{{ host }}\"}\n\
+                    data: {crt: \"{{ refs.certs[host].data.crt | default('none') }}\"}\n";
+    package(KEYED, &[("c", template.into()), ("plain", config("{{ name }}-plain"))])
+}
+
+#[test]
+fn each_key_of_a_ref_is_awaited_followed_and_missed_by_itself() {
+    let mut world = World::new(keyed(), &json!({"host": "x,y,skip"}));
+    world.foreign.push(foreign("x-tls", json!({"crt": "one"})));
+    let verdict = world.settle();
+    assert_eq!(world.names(), ["a-plain", "a-skip", "a-x"], "{verdict:?}");
+    let (why, message) = reason(&verdict);
+    assert_eq!(why, "RefMissing");
+    assert!(message.contains("refs.certs[\"y\"]") && message.contains("Secret n/y-tls"), "{message}");
+    assert_eq!(text(&world, "a-skip", "crt"), "none");
+    let wants = |world: &World| {
+        let wants = world.decide().wants;
+        wants.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(wants(&world), ["Secret n/x-tls", "Secret n/y-tls"]);
+
+    world.foreign.push(foreign("y-tls", json!({"crt": "two"})));
+    assert_eq!(world.settle(), Verdict::Ready { children: 4 });
+    assert_eq!(text(&world, "a-y", "crt"), "two");
+    // One that goes leaves the others alone.
+    world.foreign.remove(0);
+    world.log.clear();
+    assert_eq!(reason(&world.settle()).0, "RefMissing");
+    assert_eq!((world.log.len(), text(&world, "a-x", "crt")), (0, json!("one")));
+    world.foreign[0] = foreign("y-tls", json!({"crt": "three"}));
+    world.settle();
+    assert_eq!(text(&world, "a-y", "crt"), "three");
+    let status = status_patch(&json!({}), &world.decide().status.unwrap(), "t").unwrap();
+    assert_eq!(status["known"], json!(["y"]));
+
+    // Another list is another set of objects.
+    world.edit(json!({"host": "y"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(wants(&world), ["Secret n/y-tls"]);
+    world.edit(json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert!(wants(&world).is_empty());
+}
+
+#[test]
+fn keys_of_refs_differ_and_are_not_without_end() {
+    for (hosts, wanted) in
+        [("x,x", "two items of forEach have the same key"), ("x,../y", "no name of an object")]
+    {
+        let mut world = World::new(keyed(), &json!({"host": hosts}));
+        world.foreign.push(foreign("x-tls", json!({"crt": "one"})));
+        let told = format!("{:?} {:?}", world.settle(), world.decide().status);
+        assert!(told.contains(wanted), "{told}");
+        assert!(world.decide().wants.iter().all(|want| !want.to_string().contains("..")));
+    }
+}
