@@ -10,12 +10,13 @@ use operetta::local::{AuditEvent, AuditLog, Mark};
 use rustix::process::Signal;
 use serde_json::json;
 use support::ext::{
-    ETCD, FENCE, LIGHT, LONG, Scene, WEB_APP, file, fixture, is_lease, list, managers_requests, run_flags,
-    watching,
+    CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
+    managers_requests, run_flags, watching,
 };
 use support::{plane, signal};
 
-const PACKAGES: [&str; 4] = ["operators/etcd", "operators/webapp", "netpol", "light"];
+const PACKAGES: [&str; 5] =
+    ["operators/etcd", "operators/webapp", "netpol", "light", "examples/packages/site"];
 
 /// How long nothing may be asked.
 const QUIET: Duration = Duration::from_secs(60);
@@ -66,7 +67,22 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.apply(&file(&format!("{}/instances/fence.yaml", fixture("netpol")))).await;
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
+    // What a site reads and does not own: by name, if it is there, for each of a list, by its labels.
+    scene.kubectl(&["create", "secret", "generic", "site-tls", "--from-literal=tls.crt=x"]).await;
+    for (name, label, data) in [
+        ("banner", "", "text=Hello"),
+        ("docs-east-settings", "", "delay=3s"),
+        ("page", "page-of=docs", "a=b"),
+    ] {
+        scene.kubectl(&["create", "configmap", name, &format!("--from-literal={data}")]).await;
+        if !label.is_empty() {
+            scene.kubectl(&["label", "configmap", name, label]).await;
+        }
+    }
+    let site = file("examples/packages/site/instances/docs.yaml");
+    scene.apply(&site.replace("spec:\n", "spec:\n  tlsSecret: site-tls\n")).await;
     let instances = [
+        (SITE, "docs"),
         (ETCD, "example-etcd-cluster"),
         (ETCD, "durable"),
         (WEB_APP, "hello"),
@@ -77,6 +93,9 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     for (kind, name) in instances {
         scene.ready(kind, name).await;
     }
+    let read = |o: &serde_json::Value| o["data"]["delay"] == "3s";
+    scene.until("what it reads", CONFIG_MAP, "docs-east", read).await;
+    scene.until("what it reads", CONFIG_MAP, "docs", |o| o["data"]["pages"] == "page").await;
 
     // Meanwhile controllers report, as they do all the time, and change nothing but a status.
     let mut reported = 0;

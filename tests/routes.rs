@@ -350,6 +350,125 @@ async fn without_a_terminal_nobody_is_taken_to_have_approved() {
     place.fate("w", "", &[("ask", Fate::Asks)]).await;
 }
 
+/// All that the packages need, but no Secrets.
+const RIGHTS: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: blinkered, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: blinkered}
+rules:
+  - apiGroups: [fixtures.operetta.dev, fixtures.example.com, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
+    resources: ['*']
+    verbs: ['*']
+  - apiGroups: ['']
+    resources: [configmaps, services, serviceaccounts, persistentvolumeclaims, events, namespaces]
+    verbs: ['*']
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: blinkered}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: blinkered}
+subjects: [{kind: ServiceAccount, name: blinkered, namespace: default}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: secrets}
+rules: [{apiGroups: [''], resources: [secrets], verbs: [get, list, watch]}]
+";
+
+/// What decides about children may not be read any more: they are unknown, none goes, the others go on, and the
+/// condition says which right is missing.
+#[tokio::test]
+async fn a_ref_is_forbidden() {
+    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let place = Place { plane: &plane, namespace: "default" };
+    place.kubectl(&["apply", "-f", "-"], RIGHTS).await;
+    let token = place.kubectl(&["create", "token", "blinkered"], "").await;
+    let admin = std::fs::read_to_string(plane.kubeconfig_path()).unwrap();
+    let lines = admin.lines().map(|line| match line.split_once("token:") {
+        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
+        None => format!("{line}\n"),
+    });
+    let config = plane.folder().join("blinkered.kubeconfig");
+    std::fs::write(&config, lines.collect::<String>()).unwrap();
+    let allow = async || {
+        let subject = "--serviceaccount=default:blinkered";
+        place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject], "").await;
+    };
+    let start = async || {
+        let args = ["run", "--leader-elect=false", &fixture("routes"), &fixture("light")];
+        let mut manager = Operetta::run_with(&args, &[("KUBECONFIG", &config)]);
+        watching(&mut manager, 2).await;
+        manager
+    };
+    let reason = async |reason: &str, words: &[&str]| {
+        eventually(reason, LONG, async || {
+            let way = place.find(WAY, "w").await.unwrap_or_default();
+            let ready = condition(&way, "Ready");
+            let message = ready["message"].as_str().unwrap_or_default();
+            let said = ready["reason"] == reason && words.iter().all(|word| message.contains(word));
+            if said { Ok(()) } else { Err(format!("{ready:#}")) }
+        })
+        .await;
+    };
+    place.kubectl(&["create", "secret", "generic", "gate", "--from-literal=open=yes"], "").await;
+    allow().await;
+    let mut manager = start().await;
+    place.deploy("w", &json!({"gate": true})).await;
+
+    // The right is taken away, and nothing is remembered.
+    place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start().await;
+    let words = ["refs.gate", "may not be read", "cannot list resource \"secrets\""];
+    reason("RefForbidden", &words).await;
+    // What does not read it goes on; nothing of what does goes, nor does anything that is not wanted any more.
+    place.patch("w", &json!({"keys": ["a", "c"]})).await;
+    place.fate("w", "-c", &all(Fate::Wanted)).await;
+    reason("RefForbidden", &words).await;
+    for suffix in ["", "-a", "-b", "-c"] {
+        place.fate("w", suffix, &all(Fate::Wanted)).await;
+    }
+    // An object of those that cannot be told is not made anew, and its loss is no other's.
+    let before = uid_of(&place.find(CONFIG_MAP, "w-delete-a").await.unwrap()).to_owned();
+    place.kubectl(&["delete", "configmap", "w-delete-a"], "").await;
+    eventually("w-delete-a to be made anew", LONG, async || {
+        match place.find(CONFIG_MAP, "w-delete-a").await {
+            Some(object) if uid_of(&object) != before => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+
+    // It may be read again, and decides again: first that all stays, then that it goes.
+    allow().await;
+    place.settled("w").await;
+    place.fate("w", "", &all(Fate::Wanted)).await;
+    place.fate("w", "-b", &UNWANTED).await;
+    let closed = json!({"stringData": {"closed": "yes"}}).to_string();
+    place.kubectl(&["patch", "secret", "gate", "--type=merge", "-p", &closed], "").await;
+    place.fate("w", "", &UNWANTED).await;
+
+    // No ref holds up the end of an instance.
+    place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start().await;
+    place.kubectl(&["delete", "way", "w", "--wait=false"], "").await;
+    for suffix in ["", "-a", "-b", "-c"] {
+        place.fate("w", suffix, &UNWANTED).await;
+    }
+    place.approve("w", &["", "-a", "-b", "-c"]).await;
+    place.gone("w").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    plane.stop().await;
+}
+
 const GADGETS: Kind = support::ext::kind("fixtures.example.com/v2", "gadgets");
 
 /// The CRD of a kind that is no package's, with its versions and whether they are served.
@@ -420,7 +539,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
 
     // A version without the children.
     let fewer =
-        copy("fewer", &|text| text.replace("when: spec[\"on\"]", "when: spec[\"on\"] and name != 'renamed'"));
+        copy("fewer", &|text| text.replace("when: spec[\"on\"]", "when: name != 'renamed' and spec[\"on\"]"));
     restart(&plane, &mut manager, &[&fewer, "light"], 2).await;
     place.fate("renamed", "", &UNWANTED).await;
     place.approve("renamed", &[""]).await;
