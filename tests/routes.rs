@@ -360,7 +360,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: blinkered}
 rules:
-  - apiGroups: [fixtures.operetta.dev, fixtures.example.com, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
+  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
     resources: ['*']
     verbs: ['*']
   - apiGroups: ['']
@@ -377,10 +377,15 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: secrets}
 rules: [{apiGroups: [''], resources: [secrets], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: gadgets}
+rules: [{apiGroups: [fixtures.example.com], resources: [gadgets], verbs: ['*']}]
 ";
 
 /// What decides about children may not be read any more: they are unknown, none goes, the others go on, and the
-/// condition says which right is missing.
+/// condition says which right is missing. And at the end a kind may not be listed: what it stands on waits for it.
 #[tokio::test]
 async fn a_ref_is_forbidden() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
@@ -414,10 +419,18 @@ async fn a_ref_is_forbidden() {
         })
         .await;
     };
+    let allow_gadgets = async || {
+        let subject = "--serviceaccount=default:blinkered";
+        place
+            .kubectl(&["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", subject], "")
+            .await;
+    };
+    place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
     place.kubectl(&["create", "secret", "generic", "gate", "--from-literal=open=yes"], "").await;
     allow().await;
+    allow_gadgets().await;
     let mut manager = start().await;
-    place.deploy("w", &json!({"gate": true})).await;
+    place.deploy("w", &json!({"gate": true, "gadget": true})).await;
 
     // The right is taken away, and nothing is remembered.
     place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
@@ -452,16 +465,33 @@ async fn a_ref_is_forbidden() {
     let closed = json!({"stringData": {"closed": "yes"}}).to_string();
     place.kubectl(&["patch", "secret", "gate", "--type=merge", "-p", &closed], "").await;
     place.fate("w", "", &UNWANTED).await;
+    let open = json!({"data": {"closed": null}}).to_string();
+    place.kubectl(&["patch", "secret", "gate", "--type=merge", "-p", &open], "").await;
+    place.fate("w", "", &all(Fate::Wanted)).await;
+    place.settled("w").await;
 
-    // No ref holds up the end of an instance.
+    // No ref holds up the end of an instance. But the gadget, which nobody can see, stands on a ConfigMap.
     place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     let mut manager = start().await;
     place.kubectl(&["delete", "way", "w", "--wait=false"], "").await;
-    for suffix in ["", "-a", "-b", "-c"] {
-        place.fate("w", suffix, &UNWANTED).await;
+    for fates in [[("retain", Fate::Retained)], [("ask", Fate::Asks)], [("data", Fate::Retained)]] {
+        place.fate("w", "", &fates).await;
     }
+    reason(
+        "Deleting",
+        &["ConfigMap default/w-delete stays", "each Gadget of fixtures.example.com/v1", "forbidden"],
+    )
+    .await;
+    assert!(place.find(CONFIG_MAP, "w-delete").await.is_some(), "the lower order went first");
+    allow_gadgets().await;
+    for suffix in ["", "-a"] {
+        place.fate("w", suffix, &[("retain", Fate::Retained), ("ask", Fate::Asks)]).await;
+    }
+    place.fate("w", "", &[("delete", Fate::Gone)]).await;
+    assert!(place.find(GADGETS, "w").await.is_none(), "the gadget lives on without what it stands on");
     place.approve("w", &["", "-a", "-b", "-c"]).await;
     place.gone("w").await;
     signal(manager.pid(), Signal::TERM);
@@ -506,7 +536,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
     let mut manager = run(&plane, &["routes", "light"]);
     watching(&mut manager, 2).await;
-    for name in ["renamed", "removed", "crd", "forced"] {
+    for name in ["renamed", "removed", "crd", "forced", "stripped", "bare"] {
         place.deploy(name, &json!({})).await;
     }
     place.deploy("orphan", &json!({})).await;
@@ -552,6 +582,30 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.kubectl(&["patch", "way", "forced", "--type=merge", "-p", free], "").await;
     place.gone("forced").await;
     place.kubectl(&["apply", "-f", "-"], &way("forced", &json!({"on": false}))).await;
+    // Of two others somebody takes off what says that children are to stay: of one that alone, of the other all.
+    for (name, annotations) in [
+        ("stripped", &["operetta.dev/retained-", "operetta.dev/deletion-pending-"][..]),
+        (
+            "bare",
+            &[
+                "operetta.dev/retained-",
+                "operetta.dev/deletion-pending-",
+                "operetta.dev/intent-",
+                "operetta.dev/order-",
+            ],
+        ),
+    ] {
+        for policy in ["retain", "ask", "data"] {
+            for suffix in ["", "-a", "-b"] {
+                let kind = if policy == "data" { "persistentvolumeclaim" } else { "configmap" };
+                let object = format!("{name}-{policy}{suffix}");
+                let mut args = vec!["annotate", kind, &object];
+                args.extend(annotations);
+                place.kubectl(&args, "").await;
+            }
+        }
+        place.kubectl(&["delete", "way", name, "--wait=false"], "").await;
+    }
     // And another is orphaned: its mark is gone when the manager comes.
     place.kubectl(&["delete", "way", "orphan", "--cascade=orphan", "--wait=false"], "").await;
     eventually("the garbage collector to take its mark away", LONG, async || {
@@ -569,6 +623,20 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     for suffix in ["", "-a", "-b"] {
         place.fate("orphan", suffix, &all(Fate::Free)).await;
     }
+
+    for suffix in ["", "-a", "-b"] {
+        place.fate("stripped", suffix, &UNWANTED).await;
+        let kept = [
+            ("delete", Fate::Gone),
+            ("retain", Fate::Retained),
+            ("ask", Fate::Retained),
+            ("data", Fate::Retained),
+        ];
+        place.fate("bare", suffix, &kept).await;
+    }
+    place.approve("stripped", &["", "-a", "-b"]).await;
+    place.gone("stripped").await;
+    place.gone("bare").await;
 
     // A version of a child's kind is not served any more: what exists of it is unknown, nothing is pruned of
     // it, the others go on; at the end of the instance it is found in another version.
