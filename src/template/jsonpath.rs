@@ -114,21 +114,17 @@ impl Engine {
             return Err(error(wrong.0.into(), 0).help(wrong.1));
         }
         let names = query.segments.iter().take_while(|segment| step(segment).is_some()).count();
-        let mut read = String::new();
+        let mut read: Vec<String> = Vec::with_capacity(names);
         for segment in &query.segments[..names] {
-            match step(segment) {
-                Some(Step::Key(key)) if read.is_empty() && is_word(&key) => read.push_str(&key),
-                Some(Step::Key(key)) if !read.is_empty() && is_word(&key) => {
-                    read.push('.');
-                    read.push_str(&key);
-                }
-                Some(Step::Key(key)) if !read.is_empty() => {
-                    read.push_str(&format!("[{}]", Value::from(key)));
-                }
-                Some(Step::Index(index)) if !read.is_empty() => read.push_str(&format!("[{index}]")),
+            read.push(match (step(segment), read.is_empty()) {
+                (Some(Step::Key(key)), true) if is_word(&key) => key,
+                (Some(Step::Key(key)), false) if is_word(&key) => format!(".{key}"),
+                (Some(Step::Key(key)), false) => format!("[{}]", Value::from(key)),
+                (Some(Step::Index(index)), false) => format!("[{index}]"),
                 _ => break,
-            }
+            });
         }
+        let read = read.concat();
         if read.is_empty() {
             let message = "a JSONPath begins with the name of a variable".to_owned();
             return Err(error(message, 0).help("write for instance .children.web.status"));

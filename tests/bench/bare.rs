@@ -105,6 +105,7 @@ impl Bare {
                 observed: &[],
                 namespaced: &namespaced,
                 unknown: &|_, _| None,
+                unlisted: &[],
                 checked: &|_| true,
                 former: &[],
                 is_package_kind: &|_, _| false,
