@@ -454,7 +454,7 @@ fn json_paths_start_from_the_variables() {
 "#,
     );
     check(
-        r#"
+        r"
 //- resource
     - crd: crds/web.yaml
       children:
@@ -462,7 +462,7 @@ fn json_paths_start_from_the_variables() {
       status:
         c: {jsonPath: .children.cofnig.data.x}
 #                      ^^^^^^^^^^^^^^^^^^^^^^ error: `children.cofnig` does not exist: there is no child of that id; did you mean `children.config`?
-"#,
+",
     );
     let package = check(
         r#"
