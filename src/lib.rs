@@ -8,6 +8,7 @@
 
 pub mod children;
 pub mod cli;
+mod clock;
 pub mod cluster;
 pub mod crd;
 pub mod diag;

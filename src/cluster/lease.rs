@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -166,7 +165,7 @@ impl Election {
     }
 
     fn spec(&self, acquired: &Value, transitions: u64) -> Value {
-        let now = Value::from(format!("{:.6}", Timestamp::now()));
+        let now = Value::from(format!("{:.6}", crate::clock::now()));
         json!({
             "holderIdentity": self.settings.identity,
             "leaseDurationSeconds": self.settings.duration.as_secs().max(1),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -99,7 +98,7 @@ impl Publisher {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         // Events about cluster-scoped objects lie in `default`, as everybody's do.
         let namespace = entry.regarding["namespace"].as_str().unwrap_or("default").to_owned();
-        let now = format!("{:.6}", Timestamp::now());
+        let now = format!("{:.6}", crate::clock::now());
         let key = (text(&entry.regarding["uid"]), entry.reason.clone(), entry.note.clone());
         if let Some((name, count, at)) = self.recent.get_mut(&key).filter(|(_, _, at)| at.elapsed() < SERIES)
         {
@@ -116,7 +115,7 @@ impl Publisher {
         let name = format!(
             "{}.{:x}{:04x}",
             text(&entry.regarding["name"]),
-            Timestamp::now().as_nanosecond(),
+            crate::clock::now().as_nanosecond(),
             fastrand::u16(..)
         );
         let body = json!({

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing::{debug, info, trace, warn};
 
@@ -293,7 +292,7 @@ impl Shared {
         }
         let Some(mut status) = decision.status else { return Outcome::Done };
         status.contested(registered.contested.as_deref(), &look.instance["status"]);
-        let now = format!("{:.0}", Timestamp::now());
+        let now = format!("{:.0}", crate::clock::now());
         let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
             mind.clashes = 0;
             return Outcome::Done;
@@ -410,6 +409,11 @@ impl Shared {
         let (reason, message, warning) = match verdict {
             Verdict::Ready { children } => {
                 ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
+            }
+            Verdict::Enough { children, unready } => {
+                let message =
+                    format!("readyWhen is met; {unready} of {children} children are applied and not ready");
+                ("Ready".to_owned(), message, false)
             }
             Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
             Verdict::Paused => {

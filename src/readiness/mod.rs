@@ -151,7 +151,16 @@ pub fn needs_status(group: &str, kind: &str) -> bool {
         ) | ("apps", "ControllerRevision")
             | ("batch", "CronJob")
             | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
-            | ("rbac.authorization.k8s.io" | "admissionregistration.k8s.io", _)
+            | ("rbac.authorization.k8s.io", _)
+            | (
+                "admissionregistration.k8s.io",
+                // Not a ValidatingAdmissionPolicy: a controller checks its types and says of which generation.
+                "ValidatingWebhookConfiguration"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicyBinding"
+                    | "MutatingAdmissionPolicy"
+                    | "MutatingAdmissionPolicyBinding"
+            )
             | ("storage.k8s.io", "StorageClass" | "CSIDriver" | "VolumeAttributesClass")
             | ("scheduling.k8s.io", "PriorityClass")
             | ("node.k8s.io", "RuntimeClass")

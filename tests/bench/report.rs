@@ -66,7 +66,7 @@ impl Report {
             arriving: rate(&|r| r.arriving.all, &|b| b.creating + b.applying),
         };
         Self {
-            date: format!("{:.0}", Timestamp::now()),
+            date: today(),
             operetta: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
             instances,
@@ -241,4 +241,9 @@ fn share(count: usize, of: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
+}
+
+#[expect(clippy::disallowed_methods, reason = "for people to read")]
+fn today() -> String {
+    format!("{:.0}", Timestamp::now())
 }

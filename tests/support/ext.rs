@@ -68,6 +68,8 @@ pub const MIX: Kind = kind("fixtures.operetta.dev/v1", "mixes");
 pub const SHELF: Kind = kind("fixtures.operetta.dev/v1", "shelves");
 pub const GAUGE: Kind = kind("fixtures.operetta.dev/v1", "gauges");
 pub const SITE: Kind = kind("examples.operetta.dev/v1", "sites");
+pub const STONE: Kind = kind("fixtures.operetta.dev/v1", "stones");
+pub const GATE: Kind = kind("fixtures.operetta.dev/v1", "gates");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {

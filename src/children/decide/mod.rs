@@ -212,6 +212,13 @@ pub enum Verdict {
         /// How many children.
         children: usize,
     },
+    /// Its `readyWhen` holds though not all children are ready.
+    Enough {
+        /// How many children the instance has.
+        children: usize,
+        /// How many of them are not ready.
+        unready: usize,
+    },
     /// On the way. What is awaited.
     Reconciling {
         /// Camel case.

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use futures::StreamExt;
 use futures::stream;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher;
 use serde_json::Value;
@@ -270,7 +269,7 @@ impl Get<'_> {
             }
             return end(&problems, ExitCode::SUCCESS);
         }
-        let now = Timestamp::now();
+        let now = crate::clock::now();
         let mut lines: Vec<Vec<Cell>> = Vec::with_capacity(rows.len() + 1);
         if !self.args.no_headers {
             lines.push(row::header(shape));
@@ -555,7 +554,7 @@ impl Printer<'_> {
     fn table(&mut self, lines: &[Line]) -> String {
         let wide = self.args.output == Some(Output::Wide);
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
-        let now = Timestamp::now();
+        let now = crate::clock::now();
         let mut cells: Vec<Vec<Cell>> =
             lines.iter().map(|line| line.row.cells(shape, &Counts::default(), now)).collect();
         if self.columns.is_none() && !self.args.no_headers {

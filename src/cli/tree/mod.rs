@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use console::Term;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::catalog::Catalog;
@@ -152,7 +151,7 @@ fn text(args: &Args, found: &Found) -> String {
                 header: !args.no_headers,
                 width: terminal.is_term().then(|| usize::from(terminal.size().1)),
             };
-            draw::text(&found.root, style, Timestamp::now())
+            draw::text(&found.root, style, crate::clock::now())
         }
     }
 }
