@@ -217,7 +217,7 @@ fn of_any_kind(child: &'static str) -> Vec<Case> {
         cases.push(put_back(child, "all of it is applied under our name, a label edited", how));
     }
     // All else of it is gone then.
-    if ["none"].contains(&child) {
+    if ["configmap", "serviceaccount", "role", "networkpolicy", "quota"].contains(&child) {
         cases.push(
             put_back(child, "a label is applied under our name", ServerApply(&OWN_NAME, team())).most(3),
         );

@@ -77,25 +77,35 @@ struct Kind {
 /// away again.
 #[derive(Default)]
 struct Gone {
-    ends: HashMap<Box<str>, (Box<str>, Instant)>,
+    ends: HashMap<Box<str>, End>,
     /// At how many the old ones are swept out: twice what the last sweep left, so that a sweep costs each
     /// end little also when thousands go at once.
     sweep_at: usize,
 }
 
+struct End {
+    resource_version: Box<str>,
+    at: Instant,
+    /// Of a child that we had made: the uid of its instance.
+    of: Option<Box<str>>,
+}
+
 impl Gone {
-    fn add(&mut self, uid: &str, resource_version: &str) {
+    fn add(&mut self, uid: &str, resource_version: &str, of: Option<&str>) {
         if self.ends.len() >= self.sweep_at.max(1_024) {
-            self.ends.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+            self.ends.retain(|_, end| end.at.elapsed() < REMEMBERED);
             self.sweep_at = self.ends.len() * 2;
         }
-        self.ends.insert(uid.into(), (resource_version.into(), Instant::now()));
+        // It may be told twice, by the watch and by a live read: the first time it was still known.
+        let of = of.map(Into::into).or_else(|| self.ends.remove(uid).and_then(|end| end.of));
+        let end = End { resource_version: resource_version.into(), at: Instant::now(), of };
+        self.ends.insert(uid.into(), end);
     }
 
     /// Whether what is known of that uid at that resourceVersion is from before its end. An object that
     /// merely lost a label comes back under its uid, but later.
     fn covers(&self, uid: &str, resource_version: &str) -> bool {
-        self.ends.get(uid).is_some_and(|(end, _)| !older(end, resource_version))
+        self.ends.get(uid).is_some_and(|end| !older(&end.resource_version, resource_version))
     }
 }
 
@@ -199,7 +209,7 @@ impl Index {
     /// An instance was deleted, at that resourceVersion if it is known.
     pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
         if let Some(resource_version) = resource_version {
-            self.gone.add(uid, resource_version);
+            self.gone.add(uid, resource_version, None);
         }
         if self.instances.get(key).is_some_and(|i| *i.uid == *uid) {
             self.drop_instance(key);
@@ -327,7 +337,8 @@ impl Index {
         resource_version: Option<&str>,
     ) -> Option<InstanceKey> {
         if let Some(resource_version) = resource_version {
-            self.gone.add(uid, resource_version);
+            let known = self.children.get(object).filter(|child| *child.uid == *uid && child.is_made_by_us());
+            self.gone.add(uid, resource_version, known.map(|child| &*child.instance_uid));
         }
         if self.children.get(object).is_none_or(|present| *present.uid != *uid) {
             return None;
@@ -344,6 +355,11 @@ impl Index {
         }
         let owner = self.by_uid.get(&present.instance_uid);
         owner.or_else(|| self.by_claim.get(&present.claim)).cloned()
+    }
+
+    /// Whether the object of that uid was a child of the instance until a moment ago, when its labels went.
+    pub(super) fn was_child_of(&self, uid: &str, instance_uid: &str) -> bool {
+        self.gone.ends.get(uid).is_some_and(|end| end.of.as_deref() == Some(instance_uid))
     }
 
     /// Children of former instances of that name, in a stable order. Their own instance is dead: one kind,

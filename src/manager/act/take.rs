@@ -96,6 +96,13 @@ impl Shared {
         if made_for_it || owners.iter().any(|owner| owner["uid"] == *uid) || (same && owners.is_empty()) {
             return Ok(Taking::Ours);
         }
+        // Whoever applies a piece of it under our name takes everything else from it, labels, owner and hash
+        // included. It is the same object nevertheless, and we have seen whose it was.
+        let object = meta["uid"].as_str().unwrap_or_default();
+        let stripped = label(meta, names::INSTANCE_UID).is_none() && owners.is_empty();
+        if stripped && self.index().was_child_of(object, &uid) {
+            return Ok(Taking::Ours);
+        }
         let annotated = meta["annotations"][names::ADOPT] == "true";
         if !annotated && !apply.adopt {
             return Ok(Taking::No(format!(
