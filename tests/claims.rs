@@ -5,7 +5,7 @@ mod support;
 use serde_json::{Value, json};
 use support::ext::{
     CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SERVICE, Scene, condition, find_in, is_ready,
-    uid_of,
+    list, managers_requests, uid_of,
 };
 use support::{eventually, kubectl_of, plane};
 
@@ -100,6 +100,44 @@ async fn two_instances_that_render_one_name_do_not_steal_it() {
     let shared = scene.get(CONFIG_MAP, "shared").await;
     assert_eq!((owner(&shared), &shared["data"]["text"]), (&json!(uid_of(&first)), &json!("first")));
     assert!(is_ready(&scene.get(CLAIM, "first").await));
+}
+
+/// A spec that is a path leads nowhere: no request about another namespace is made for it, by whatever way it
+/// comes into a child.
+#[tokio::test]
+async fn a_name_that_is_a_path_leads_no_write_out_of_the_namespace() {
+    let scene = Scene::new(&PACKAGES).await;
+    let victim = format!("{}-victim", scene.namespace());
+    kubectl_of(plane().await, &["create", "namespace", &victim], "").await.ok();
+    let audit = plane().await.audit();
+    let mark = audit.mark().unwrap();
+    let names = [
+        format!("../../{victim}/configmaps/x"),
+        format!("..%2F..%2F{victim}%2Fconfigmaps%2Fx"),
+        format!("x?dryRun=All&namespace={victim}"),
+        format!("{victim}/x"),
+        String::new(),
+        "..".to_owned(),
+    ];
+    for (number, name) in names.iter().enumerate() {
+        for kind in ["config", "adopt", "kept", "ordered"] {
+            let instance = format!("c{number}-{kind}");
+            scene.apply(&claim(&instance, &json!({"kind": kind, "name": name}))).await;
+        }
+    }
+    for number in 0..names.len() {
+        for kind in ["config", "adopt", "kept", "ordered"] {
+            let instance = format!("c{number}-{kind}");
+            scene.until("Stalled", CLAIM, &instance, |o| condition(o, "Stalled")["status"] == "True").await;
+        }
+    }
+    let mut strayed = managers_requests(&audit, mark);
+    // The labels of events may tell the name; the path of a request that acts elsewhere would begin so.
+    strayed.retain(|r| r.namespace == victim || r.uri.contains(&format!("/namespaces/{victim}")));
+    assert!(strayed.is_empty(), "{}", list(&strayed));
+    let left =
+        kubectl_of(plane().await, &["-n", &victim, "get", "configmaps,secrets", "-o", "name"], "").await.ok();
+    assert_eq!(left.trim(), "configmap/kube-root-ca.crt");
 }
 
 #[tokio::test]

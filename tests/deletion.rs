@@ -48,6 +48,14 @@ async fn children_of_any_kind_go_with_their_instance() {
 
 #[tokio::test]
 async fn ordered_children_go_in_reverse_and_the_finalizer_last() {
+    for cascade in ["background", "foreground"] {
+        in_reverse(cascade).await;
+    }
+}
+
+/// The garbage collector knows no order; with `--cascade=foreground` it goes through what an instance owns before
+/// the instance is gone.
+async fn in_reverse(cascade: &str) {
     let scene = Scene::new(&PACKAGES).await;
     let audit = plane().await.audit();
     let mark = audit.mark().unwrap();
@@ -56,7 +64,7 @@ async fn ordered_children_go_in_reverse_and_the_finalizer_last() {
     assert_eq!(instance["metadata"]["finalizers"], json!(["operetta.dev/cleanup"]));
     let kept = scene.get(CONFIG_MAP, "chain-kept").await;
     assert_eq!(kept["metadata"]["annotations"]["operetta.dev/retained"], "false");
-    scene.kubectl(&["delete", "chain", "chain"]).await;
+    scene.kubectl(&["delete", "chain", "chain", &format!("--cascade={cascade}")]).await;
     scene.gone(CHAIN, "chain").await;
     only(&scene, &[CONFIG_MAP, POD], &["chain-kept"]).await;
 

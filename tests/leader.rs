@@ -20,6 +20,9 @@ use support::ext::{
 };
 use support::{Operetta, eventually, plane, signal};
 
+/// How long a pod has from SIGTERM to SIGKILL, unless somebody says otherwise.
+const GRACE: Duration = Duration::from_secs(30);
+
 /// How many instances change all the time.
 const INSTANCES: usize = 30;
 
@@ -136,7 +139,7 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     third.wait_for("standing by", LONG).await;
     written("second", audit.mark().unwrap()).await;
     signal(second.pid(), Signal::TERM);
-    let status = second.wait(LONG).await;
+    let status = second.wait(GRACE).await;
     assert!(status.success(), "{status}\n{}", second.output());
     assert!(second.output().contains("released"), "{}", second.output());
     third.wait_for("leading", LONG).await;

@@ -152,6 +152,23 @@ async fn what_may_not_be_read_is_unknown_until_it_may() {
     allow_secrets(&scene).await;
     scene.ready(READER, "r").await;
     holds(&scene, "r-copy", "password", "one").await;
+
+    // 42: and may not be read any more. What was made of it stays as it is, the rest goes on, and nobody asks in a
+    // loop.
+    scene.kubectl(&["delete", "rolebinding", "secrets"]).await;
+    scene.kubectl(&["create", "secret", "generic", "other", "--from-literal=password=two"]).await;
+    reader(&scene, "r", &json!({"secret": "other", "note": "goes on"})).await;
+    reason(&scene, READER, "r", "RefForbidden").await;
+    holds(&scene, "r-plain", "note", "goes on").await;
+    holds(&scene, "r-copy", "password", "one").await;
+    let before = requests(&scene, "").await.len();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = requests(&scene, "").await;
+    assert!(asked.len() - before <= 8, "{}", support::ext::list(&asked[before..]));
+    holds(&scene, "r-copy", "password", "one").await;
+    allow_secrets(&scene).await;
+    scene.ready(READER, "r").await;
+    holds(&scene, "r-copy", "password", "two").await;
 }
 
 #[tokio::test]

@@ -76,6 +76,32 @@ cases! {
     schedules::the_same_seed_is_the_same_trace,
 }
 
+/// `docs/testing.md` names a test for each fault, in the file that it names.
+#[test]
+fn the_tables_name_tests_that_are_there() {
+    let doc = support::ext::file("docs/testing.md");
+    let mut numbers = std::collections::BTreeSet::new();
+    let mut found = 0;
+    for row in doc.lines().filter(|line| line.starts_with("| ")) {
+        let first = row.trim_start_matches("| ").split(' ').next().unwrap_or_default();
+        numbers.extend(first.parse::<u32>());
+        let mut source = String::new();
+        for word in row.split('`').skip(1).step_by(2) {
+            let path = if word.starts_with("src/") { word.to_owned() } else { format!("tests/{word}") };
+            if std::path::Path::new(word).extension().is_some_and(|extension| extension == "rs") {
+                source = support::ext::file(&path);
+            } else if word.contains('_') {
+                assert!(source.contains(&format!("fn {word}(")), "{word}, of {row}");
+                found += 1;
+            }
+        }
+    }
+    let wanted = (1..=18).chain([22]).chain(24..=34).chain([39, 40, 42, 43, 52]);
+    let missing: Vec<u32> = wanted.filter(|number| !numbers.contains(number)).collect();
+    assert!(missing.is_empty(), "no test is named for {missing:?}");
+    assert!(found > 60, "{found}");
+}
+
 /// One runtime for all: the runtime of a test ends with it.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime")
