@@ -162,7 +162,7 @@ impl Manager {
         let dispatcher = tokio::spawn(dispatch(Arc::clone(&shared)));
         // Each package is in force as soon as its CRDs are, whatever becomes of the others.
         let (sender, first) = oneshot::channel();
-        let registrar = tokio::spawn(register::run(Arc::clone(&shared), packages, labelled, sender));
+        let registrar = register::start(Arc::clone(&shared), packages, labelled, sender);
         let register::First { problems, is_retrying } = first.await.unwrap_or_default();
         shared.monitor.registered();
         Ok(Self { shared, dispatcher, registrar, problems, is_retrying })

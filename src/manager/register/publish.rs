@@ -1,0 +1,165 @@
+//! Putting into force what is right: the registry of kinds, and the watches that it asks for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::entry::{Entry, contested_text};
+use super::{ORPHANED, Registrar, SPREAD, wanted};
+use crate::crd;
+use crate::manager::hub::Again;
+use crate::manager::registry::{Registered, Registry};
+
+/// What is to be listed once more.
+#[derive(PartialEq, Eq)]
+pub(super) enum Later {
+    /// Instances, which are written from then on.
+    Instances(Arc<str>),
+    Children(String, String),
+}
+
+impl Registrar {
+    pub(super) fn list_later(&mut self, what: Later) {
+        self.later.retain(|(_, other)| *other != what);
+        self.later.push((Instant::now() + SPREAD, what));
+    }
+
+    pub(super) fn list_once_more(&self, what: &Later) {
+        match what {
+            Later::Instances(crd) => {
+                if let Some(registered) = self.shared.registry().get(crd) {
+                    if registered.contested.is_none() {
+                        self.shared.hold(crd, None);
+                    }
+                    self.shared.hub.watch_instances(&self.shared, &registered, Again::Relist);
+                }
+            }
+            Later::Children(api_version, kind) => {
+                self.shared.hub.watch_children(&self.shared, api_version, kind, Again::Relist);
+            }
+        }
+    }
+
+    /// Puts into force what can be.
+    pub(super) fn publish(&mut self) {
+        let ready: Vec<usize> = (0..self.packages.len())
+            .filter(|index| !self.packages[*index].is_published && self.packages[*index].is_complete())
+            .collect();
+        for index in &ready {
+            let entry = &mut self.packages[*index];
+            entry.is_published = true;
+            info!(package = %entry.package.name, "in force");
+        }
+        let orphans = self.adopt_orphans();
+        if ready.is_empty() && orphans.is_empty() {
+            return;
+        }
+        self.rebuild();
+        let registry = self.shared.registry();
+        let is_first = !std::mem::replace(&mut self.is_running, true);
+        let mut kinds: BTreeMap<(String, String), bool> = BTreeMap::new();
+        let mut entries: Vec<Arc<Registered>> = Vec::new();
+        for index in ready {
+            let entry = &mut self.packages[index];
+            for (crd, resource) in entry.crds.iter_mut().zip(&entry.package.resources) {
+                let name = resource.crd_name();
+                let Some(registered) = registry.get(name) else { continue };
+                for (api_version, kind) in &registered.child_kinds {
+                    let reads = registered.reads_content(api_version, kind);
+                    *kinds.entry((api_version.clone(), kind.clone())).or_default() |= reads;
+                }
+                let was_held = self.shared.held(name).is_some();
+                let was_changed = std::mem::take(&mut crd.was_changed);
+                if was_changed {
+                    // What is listed before the new text is served everywhere may show no status.
+                    self.shared.hold(name, Some("it has just been augmented".into()));
+                }
+                if was_changed || was_held {
+                    self.later.push((Instant::now() + SPREAD, Later::Instances(name.into())));
+                }
+                entries.push(registered);
+            }
+        }
+        for name in orphans {
+            let Some(registered) = registry.get(&name) else { continue };
+            for kind in &registered.child_kinds {
+                kinds.entry(kind.clone()).or_default();
+            }
+            entries.push(registered);
+        }
+        for ((api_version, kind), reads) in kinds {
+            // Those that are watched already were looked at without what this package reads of them.
+            let again = if reads && !is_first { Again::Relist } else { Again::Keep };
+            self.shared.hub.watch_children(&self.shared, &api_version, &kind, again);
+        }
+        for registered in entries {
+            let again = if is_first { Again::Keep } else { Again::Relist };
+            self.shared.hub.watch_instances(&self.shared, &registered, again);
+        }
+    }
+
+    /// Takes in the CRDs that no package in force has; gives the names of the new ones.
+    fn adopt_orphans(&mut self) -> Vec<String> {
+        let (mut found, mut waiting) = (Vec::new(), Vec::new());
+        let may_wait = self.started.elapsed() < ORPHANED;
+        for crd in std::mem::take(&mut self.labelled) {
+            let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if self.is_in_force(&name) || self.orphans.contains_key(&name) {
+                continue;
+            }
+            let is_awaited = |p: &Entry| p.verdict.is_none() && p.position(&name).is_some();
+            if may_wait && self.packages.iter().any(is_awaited) {
+                waiting.push(crd);
+                continue;
+            }
+            let Some(kind) = crd::kind(&crd) else { continue };
+            warn!(crd = %name, "its package is not in force: instances are left as they are, and helped to go when they are deleted");
+            let registered = Registered {
+                crd: name.as_str().into(),
+                kind: self.shared.kinds.insert((&kind).into()),
+                package: None,
+                child_kinds: wanted::recorded_kinds(&crd),
+                contested: None,
+            };
+            self.orphans.insert(name.clone(), Arc::new(registered));
+            found.push(name);
+        }
+        self.labelled = waiting;
+        found
+    }
+
+    fn is_in_force(&self, crd: &str) -> bool {
+        let is_published = |p: &Entry| p.is_published && p.position(crd).is_some();
+        self.former.contains_key(crd) || self.packages.iter().any(is_published)
+    }
+
+    pub(super) fn on_orphan(&mut self, crd: &Value) {
+        self.labelled.push(crd.clone());
+    }
+
+    /// Swaps in a registry of what is in force now.
+    pub(super) fn rebuild(&mut self) {
+        let mut all: Vec<Arc<Registered>> = Vec::new();
+        for entry in self.packages.iter().filter(|p| p.is_published) {
+            for (index, (crd, resource)) in entry.crds.iter().zip(&entry.package.resources).enumerate() {
+                let name = resource.crd_name();
+                self.orphans.remove(name);
+                self.former.remove(name);
+                let mut child_kinds = crd.facts.as_ref().map(|f| f.child_kinds.clone()).unwrap_or_default();
+                child_kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
+                all.push(Arc::new(Registered {
+                    crd: name.into(),
+                    kind: self.shared.kinds.insert((&resource.kind).into()),
+                    package: Some((Arc::clone(&entry.package), index)),
+                    child_kinds,
+                    contested: contested_text(name, &entry.package, crd).map(Into::into),
+                }));
+            }
+        }
+        all.extend(self.orphans.values().chain(self.former.values()).cloned());
+        self.shared.set_registry(Registry::new(all));
+    }
+}
