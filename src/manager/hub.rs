@@ -363,7 +363,13 @@ async fn consume(
                 let text = explain(&error);
                 warn!(%api_version, %kind, error = %text, "the watch of children failed; trying again");
                 failed(shared, watch, &format!("{kind}.{api_version}"), &text);
-                let reason = format!("{kind} of {api_version} cannot be watched: {text}");
+                let fix = match cause(&error) {
+                    Some(error) if error.code == 403 => {
+                        "; the manager's account needs the verbs list and watch for it, in all namespaces"
+                    }
+                    _ => "",
+                };
+                let reason = format!("{kind} of {api_version} cannot be watched: {text}{fix}");
                 if cause(&error).is_some_and(|error| error.class == Class::NotFound) {
                     return;
                 }

@@ -1,18 +1,52 @@
-//! The library's watcher, made to last: it does not wait for ever for a list that never comes, and does not
-//! ask for ever to go on from a resourceVersion that the server no longer knows.
+//! The library's watcher, made to last: it does not wait for ever for a list that never comes, does not ask for
+//! ever to go on from a resourceVersion that the server no longer knows, and asks less and less often for what it
+//! does not get.
 
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::core::DynamicResourceScope;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::hub;
-use crate::cluster::Cluster;
+use crate::cluster::{Class, Cluster};
+
+/// How long until the attempt after the first failure: doubled with each in a row.
+const REST_FIRST: Duration = Duration::from_millis(800);
+/// And at most: where the next attempt may succeed, and where a person has to do something first.
+const REST_LAST: Duration = Duration::from_secs(10);
+const REST_REFUSED: Duration = Duration::from_secs(30);
+/// Failures that are so long apart are not in a row: a watch may be silent, and nobody hears that it works.
+const APART: Duration = Duration::from_secs(120);
+
+/// How long to leave the server alone. The library's own way begins anew with each attempt, since a list begins
+/// before it fails.
+#[derive(Default)]
+struct Rest {
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Rest {
+    fn after(&mut self, error: &watcher::Error) -> Duration {
+        let now = Instant::now();
+        if self.last.replace(now).is_some_and(|last| now.duration_since(last) > APART) {
+            self.failures = 0;
+        }
+        let doubled = REST_FIRST.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
+        self.failures = self.failures.saturating_add(1);
+        let cause = hub::cause(error);
+        let is_refused = cause.as_ref().is_some_and(|error| error.class == Class::Permanent);
+        let rest = doubled.min(if is_refused { REST_REFUSED } else { REST_LAST });
+        let asked = cause.and_then(|error| error.asked_to_wait()).unwrap_or_default();
+        // Chance keeps many from coming back together.
+        rest.mul_f64(0.8 + 0.4 * fastrand::f64()).max(asked)
+    }
+}
 
 struct Lasting<F, T> {
     make: F,
@@ -20,6 +54,9 @@ struct Lasting<F, T> {
     current: Option<BoxStream<'static, watcher::Result<Event<T>>>>,
     /// Whether a list is under way.
     is_listing: bool,
+    rest: Rest,
+    /// Until when nothing is asked.
+    until: Option<Instant>,
 }
 
 /// Lists and watches what `config` selects. After an error the next attempt waits, longer each time.
@@ -37,7 +74,7 @@ where
         + 'static,
 {
     let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
-    lasting(cluster.deadline(), make).default_backoff()
+    lasting(cluster.deadline(), make)
 }
 
 /// The events of a watcher that `make` makes, as often as need be. `deadline` is how long an answer may take
@@ -46,9 +83,18 @@ fn lasting<T, F>(deadline: Duration, make: F) -> impl Stream<Item = watcher::Res
 where
     F: Fn() -> BoxStream<'static, watcher::Result<Event<T>>>,
 {
-    let state = Lasting { make, deadline, current: None, is_listing: true };
+    let state =
+        Lasting { make, deadline, current: None, is_listing: true, rest: Rest::default(), until: None };
     stream::unfold(state, |mut state| async move {
+        if let Some(until) = state.until.take() {
+            tokio::time::sleep_until(until).await;
+        }
         let event = state.next().await;
+        match &event {
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => state.rest.failures = 0,
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Err(error) => state.until = Some(Instant::now() + state.rest.after(error)),
+        }
         Some((event, state))
     })
 }
@@ -130,6 +176,42 @@ mod tests {
         assert!(matches!(events.next().await, Some(Ok(Event::InitDone))));
         assert!(tokio::time::timeout(DEADLINE * 20, events.next()).await.is_err(), "a silent watch was cut");
         assert_eq!(made.load(Ordering::Relaxed), 2);
+    }
+
+    /// How often what answers so is asked within that time.
+    async fn attempts(within: Duration, code: u16, reason: &str) -> usize {
+        let made = AtomicUsize::new(0);
+        let failure = || {
+            made.fetch_add(1, Ordering::Relaxed);
+            let status = Status::failure("no", reason).with_code(code);
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+        };
+        let make = || stream::iter([Ok(Event::<()>::Init), failure()]).boxed();
+        let listen = lasting(DEADLINE, make).for_each(|_| std::future::ready(()));
+        assert!(tokio::time::timeout(within, listen).await.is_err(), "it gave up");
+        made.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_given_is_asked_for_ever_less_often() {
+        let hour = Duration::from_secs(3_600);
+        let forbidden = attempts(hour, 403, "Forbidden").await;
+        assert!((100..150).contains(&forbidden), "{forbidden} in an hour");
+        let failed = attempts(hour, 500, "InternalError").await;
+        assert!((300..450).contains(&failed), "{failed} in an hour");
+        let soon = attempts(Duration::from_secs(10), 403, "Forbidden").await;
+        assert!((3..=5).contains(&soon), "{soon} in ten seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_given_meanwhile_is_asked_for_soon_again() {
+        let mut rest = Rest::default();
+        for _ in 0..10 {
+            rest.after(&expired());
+        }
+        assert!(rest.after(&expired()) > REST_LAST / 2);
+        tokio::time::sleep(APART * 2).await;
+        assert!(rest.after(&expired()) < REST_FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]
