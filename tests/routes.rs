@@ -336,7 +336,7 @@ async fn without_a_terminal_nobody_is_taken_to_have_approved() {
     assert!(code == Some(2) && told.contains("--yes"), "{told}");
     for (args, words) in [
         (["way/other", "--all"], "there is no ways other"),
-        (["nonsense/w", "--all"], "no package has a kind nonsense"),
+        (["nonsense/w", "--all"], "there is no kind nonsense"),
         (["way/w", "--child=delete"], "is no child that asks"),
     ] {
         let (code, told) = approve(&args).await;

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::catalog::{Catalog, PackageKind};
 use super::{connect, out};
 use crate::children::names;
-use crate::cluster::{ApiKind, CallError, Class, Cluster, Kinds};
-use crate::crd;
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Query};
 
 /// Approve that children of an instance are deleted
 ///
@@ -95,12 +95,13 @@ async fn approve(args: &Args) -> Result<String, Failure> {
     let (kind, name) = named(&args.instance)?;
     let server = connect::connect().await.map_err(failed)?;
     let cluster = &server.cluster;
-    let found = find_kind(cluster, kind).await?;
-    let namespace = found.kind.namespaced.then(|| {
+    let catalog = Catalog::read(cluster).await.map_err(failed)?;
+    let found = catalog.find(kind).map_err(failed)?;
+    let namespace = found.served.kind.namespaced.then(|| {
         let default = || cluster.client().default_namespace().to_owned();
         args.namespace.clone().unwrap_or_else(default)
     });
-    let asking = asking(cluster, &found, namespace.as_deref(), name).await?;
+    let asking = asking(cluster, &catalog, found, (namespace.as_deref(), name)).await?;
     let awaiting: Vec<&Asking> = asking.iter().filter(|object| object.awaits).collect();
     if args.child.is_empty() && !args.all {
         return Ok(listing(&awaiting, &args.instance.join(" "), args.namespace.as_deref()));
@@ -137,66 +138,35 @@ fn named(instance: &[String]) -> Result<(&str, &str), Failure> {
         .ok_or_else(|| ("name the instance as KIND/NAME or KIND NAME".into(), 2))
 }
 
-/// A kind of a package, with the kinds that children of its instances have or had.
-struct Found {
-    kind: ApiKind,
-    child_kinds: Vec<(String, String)>,
-}
-
-async fn find_kind(cluster: &Cluster, wanted: &str) -> Result<Found, Failure> {
-    let crds = cluster
-        .list(&ApiKind::crd(), None, names::OPERATOR)
-        .await
-        .map_err(|error| failed(format!("the kinds of packages cannot be listed: {error}")))?;
-    let wanted = wanted.to_lowercase();
-    let mut known = Vec::new();
-    for crd in &crds {
-        let Some(kind) = crd::kind(crd) else { continue };
-        let text = |field: &str| crd["spec"]["names"][field].as_str().unwrap_or_default().to_lowercase();
-        let short = crd["spec"]["names"]["shortNames"].as_array().into_iter().flatten();
-        let is_it =
-            [text("plural"), text("singular"), text("kind"), format!("{}.{}", kind.plural, kind.group)]
-                .contains(&wanted)
-                || short.filter_map(Value::as_str).any(|name| name == wanted);
-        if is_it {
-            let recorded = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
-            return Ok(Found { child_kinds: names::read_kinds(recorded).collect(), kind: (&kind).into() });
-        }
-        known.push(kind.plural.clone());
-    }
-    known.sort();
-    let known = if known.is_empty() { "there are none".into() } else { known.join(", ") };
-    Err(failed(format!("no package has a kind {wanted}\n  help: kinds of packages here: {known}")))
-}
-
 /// The children of an instance, or of former ones of its name, that ask.
 async fn asking(
     cluster: &Cluster,
-    found: &Found,
-    namespace: Option<&str>,
-    name: &str,
+    catalog: &Catalog,
+    found: &PackageKind,
+    (namespace, name): (Option<&str>, &str),
 ) -> Result<Vec<Asking>, Failure> {
+    let of_kind = &found.served.kind;
     let of = |error: &CallError| {
-        failed(format!("the children of {} {name} cannot be listed: {error}", found.kind.plural))
+        failed(format!("the children of {} {name} cannot be listed: {error}", of_kind.plural))
     };
-    let instance = cluster.get(&found.kind, namespace, name).await.map_err(|error| of(&error))?;
+    let instance = cluster.get(of_kind, namespace, name).await.map_err(|error| of(&error))?;
     let home = namespace.unwrap_or_default();
     let selector = format!(
         "{}={},{}={}",
         names::KIND,
-        names::kind_label(&found.kind.kind, &found.kind.group),
+        names::kind_label(&of_kind.kind, &of_kind.group),
         names::INSTANCE,
         names::label_value(name)
     );
-    let kinds = Kinds::default();
     let mut all = Vec::new();
     for (api_version, kind) in &found.child_kinds {
-        let served = kinds.find(&cluster.client(), api_version, kind).await.map_err(|error| of(&error))?;
-        let Some(kind) = served else { continue };
-        let objects = match cluster.list(&kind, None, &selector).await {
+        let Some(kind) = catalog.served(api_version, kind).map(|served| &served.kind) else { continue };
+        let everywhere = Query { labels: &selector, metadata_only: true, ..Query::default() };
+        let list = |query| async move { cluster.list_all(kind, &query, |object: Value| object).await };
+        let objects = match list(everywhere).await {
             // Whoever may see one namespace only sees what lies there.
             Err(error) if error.code == 403 && kind.namespaced && namespace.is_some() => {
-                cluster.list(&kind, namespace, &selector).await
+                list(Query { namespace, ..everywhere }).await
             }
             objects => objects,
         };
@@ -204,11 +174,11 @@ async fn asking(
             Err(error) if error.class == Class::NotFound => continue,
             objects => objects.map_err(|error| of(&error))?,
         };
-        all.extend(objects.iter().filter_map(|object| asks(object, &kind, home)));
+        all.extend(objects.iter().filter_map(|object| asks(object, kind, home)));
     }
     if instance.is_none() && all.is_empty() {
         let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
-        return Err(failed(format!("there is no {} {name}{place}", found.kind.plural)));
+        return Err(failed(format!("there is no {} {name}{place}", of_kind.plural)));
     }
     Ok(all)
 }

@@ -1,17 +1,19 @@
 //! Lists of any length, a page at a time.
 
-use http::Request;
-use http::header::ACCEPT;
+use std::time::Duration;
+
+use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tracing::debug;
 
-use super::{ApiKind, CallError, Class, Cluster, DEADLINE, encode};
+use super::{ApiKind, CallError, Class, Cluster, JSON, encode};
 
 /// Objects a page, as kubectl asks for them.
 const PAGE: u32 = 500;
-/// How often a page is asked for.
+/// How often a page is asked for where nobody comes back later.
 const ATTEMPTS: u32 = 4;
 /// Objects without spec and status.
 const METADATA_ONLY: &str =
@@ -38,6 +40,20 @@ struct Page<T> {
 }
 
 impl Cluster {
+    /// All objects that a label selector names. Who asks comes back by itself if a page does not come.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub async fn list(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, CallError> {
+        let query = Query { namespace, labels: selector, metadata_only: false };
+        self.pages(kind, &query, 1, |object| object).await
+    }
+
     /// All objects that a query names, each made into what the caller keeps of it before the next page comes.
     ///
     /// # Errors
@@ -48,10 +64,20 @@ impl Cluster {
         query: &Query<'_>,
         keep: impl Fn(T) -> R,
     ) -> Result<Vec<R>, CallError> {
+        self.pages(kind, query, ATTEMPTS, keep).await
+    }
+
+    async fn pages<T: DeserializeOwned, R>(
+        &self,
+        kind: &ApiKind,
+        query: &Query<'_>,
+        attempts: u32,
+        keep: impl Fn(T) -> R,
+    ) -> Result<Vec<R>, CallError> {
         let mut kept = Vec::new();
         let (mut limit, mut next) = (PAGE, String::new());
         loop {
-            let page: Page<T> = match self.page(kind, query, limit, &next).await {
+            let page: Page<T> = match self.page(kind, query, attempts, (limit, &next)).await {
                 // What the pages are cut from is forgotten after five minutes: then all of it at once.
                 Err(error) if error.code == 410 && !next.is_empty() => {
                     kept.clear();
@@ -72,31 +98,29 @@ impl Cluster {
         &self,
         kind: &ApiKind,
         query: &Query<'_>,
-        limit: u32,
-        next: &str,
+        attempts: u32,
+        (limit, next): (u32, &str),
     ) -> Result<Page<T>, CallError> {
         let path = path(kind, query, limit, next);
-        let accept = if query.metadata_only { METADATA_ONLY } else { "application/json" };
-        let mut wait = std::time::Duration::from_millis(250);
-        for attempt in 1.. {
-            let request = Request::get(&path)
-                .header(ACCEPT, accept)
-                .body(Vec::new())
-                .map_err(|error| CallError::from_kube(&kube::Error::HttpError(error)))?;
-            let error = match tokio::time::timeout(DEADLINE, self.client.request(request)).await {
-                Ok(Ok(page)) => return Ok(page),
-                Ok(Err(error)) => CallError::from_kube(&error),
-                Err(_) => CallError::timeout(DEADLINE),
+        let accept = if query.metadata_only { METADATA_ONLY } else { JSON };
+        let mut wait = Duration::from_millis(250);
+        let mut left = attempts;
+        loop {
+            let permit = self.leave().await;
+            let error = match self.send(Method::GET, &path, accept, None, None).await {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
             };
+            drop(permit);
+            left = left.saturating_sub(1);
             // Who does not answer at all is not waited for: people do.
-            if error.class != Class::Retry || error.code == 0 || attempt >= ATTEMPTS {
+            if error.class != Class::Retry || error.code == 0 || left == 0 {
                 return Err(error);
             }
             debug!(%kind, %error, "trying again");
             tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
             wait *= 2;
         }
-        Err(CallError::timeout(DEADLINE))
     }
 }
 

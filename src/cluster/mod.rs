@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use kube::core::Status;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use apis::Apis;
@@ -35,9 +36,6 @@ pub use shares::{Permit, Share, Shares};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
-
-/// How many objects a page of a list holds.
-const PAGE: u32 = 500;
 
 /// What answers are asked for as.
 const JSON: &str = "application/json";
@@ -177,36 +175,6 @@ impl Cluster {
         }
     }
 
-    /// All objects that a label selector names, page by page.
-    pub async fn list(
-        &self,
-        kind: &ApiKind,
-        namespace: Option<&str>,
-        selector: &str,
-    ) -> Result<Vec<Value>, CallError> {
-        let path = format!("{}?labelSelector={}", kind.path(namespace, None), encode(selector));
-        let (mut all, mut next) = (Vec::new(), None::<String>);
-        loop {
-            let at = next.as_ref().map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
-            let page = self.call(Method::GET, &format!("{path}&limit={PAGE}{at}"), None, None).await;
-            let mut page = match page {
-                // The token was too old: what has been read is of a time that is past.
-                Err(error) if error.code == 410 && next.is_some() => {
-                    (all, next) = (Vec::new(), None);
-                    continue;
-                }
-                page => page?,
-            };
-            if let Value::Array(items) = page["items"].take() {
-                all.extend(items);
-            }
-            next = page["metadata"]["continue"].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
-            if next.is_none() {
-                return Ok(all);
-            }
-        }
-    }
-
     /// Server-side apply. Unknown fields are refused, not dropped.
     pub async fn apply(
         &self,
@@ -328,11 +296,7 @@ impl Cluster {
         content: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Value, CallError> {
-        // The deadline counts from when it is its turn.
-        let _permit = match &self.share {
-            Some(share) => Some(share.permit().await),
-            None => None,
-        };
+        let _permit = self.leave().await;
         if method == Method::GET {
             return self.send(method, path, JSON, content, body).await;
         }
@@ -346,14 +310,22 @@ impl Cluster {
         }
     }
 
-    async fn send(
+    /// Leave of the share; the deadline counts from when it is given.
+    async fn leave(&self) -> Option<Permit> {
+        match &self.share {
+            Some(share) => Some(share.permit().await),
+            None => None,
+        }
+    }
+
+    async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         accept: &str,
         content: Option<&str>,
         body: Option<&Value>,
-    ) -> Result<Value, CallError> {
+    ) -> Result<T, CallError> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
         let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, accept);
@@ -373,7 +345,7 @@ impl Cluster {
 
     /// The answer as JSON. The library's own way forgets the headers, and with them `Retry-After`: servers
     /// that shed load say no more than that.
-    async fn answer(&self, request: Request<Vec<u8>>) -> Result<Value, CallError> {
+    async fn answer<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, CallError> {
         let answer = self.client.send(request.map(Into::into)).await.map_err(|e| CallError::from_kube(&e))?;
         let code = answer.status();
         let header = answer.headers().get(http::header::RETRY_AFTER);
