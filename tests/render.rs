@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
+use serde_json::Value;
 
 const OPERATOR: &str = r"
 apiVersion: operetta.dev/v1alpha1
@@ -71,6 +72,12 @@ const INSTANCE: &str = "apiVersion: example.com/v1\nkind: Web\nmetadata: {name: 
 
 fn package() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), str::to_owned);
+    folder
+}
+
+/// Writes the package, each file's text changed.
+fn put(folder: &Path, change: impl Fn(&str) -> String) {
     for (path, text) in [
         ("operator.yaml", OPERATOR),
         ("crds/web.yaml", CRD),
@@ -78,11 +85,10 @@ fn package() -> tempfile::TempDir {
         ("templates/late.yaml", LATE),
         ("templates/secret.yaml", SECRET),
     ] {
-        let path = folder.path().join(path);
+        let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        fs::write(path, change(text)).unwrap();
     }
-    folder
 }
 
 struct Ran {
@@ -252,6 +258,47 @@ fn exit_codes_of_lint_and_render() {
     assert_eq!(findings[0]["code"], "package::unknown-path");
     assert_eq!((findings[0]["line"].as_u64(), findings[0]["column"].as_u64()), (Some(11), Some(78)));
     assert_eq!(findings[0]["help"], "did you mean `spec.size`?");
+}
+
+#[test]
+fn packages_that_cannot_run_side_by_side_are_told_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let named = |text: &str, name: &str| {
+        text.replace("metadata: {name: web}", &format!("metadata: {{name: {name}}}"))
+    };
+    let other = |text: &str, name: &str| {
+        let names = [("webs", "others"), ("kind: Web", "kind: Other"), ("WebList", "OtherList")];
+        let text = named(text, name).replace("singular: web", "singular: other");
+        names.iter().fold(text, |text, (from, to)| text.replace(from, to))
+    };
+    let short = "plural: others, shortNames: [webs]";
+    put(&root.path().join("a"), str::to_owned);
+    put(&root.path().join("copy"), str::to_owned);
+    put(&root.path().join("same"), |text| named(text, "same"));
+    put(&root.path().join("names"), |text| other(text, "names").replace("plural: others", short));
+    put(&root.path().join("fine"), |text| other(text, "fine").replace("example.com", "example.org"));
+    let lint = |folders: &[&str]| {
+        let ran = operetta(root.path(), &[&["lint"], folders, &["-o", "json"]].concat(), "");
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let found = found.as_array().unwrap().clone();
+        assert_eq!(ran.code, i32::from(!found.is_empty()), "{found:#?}");
+        found
+    };
+    for alone in [&["a", "fine"][..], &["a", "a", "./a"], &["names"]] {
+        assert_eq!(lint(alone), [] as [Value; 0], "{alone:?}");
+    }
+    for (second, code, words) in [
+        ("same", "package::claimed", "the package web has the CRD webs.example.com, too: a/crds/web.yaml:"),
+        ("names", "package::names-taken", "the same group and the name webs, too: a/crds/web.yaml:"),
+    ] {
+        let found = lint(&["fine", "a", second]);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0]["code"].as_str(), found[0]["package"].as_str()), (Some(code), Some(second)));
+        assert_eq!(found[0]["file"], format!("{second}/crds/web.yaml"));
+        assert!(found[0]["message"].as_str().unwrap().contains(words), "{found:#?}");
+    }
+    let codes: Vec<Value> = lint(&["a", "copy"]).iter().map(|found| found["code"].clone()).collect();
+    assert_eq!(codes, ["package::name-taken", "package::claimed"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `operetta lint`: all that is wrong with packages, without a cluster.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,8 @@ use crate::package;
 ///
 /// Reads operator.yaml, the CRDs and the templates of each package and reports all mistakes at once,
 /// with file, line and what to do: unknown keys, paths that the CRD's schema does not have, unknown
-/// children, cycles, missing files.
+/// children, cycles, missing files. Packages that are given together are also compared: two that bring the same
+/// CRD, or CRDs of one group with the same names, cannot run side by side.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta lint operators/webapp
@@ -51,12 +53,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let mut text = String::new();
     let mut items = Vec::new();
     let (mut errors, mut warnings, mut unreadable) = (0, 0, false);
-    for path in &args.packages {
+    for (path, found) in args.packages.iter().zip(findings(&args.packages)) {
         let shown = path.display().to_string();
-        let found = match package::load(path) {
-            Ok((_, warnings)) => warnings,
-            Err(diagnostics) => diagnostics,
-        };
         let wrong = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
         errors += wrong;
         warnings += found.len() - wrong;
@@ -69,6 +67,29 @@ pub(super) fn run(args: &Args) -> ExitCode {
         text = format!("{:#}\n", Value::Array(items));
     }
     out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
+}
+
+/// What is wrong with each package by itself, and beside those before it.
+fn findings(folders: &[PathBuf]) -> Vec<Vec<Diagnostic>> {
+    let (mut found, mut loaded, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
+    for (index, folder) in folders.iter().enumerate() {
+        match package::load(folder) {
+            Ok((package, warnings)) => {
+                // One that is given twice is no rival of itself.
+                if seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone())) {
+                    loaded.push(package);
+                    places.push(index);
+                }
+                found.push(warnings);
+            }
+            Err(diagnostics) => found.push(diagnostics),
+        }
+    }
+    for (index, problem) in package::rivals(&loaded.iter().collect::<Vec<_>>()) {
+        found[places[index]].push(problem);
+    }
+    found
 }
 
 fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {

@@ -13,6 +13,7 @@ pub mod manifest;
 mod outline;
 mod refs;
 mod resource;
+mod rivals;
 pub mod schema;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
 pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
 pub use outline::Namespaces;
 pub use refs::{Place, Places, Ref, Target as RefTarget, Tree};
+pub use rivals::rivals;
 
 /// A package, ready to be interpreted.
 #[derive(Debug)]
