@@ -52,6 +52,8 @@ pub const ADOPT: &str = "operetta.dev/adopt";
 pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
 /// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
+/// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.
+pub const MANAGER: &str = "operetta.dev/manager";
 /// Finalizer of an instance with children that the garbage collector must not delete by itself.
 pub const FINALIZER: &str = "operetta.dev/cleanup";
 

@@ -151,7 +151,9 @@ impl Session {
                 server.cluster
             }
         };
-        let config = Config { observer: Some(view.observer()), ..Config::default() };
+        // A manager that runs in the cluster keeps its kinds.
+        let lease = "operetta-system/operetta-dev".to_owned();
+        let config = Config { observer: Some(view.observer()), lease, ..Config::default() };
         let manager = self.manager.insert(Manager::start(cluster.clone(), packages, config).await?);
         if !manager.problems.is_empty() {
             view.report(&manager.problems);

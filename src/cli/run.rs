@@ -241,12 +241,19 @@ impl Session {
             "starting"
         );
         let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
+        let lease_namespace = args.election.lease_namespace.clone().unwrap_or_else(|| namespace.clone());
+        let config = Config {
+            lease: format!("{lease_namespace}/{}", args.election.lease_name),
+            namespace,
+            monitor: Arc::clone(&self.monitor),
+            ..Config::default()
+        };
         if args.election.elect {
             // Over a connection of its own, which the fence does not cut.
             let options = ConnectOptions { fence: Fence::open(), ..options };
             let cluster = Cluster::of_config(&server.config, &options).map_err(|e| e.to_string())?;
             let settings = LeaseSettings {
-                namespace: args.election.lease_namespace.clone().unwrap_or_else(|| namespace.clone()),
+                namespace: lease_namespace,
                 name: args.election.lease_name.clone(),
                 identity,
                 duration: args.election.lease_duration,
@@ -263,9 +270,9 @@ impl Session {
                 reason = leadership.lost() => {
                     Err(format!("the Lease is lost: {reason}; nothing more is written"))
                 }
-                result = lead(&mut self.manager, &self.monitor, server.cluster, packages, namespace) => result,
+                result = lead(&mut self.manager, server.cluster, packages, config) => result,
             },
-            None => lead(&mut self.manager, &self.monitor, server.cluster, packages, namespace).await,
+            None => lead(&mut self.manager, server.cluster, packages, config).await,
         }
     }
 
@@ -284,12 +291,10 @@ impl Session {
 /// Runs the manager until something fails.
 async fn lead(
     running: &mut Option<Manager>,
-    monitor: &Arc<Monitor>,
     cluster: Cluster,
     packages: Vec<Arc<Package>>,
-    namespace: String,
+    config: Config,
 ) -> Result<(), String> {
-    let config = Config { namespace, monitor: Arc::clone(monitor), ..Config::default() };
     let manager = Manager::start(cluster, packages, config).await.map_err(|error| error.to_string())?;
     let manager = running.insert(manager);
     super::report(&manager.problems);

@@ -117,10 +117,20 @@ impl Kinds {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<Arc<ApiKind>>, CallError> {
-        let key = (api_version.to_owned(), kind.to_owned());
-        if let Some(found) = self.lock().get(&key) {
-            return Ok(Some(Arc::clone(&found.kind)));
+        match self.known(api_version, kind) {
+            Some(found) => Ok(Some(found)),
+            None => self.ask(client, api_version, kind).await,
         }
+    }
+
+    /// The same, but discovery is asked whatever was found before; what it says is remembered if it has the kind.
+    pub async fn ask(
+        &self,
+        client: &kube::Client,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Arc<ApiKind>>, CallError> {
+        let key = (api_version.to_owned(), kind.to_owned());
         let (group, version) = split_api_version(api_version);
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let deadline = super::DEADLINE;

@@ -59,6 +59,9 @@ pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 pub struct Config {
     /// The namespace that `operator.namespace` names.
     pub namespace: String,
+    /// What tells this manager, with its replicas, from others in the cluster: namespace and name of the Lease.
+    /// The kinds of others are left to them.
+    pub lease: String,
     /// How many calls of one package may be under way at once.
     pub calls: usize,
     /// How many instances of one package may have their turn at once.
@@ -73,6 +76,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             namespace: "operetta-system".into(),
+            lease: "operetta-system/operetta".into(),
             calls: 32,
             workers: 32,
             observer: None,
@@ -114,6 +118,8 @@ struct Shared {
     turns: Arc<AtomicUsize>,
     started: Instant,
     namespace: String,
+    /// What the CRDs of its packages say of whose they are.
+    lease: String,
     observer: Option<Observer>,
     monitor: Arc<Monitor>,
 }
@@ -155,6 +161,7 @@ impl Manager {
             shapes: Shapes::default(),
             started: Instant::now(),
             namespace: config.namespace,
+            lease: config.lease,
             observer: config.observer,
             monitor: config.monitor,
         });

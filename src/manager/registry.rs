@@ -45,13 +45,18 @@ impl Registered {
 #[derive(Default)]
 pub(super) struct Registry {
     by_crd: HashMap<Arc<str>, Arc<Registered>>,
+    /// Kinds that other managers care for.
+    others: Vec<Arc<Registered>>,
     /// What expressions read of a child's live object, by operator and child id.
     reads: HashMap<String, HashMap<String, Paths>>,
 }
 
 impl Registry {
-    pub(super) fn new(registered: impl IntoIterator<Item = Arc<Registered>>) -> Self {
-        let mut registry = Self::default();
+    pub(super) fn new(
+        registered: impl IntoIterator<Item = Arc<Registered>>,
+        others: Vec<Arc<Registered>>,
+    ) -> Self {
+        let mut registry = Self { others, ..Self::default() };
         for entry in registered {
             if let Some((package, resource)) = entry.resource() {
                 let reads = registry.reads.entry(package.name.clone()).or_default();
@@ -81,10 +86,15 @@ impl Registry {
         self.by_crd.values()
     }
 
-    /// Whether the objects of a kind are instances of a package, loaded or not.
+    /// Kinds whose instances other managers care for.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Arc<Registered>> {
+        self.others.iter()
+    }
+
+    /// Whether the objects of a kind are instances of a package, loaded or not, whoever cares for them.
     pub(super) fn is_instance_kind(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        self.by_crd.values().any(|r| r.kind.group == group && r.kind.kind == kind)
+        self.iter().chain(self.others()).any(|r| r.kind.group == group && r.kind.kind == kind)
     }
 
     /// Whose instances have that value of the label [`names::KIND`].

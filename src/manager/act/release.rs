@@ -113,7 +113,9 @@ impl Shared {
         except: &InstanceKey,
     ) -> Result<Option<String>, CallError> {
         let registry = self.registry();
-        for registered in registry.iter().filter(|r| r.kind.namespaced) {
+        // What another manager cares for lies there as well.
+        let all = || registry.iter().chain(registry.others());
+        for registered in all().filter(|r| r.kind.namespaced) {
             let cluster = self.for_instances(registered);
             let instances = match cluster.list(&registered.kind, Some(namespace), "").await {
                 Ok(instances) => instances,
@@ -132,7 +134,7 @@ impl Shared {
             }
         }
         let cluster = self.clients.own();
-        let kinds: BTreeSet<_> = registry.iter().flat_map(|r| &r.child_kinds).collect();
+        let kinds: BTreeSet<_> = all().flat_map(|r| &r.child_kinds).collect();
         for (api_version, kind_name) in kinds {
             if self.kinds.known(api_version, kind_name).is_some_and(|kind| !kind.namespaced) {
                 continue;

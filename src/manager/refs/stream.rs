@@ -61,14 +61,23 @@ impl Watching {
 
     async fn run(&self, watch: &Watch) {
         let mut wait = REDISCOVER;
+        let mut was_lost = false;
         loop {
             let mut nudged = std::pin::pin!(self.shared.hub.nudged());
             nudged.as_mut().enable();
             let SourceKey { api_version, kind, .. } = &self.key;
-            match self.shared.kinds.find(&self.shared.clients.own().client(), api_version, kind).await {
+            let (kinds, client) = (&self.shared.kinds, self.shared.clients.own().client());
+            // Children may be of this kind, too. Their own watch says when it is gone: forgotten here, it would be
+            // missing for instances that nobody wakes when it is found again.
+            let found = if was_lost {
+                kinds.ask(&client, api_version, kind).await
+            } else {
+                kinds.find(&client, api_version, kind).await
+            };
+            match found {
                 Ok(Some(found)) => {
                     self.watch(&found, watch).await;
-                    self.shared.kinds.forget(api_version, kind);
+                    was_lost = true;
                 }
                 Ok(None) => {
                     watch.failed(&format!("the API server does not serve {kind} of {api_version}"));

@@ -51,6 +51,8 @@ pub(super) struct Facts {
     pub has_status: bool,
     /// Kinds that children of its instances have, or had.
     pub child_kinds: BTreeSet<(String, String)>,
+    /// Which manager it says cares for it.
+    pub lease: Option<String>,
 }
 
 impl Facts {
@@ -61,6 +63,7 @@ impl Facts {
             resource_version: crd["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned(),
             has_status: wanted::has_status(crd, &resource.kind.version),
             child_kinds: wanted::recorded_kinds(crd),
+            lease: wanted::lease(crd).map(str::to_owned),
         }
     }
 }
@@ -89,11 +92,11 @@ struct Draft {
     reverted_by: Option<String>,
 }
 
-/// Looks at all CRDs of a package, and mends them. Nothing is written before all could be; so none is
+/// Looks at all CRDs of a package, and mends them, on behalf of the manager with that Lease. Nothing is written before all could be; so none is
 /// installed of a package of which another is refused. `hold` is called with a CRD that was right and has lost its
 /// status subresource, before anything else is asked.
 pub(super) async fn consider(
-    cluster: &Cluster,
+    (cluster, lease): (&Cluster, &str),
     crd: &ApiKind,
     package: &Package,
     past: &[Past],
@@ -102,7 +105,7 @@ pub(super) async fn consider(
     let mut drafts = Vec::new();
     let mut seen: Vec<Option<Seen>> = Vec::new();
     for (resource, past) in package.resources.iter().zip(past) {
-        match look(cluster, crd, package, resource, *past, hold).await {
+        match look((cluster, lease), crd, package, resource, *past, hold).await {
             Ok(state) => {
                 seen.push(Some(state));
                 drafts.push(None);
@@ -132,7 +135,7 @@ pub(super) async fn consider(
 
 /// Reads a CRD and compares; gives what is to be written, tried as a dry run, as the error.
 async fn look(
-    cluster: &Cluster,
+    (cluster, lease): (&Cluster, &str),
     crd: &ApiKind,
     package: &Package,
     resource: &Resource,
@@ -144,7 +147,10 @@ async fn look(
         Ok(live) => live,
         Err(error) => return Ok(Seen::new(unreachable(resource, &error))),
     };
-    let wrong = match wanted::stand(live.as_ref(), package, resource) {
+    // Whoever begins takes it over; two that run must not take it from each other for ever.
+    let is_anothers = |live: &&Value| past.was_right && wanted::lease(live).is_some();
+    let lease = live.as_ref().filter(is_anothers).map_or(Some(lease), wanted::lease);
+    let wrong = match wanted::stand(live.as_ref(), package, resource, lease) {
         Stand::Right => return Ok(Seen::new(served(&live.unwrap_or_default(), resource))),
         Stand::Going => {
             let why = format!("the CRD {name} is being deleted, and made anew when it is gone");

@@ -96,6 +96,12 @@ impl Crd {
         let recent = self.reverts.iter().filter(|at| now.duration_since(**at) < WINDOW).count();
         !self.is_contested && recent + 1 < REVERTS
     }
+
+    /// The manager that it names now and did not before.
+    pub(super) fn taken_by<'a>(&self, now: &'a Facts) -> Option<&'a str> {
+        let before = self.facts.as_ref().and_then(|facts| facts.lease.as_deref());
+        now.lease.as_deref().filter(|lease| before != Some(lease))
+    }
 }
 
 impl Entry {

@@ -29,6 +29,12 @@ impl Registrar {
                 let changed =
                     before.map_or(is_news, |b| (&b.uid, b.generation) != (&meta.uid, meta.generation));
                 self.on_child_kind(&name, changed);
+                let is_anothers = meta.lease.as_ref().is_some_and(|lease| *lease != self.shared.lease);
+                if is_anothers && let Some(orphan) = self.orphans.remove(&name) {
+                    info!(crd = %name, lease = meta.lease, "another manager cares for it now");
+                    self.others.insert(name.clone(), orphan);
+                    self.drop_kind(&name);
+                }
                 if meta.is_labelled
                     && !self.is_ours(&name)
                     && !self.orphans.contains_key(&name)
@@ -88,10 +94,18 @@ impl Registrar {
                 was_known |= entry.is_published;
             }
         }
+        if self.others.remove(name).is_some() {
+            self.rebuild();
+        }
         if !was_known {
             return;
         }
         info!(crd = %name, "gone");
+        self.drop_kind(name);
+    }
+
+    /// The instances of a CRD are no concern of ours any more.
+    fn drop_kind(&mut self, name: &str) {
         self.shared.hub.forget_instances(name);
         let gone = self.shared.index().drop_instances(&name.into());
         for key in gone {

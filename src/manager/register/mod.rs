@@ -169,6 +169,8 @@ struct Registrar {
     orphans: BTreeMap<String, Arc<Registered>>,
     /// Kinds of packages that were in force when the registrar broke, until they are in force anew.
     former: BTreeMap<String, Arc<Registered>>,
+    /// Kinds that other managers care for.
+    others: BTreeMap<String, Arc<Registered>>,
     /// What was listed at the start, until it is known which of them are orphans.
     labelled: Vec<Value>,
     /// All CRDs of the cluster, as the watch has told.
@@ -198,6 +200,7 @@ impl Registrar {
             shared: Arc::clone(&start.shared),
             packages: start.packages.iter().map(|package| Entry::new(Arc::clone(package))).collect(),
             former: by_name(true),
+            others: BTreeMap::new(),
             looks: JoinSet::new(),
             known: HashMap::new(),
             later: Vec::new(),
@@ -302,7 +305,8 @@ impl Registrar {
         let shared = Arc::clone(&self.shared);
         self.looks.spawn(async move {
             let hold = |crd: &str| shared.hold(crd, Some("it has been put back".into()));
-            let seen = consider::consider(shared.clients.own(), &CRD, &package, &past, &hold);
+            let seen =
+                consider::consider((shared.clients.own(), &shared.lease), &CRD, &package, &past, &hold);
             Look::Package(index, contained(seen).await)
         });
     }
@@ -316,6 +320,15 @@ impl Registrar {
         for (position, seen) in seen.into_iter().enumerate() {
             let crd = &mut entry.crds[position];
             crd.was_changed |= seen.was_changed;
+            if let State::Right(facts) | State::Contested(facts) = &seen.state
+                && let Some(lease) = crd.taken_by(facts).filter(|lease| *lease != self.shared.lease)
+            {
+                warn!(
+                    package = %entry.package.name, %lease,
+                    "another manager has this package in force as well: end one of them, or give them different \
+                     packages"
+                );
+            }
             match seen.state {
                 State::Right(facts) => {
                     let facts = Some(facts);

@@ -103,7 +103,7 @@ impl Registrar {
 
     /// Takes in the CRDs that no package in force has; gives the names of the new ones.
     fn adopt_orphans(&mut self) -> Vec<String> {
-        let (mut found, mut waiting) = (Vec::new(), Vec::new());
+        let (mut found, mut waiting, mut has_others) = (Vec::new(), Vec::new(), false);
         let may_wait = self.started.elapsed() < ORPHANED;
         for crd in std::mem::take(&mut self.labelled) {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -116,18 +116,29 @@ impl Registrar {
                 continue;
             }
             let Some(kind) = crd::kind(&crd) else { continue };
-            warn!(crd = %name, "its package is not in force: instances are left as they are, and helped to go when they are deleted");
-            let registered = Registered {
+            let registered = Arc::new(Registered {
                 crd: name.as_str().into(),
                 kind: self.shared.kinds.insert((&kind).into()),
                 package: None,
                 child_kinds: wanted::recorded_kinds(&crd),
                 contested: None,
-            };
-            self.orphans.insert(name.clone(), Arc::new(registered));
+            });
+            if let Some(lease) = wanted::lease(&crd).filter(|lease| *lease != self.shared.lease) {
+                if self.others.insert(name.clone(), registered).is_none() {
+                    info!(crd = %name, %lease, "another manager cares for its instances: they are left to it");
+                }
+                has_others = true;
+                continue;
+            }
+            warn!(crd = %name, "its package is not in force: instances are left as they are, and helped to go when they are deleted");
+            self.others.remove(&name);
+            self.orphans.insert(name.clone(), registered);
             found.push(name);
         }
         self.labelled = waiting;
+        if has_others && found.is_empty() {
+            self.rebuild();
+        }
         found
     }
 
@@ -148,6 +159,7 @@ impl Registrar {
                 let name = resource.crd_name();
                 self.orphans.remove(name);
                 self.former.remove(name);
+                self.others.remove(name);
                 let mut child_kinds = crd.facts.as_ref().map(|f| f.child_kinds.clone()).unwrap_or_default();
                 child_kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
                 all.push(Arc::new(Registered {
@@ -160,6 +172,7 @@ impl Registrar {
             }
         }
         all.extend(self.orphans.values().chain(self.former.values()).cloned());
-        self.shared.set_registry(Registry::new(all));
+        let others = self.others.values().cloned().collect();
+        self.shared.set_registry(Registry::new(all, others));
     }
 }

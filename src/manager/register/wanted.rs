@@ -54,8 +54,13 @@ enum Base {
     Theirs(String),
 }
 
-/// Compares a live CRD, if there is one, with what the package wants.
-pub(super) fn stand(live: Option<&Value>, package: &Package, resource: &Resource) -> Stand {
+/// Compares a live CRD, if there is one, with what the package wants. `lease`: which manager cares for it.
+pub(super) fn stand(
+    live: Option<&Value>,
+    package: &Package,
+    resource: &Resource,
+    lease: Option<&str>,
+) -> Stand {
     let name = resource.crd_name();
     if let Some(live) = live {
         if let Some(refusal) = refusal(live, name, package, resource) {
@@ -75,7 +80,10 @@ pub(super) fn stand(live: Option<&Value>, package: &Package, resource: &Resource
         }
         _ => resource.augmented_crd(),
     };
-    let metadata = metadata(&augmented, &base, live, package, resource);
+    let mut metadata = metadata(&augmented, &base, live, package, resource);
+    if let Some(lease) = lease {
+        metadata["annotations"][names::MANAGER] = lease.into();
+    }
     let spec_differs = live.is_none_or(|live| !same(&augmented["spec"], &live["spec"]));
     let wrong = Wrong {
         metadata,
@@ -336,6 +344,11 @@ fn whole(number: &serde_json::Number) -> Value {
 pub(super) fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
     let text = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
     names::read_kinds(text).collect()
+}
+
+/// The manager that cares for a CRD's instances, if it says so.
+pub(super) fn lease(crd: &Value) -> Option<&str> {
+    crd["metadata"]["annotations"][names::MANAGER].as_str()
 }
 
 fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a Value> {

@@ -34,6 +34,8 @@ pub(super) struct Meta {
     pub resource_version: String,
     /// Whether it bears the name of a package.
     pub is_labelled: bool,
+    /// Which manager it says cares for it.
+    pub lease: Option<String>,
 }
 
 /// Tells of all changes until nobody listens.
@@ -89,6 +91,7 @@ fn meta_of(crd: &PartialObjectMeta<Raw>) -> (String, Meta) {
         generation: meta.generation.unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         is_labelled: meta.labels.as_ref().is_some_and(|labels| labels.contains_key(names::OPERATOR)),
+        lease: meta.annotations.as_ref().and_then(|annotations| annotations.get(names::MANAGER)).cloned(),
     };
     (meta.name.clone().unwrap_or_default(), told)
 }

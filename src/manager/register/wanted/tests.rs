@@ -39,6 +39,7 @@ fn plain_crd() -> Value {
     })
 }
 
+const LEASE: Option<&str> = Some("n/operetta");
 const SPEC: [&str; 4] = ["f:group", "f:names", "f:scope", "f:versions"];
 
 fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {
@@ -55,19 +56,20 @@ fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
     if labelled {
         live["metadata"]["labels"][names::OPERATOR] = "p".into();
         live["metadata"]["annotations"][names::CHILD_KINDS] = "v1/ConfigMap".into();
+        live["metadata"]["annotations"][names::MANAGER] = LEASE.into();
     }
     live
 }
 
 fn wrong(package: &Package, live: Option<&Value>) -> Wrong {
-    match stand(live, package, &package.resources[0]) {
+    match stand(live, package, &package.resources[0], LEASE) {
         Stand::Wrong(wrong) => *wrong,
         other => panic!("{other:?}"),
     }
 }
 
 fn refused(package: &Package, live: &Value) -> &'static str {
-    match stand(Some(live), package, &package.resources[0]) {
+    match stand(Some(live), package, &package.resources[0], LEASE) {
         Stand::Refused(problem) => problem.code,
         other => panic!("{other:?}"),
     }
@@ -91,10 +93,10 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
     assert_eq!(body["spec"].as_object().unwrap().len(), 4);
     assert!(has_status(&body, "v1"));
     let live = applied(&body);
-    assert!(matches!(stand(Some(&live), &package, &package.resources[0]), Stand::Right));
+    assert!(matches!(stand(Some(&live), &package, &package.resources[0], LEASE), Stand::Right));
     let mut going = live;
     going["metadata"]["deletionTimestamp"] = "x".into();
-    assert!(matches!(stand(Some(&going), &package, &package.resources[0]), Stand::Going));
+    assert!(matches!(stand(Some(&going), &package, &package.resources[0], LEASE), Stand::Going));
 }
 
 #[test]
@@ -142,9 +144,9 @@ fn anothers_text_is_the_base_if_the_package_adopts() {
     );
     ours["metadata"]["annotations"][names::CRD_BASE] = "kubectl-client-side-apply".into();
     ours["spec"]["versions"] = body["spec"]["versions"].clone();
-    assert!(matches!(stand(Some(&ours), &package, &package.resources[0]), Stand::Right));
+    assert!(matches!(stand(Some(&ours), &package, &package.resources[0], LEASE), Stand::Right));
     ours["metadata"]["labels"] = json!({});
-    let unlabelled = super::stand(Some(&ours), &package, &package.resources[0]);
+    let unlabelled = super::stand(Some(&ours), &package, &package.resources[0], LEASE);
     let Stand::Wrong(wrong) = unlabelled else { panic!("{unlabelled:?}") };
     assert!(!wrong.spec_differs);
     let body = wrong.body("ws.example.org", Some(&ours), false);
