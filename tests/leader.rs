@@ -28,6 +28,17 @@ const INSTANCES: usize = 30;
 
 /// A manager with short times.
 fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
+    start_with(plane, identity, lease, packages, &[])
+}
+
+/// The same, with flags.
+fn start_with(
+    plane: &ControlPlane,
+    identity: &str,
+    lease: &str,
+    packages: &[&str],
+    flags: &[&str],
+) -> Operetta {
     let packages: Vec<String> = packages.iter().map(|p| fixture(p)).collect();
     let identity = format!("--leader-elect-identity={identity}");
     let name = format!("--leader-elect-resource-name={lease}");
@@ -40,6 +51,7 @@ fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -
         "--leader-elect-renew-deadline=4s",
         "--leader-elect-retry-period=500ms",
     ];
+    args.extend(flags);
     args.extend(packages.iter().map(String::as_str));
     Operetta::run(plane, &args)
 }
@@ -171,7 +183,8 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
 #[tokio::test]
 async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does_not() {
     let plane = plane().await;
-    let mut manager = start(plane, "holder", "contested", &["echo"]);
+    let flags = ["--log-format=json", "no/such/package"];
+    let mut manager = start_with(plane, "holder", "contested", &["echo"], &flags);
     manager.wait_for("watching instances", LONG).await;
     let client = plane.client().unwrap();
     let path = "/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/contested";
@@ -195,7 +208,21 @@ async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does
     patch(&client, path, &json!({"spec": {"holderIdentity": "usurper"}})).await;
     let status = manager.wait(LONG).await;
     assert_eq!(status.code(), Some(1), "{}", manager.output());
-    assert!(manager.output().contains("usurper holds it now"), "{}", manager.output());
+    // All that it says is JSON, to the last line.
+    let output = manager.output();
+    let lines: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{output}")))
+        .collect();
+    let lost = |line: &&Value| {
+        let told = line["message"].as_str().unwrap_or_default();
+        line["level"] == "ERROR"
+            && told.contains("the Lease is lost")
+            && told.contains("usurper holds it now")
+    };
+    assert!(lines.iter().any(|line| lost(&line)), "{output}");
+    let broken = |line: &&Value| line["level"] == "ERROR" && line["code"] == "package::unreadable";
+    assert!(lines.iter().any(|line| broken(&line)), "{output}");
 }
 
 /// What is served over HTTP: status and body.

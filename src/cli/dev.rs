@@ -89,7 +89,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     let (packages, broken) = super::load(&args.packages);
     let manifests = instances::read(&args.apply);
     if let Err(errors) = &manifests {
-        super::report(errors);
+        out::report(errors);
     }
     let Ok(manifests) = manifests else { return ExitCode::FAILURE };
     if broken > 0 {

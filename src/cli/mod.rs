@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::diag::Diagnostic;
 use crate::package::Package;
 
 /// Operators described in YAML, interpreted
@@ -107,6 +106,9 @@ pub fn main() -> ExitCode {
     match &cli.command {
         Command::Run(args) => {
             log(&cli, "info", std::io::stderr);
+            if cli.log_format == LogFormat::Json {
+                out::log_as_json();
+            }
             block_on(run::run(args))
         }
         Command::Dev(args) => {
@@ -186,7 +188,7 @@ fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
     for path in paths {
         match crate::package::load(path) {
             Ok((package, warnings)) => {
-                report(&warnings);
+                out::report(&warnings);
                 match packages.iter().find(|(other, _)| other.name == package.name) {
                     Some((_, first)) => {
                         out::note(format!(
@@ -202,18 +204,13 @@ fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
                 }
             }
             Err(errors) => {
-                report(&errors);
+                out::report(&errors);
                 out::note(format!("error: the package {} cannot be loaded", path.display()));
                 broken += 1;
             }
         }
     }
     (packages.into_iter().map(|(package, _)| package).collect(), broken)
-}
-
-/// Prints diagnostics for people.
-fn report(diagnostics: &[Diagnostic]) {
-    out::message(&crate::diag::render(diagnostics, out::colors()));
 }
 
 /// SIGINT and SIGTERM, one after the other. From when it is made, neither ends the process by itself.

@@ -4,13 +4,50 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing::{error, info, warn};
+
+use crate::diag::{self, Diagnostic};
+
+/// Whether standard error is a log in JSON: then nothing else goes there.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Exit code where a file cannot be read, or standard output not be written.
 pub(super) const UNUSABLE: u8 = 2;
 
+/// From now on what is told on standard error goes into the log, which is JSON.
+pub(super) fn log_as_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
 /// A line for people on standard error, where messages belong.
 pub(super) fn note(text: impl Display) {
-    message(&format!("{text}\n"));
+    let text = text.to_string();
+    if !JSON.load(Ordering::Relaxed) {
+        return message(&format!("{text}\n"));
+    }
+    match text.split_once(": ") {
+        Some(("error", text)) => error!("{text}"),
+        Some(("warning", text)) => warn!("{text}"),
+        _ => info!("{text}"),
+    }
+}
+
+/// What is wrong with packages, for people on standard error.
+pub(super) fn report(diagnostics: &[Diagnostic]) {
+    if !JSON.load(Ordering::Relaxed) {
+        return message(&diag::render(diagnostics, colors()));
+    }
+    for diagnostic in diagnostics {
+        let Diagnostic { code, message, location, help, .. } = diagnostic;
+        let (at, help) = (location.as_ref().map(tracing::field::display), help.as_deref());
+        if diagnostic.is_error() {
+            error!(code, at, help, "{message}");
+        } else {
+            warn!(code, at, help, "{message}");
+        }
+    }
 }
 
 /// Text for people on standard error as it is. There is nobody left to tell that it cannot be written.

@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         () => ExitCode::SUCCESS,
     };
     let code = out::all(&output.finish(), code);
-    super::report(&diagnostics);
+    out::report(&diagnostics);
     code
 }
 

@@ -297,7 +297,7 @@ async fn lead(
 ) -> Result<(), String> {
     let manager = Manager::start(cluster, packages, config).await.map_err(|error| error.to_string())?;
     let manager = running.insert(manager);
-    super::report(&manager.problems);
+    out::report(&manager.problems);
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 && !manager.is_retrying {
         return Err(
