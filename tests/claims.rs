@@ -189,14 +189,8 @@ async fn what_another_controller_owns_is_not_adopted() {
     stalled(&scene, "taker", &["cannot be adopted", "ConfigMap boss"]).await;
 }
 
-#[tokio::test]
-async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
-    let scene = Scene::new(&PACKAGES).await;
-    let spec = |name: &str| json!({"kind": "ordered", "name": name});
-    scene.apply(&claim("heir", &spec("old"))).await;
-    scene.ready(CLAIM, "heir").await;
-    let before = scene.get(CONFIG_MAP, "old").await;
-    // Its finalizer is taken off by force, faster than anybody deletes: what it guarded is left.
+/// The finalizer of `heir` is taken off by force, faster than anybody deletes: what it guarded is left.
+async fn strand(scene: &Scene) {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     scene.patch(CONFIG_MAP, "old-second", "merge", &hold).await;
     scene.kubectl(&["delete", "claim", "heir", "--wait=false"]).await;
@@ -205,6 +199,16 @@ async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
         .await;
     scene.patch(CLAIM, "heir", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.gone(CLAIM, "heir").await;
+}
+
+#[tokio::test]
+async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
+    let scene = Scene::new(&PACKAGES).await;
+    let spec = |name: &str| json!({"kind": "ordered", "name": name});
+    scene.apply(&claim("heir", &spec("old"))).await;
+    scene.ready(CLAIM, "heir").await;
+    let before = scene.get(CONFIG_MAP, "old").await;
+    strand(&scene).await;
     // One is taken again, the other waited for.
     scene.apply(&claim("heir", &spec("old"))).await;
     scene.until("taken again", CONFIG_MAP, "old", |o| owner(o) != owner(&before)).await;
@@ -213,13 +217,7 @@ async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
     assert_eq!(uid_of(&scene.get(CONFIG_MAP, "old").await), uid_of(&before));
 
     // The same, but the next one has other names: what is left is pruned.
-    scene.patch(CONFIG_MAP, "old-second", "merge", &hold).await;
-    scene.kubectl(&["delete", "claim", "heir", "--wait=false"]).await;
-    scene
-        .until("terminating", CONFIG_MAP, "old-second", |o| !o["metadata"]["deletionTimestamp"].is_null())
-        .await;
-    scene.patch(CLAIM, "heir", "merge", &json!({"metadata": {"finalizers": null}})).await;
-    scene.gone(CLAIM, "heir").await;
+    strand(&scene).await;
     scene.apply(&claim("heir", &spec("new"))).await;
     scene.patch(CONFIG_MAP, "old-second", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.gone(CONFIG_MAP, "old").await;

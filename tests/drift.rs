@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::eventually;
 use support::ext::{
     CONFIG_MAP, DEPLOYMENT, FENCE, Kind, LIGHT, LONG, NETWORK_POLICY, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
-    Scene, WEB_APP, condition, is_ready, uid_of,
+    Scene, WEB_APP, condition, difference, is_ready, uid_of,
 };
 
 const PACKAGES: [&str; 3] = ["light", "netpol", "operators/webapp"];
@@ -342,19 +342,6 @@ async fn what_is_ours_is_put_back_and_what_is_theirs_stays() {
     // And so it stays.
     tokio::time::sleep(Duration::from_secs(2)).await;
     wrong().await.unwrap();
-}
-
-/// Where two values differ, for messages.
-fn difference(expected: &Value, found: &Value, path: &str) -> String {
-    if let (Value::Object(a), Value::Object(b)) = (expected, found) {
-        let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-        let differ = keys.into_iter().filter(|key| a.get(*key) != b.get(*key)).map(|key| {
-            let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
-            difference(a, b, &format!("{path}.{key}"))
-        });
-        return differ.collect::<Vec<_>>().join(", ");
-    }
-    format!("{path} is {found}, not {expected}")
 }
 
 fn light(name: &str) -> String {

@@ -112,6 +112,14 @@ impl World {
         }
     }
 
+    /// One that has all that it wants.
+    fn settled(package: Package, spec: &Value) -> Self {
+        let mut world = Self::new(package, spec);
+        world.settle();
+        world.log.clear();
+        world
+    }
+
     fn decide(&self) -> Decision {
         let observed: Vec<_> = self.objects.values().cloned().map(Arc::new).collect();
         let unknown = |_: &str, kind: &str| self.lost.contains(kind).then(|| format!("{kind} is lost"));
@@ -405,9 +413,7 @@ fn members_come_and_go_and_the_others_stay() {
 
 #[test]
 fn drift_is_repaired_even_where_order_would_wait() {
-    let mut world = World::new(two_ordered(), &json!({}));
-    world.settle();
-    world.log.clear();
+    let mut world = World::settled(two_ordered(), &json!({}));
     // `a` is not ready, and somebody took the text of `b`.
     world.objects.get_mut("ConfigMap/a-a").unwrap().readiness =
         Readiness::NotReady { reason: "R".into(), message: "m".into() };
@@ -419,9 +425,7 @@ fn drift_is_repaired_even_where_order_would_wait() {
 
 #[test]
 fn a_foreign_change_is_answered_once_in_thirty_seconds() {
-    let mut world = World::new(members(""), &json!({"size": 1}));
-    world.settle();
-    world.log.clear();
+    let mut world = World::settled(members(""), &json!({"size": 1}));
     world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999, 0);
     world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
     world.now = Duration::from_secs(10);
@@ -434,9 +438,7 @@ fn a_foreign_change_is_answered_once_in_thirty_seconds() {
 
 #[test]
 fn unknown_is_not_empty() {
-    let mut world = World::new(members(""), &json!({"size": 2}));
-    world.settle();
-    world.log.clear();
+    let mut world = World::settled(members(""), &json!({"size": 2}));
     world.lost.insert("ConfigMap".into());
     world.edit(json!({"size": 0}));
     assert!(!matches!(world.settle(), Verdict::Ready { children: 2 }));

@@ -1,6 +1,7 @@
 //! For tests of the manager: one manager a test binary, a namespace with short ways to look into it, and
 //! the audit log by who asked.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -332,6 +333,19 @@ pub fn name_of(object: &Value) -> &str {
 /// `metadata.uid`.
 pub fn uid_of(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Where two values differ, for messages.
+pub fn difference(expected: &Value, found: &Value, path: &str) -> String {
+    if let (Value::Object(a), Value::Object(b)) = (expected, found) {
+        let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+        let differ = keys.into_iter().filter(|key| a.get(*key) != b.get(*key)).map(|key| {
+            let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
+            difference(a, b, &format!("{path}.{key}"))
+        });
+        return differ.collect::<Vec<_>>().join(", ");
+    }
+    format!("{path} is {found}, not {expected}")
 }
 
 /// A file of the repository.
