@@ -162,10 +162,8 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
         Verdict::Ready { children } => {
             (true, false, false, "Ready", format!("all {children} children are applied and ready"))
         }
-        Verdict::Enough { children, unready } => {
-            let message =
-                format!("readyWhen is met; {unready} of {children} children are applied and not ready");
-            (true, false, false, "Ready", message)
+        Verdict::Enough { children } => {
+            (true, false, false, "Ready", format!("readyWhen is met, {children} children are applied"))
         }
         Verdict::Reconciling { reason, message } => (false, true, false, reason.as_str(), message.clone()),
         Verdict::Stalled { reason, message } => (false, false, true, reason.as_str(), message.clone()),

@@ -410,10 +410,8 @@ impl Shared {
             Verdict::Ready { children } => {
                 ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
             }
-            Verdict::Enough { children, unready } => {
-                let message =
-                    format!("readyWhen is met; {unready} of {children} children are applied and not ready");
-                ("Ready".to_owned(), message, false)
+            Verdict::Enough { children } => {
+                ("Ready".to_owned(), format!("readyWhen is met, {children} children are applied"), false)
             }
             Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
             Verdict::Paused => {

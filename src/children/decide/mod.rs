@@ -212,12 +212,10 @@ pub enum Verdict {
         /// How many children.
         children: usize,
     },
-    /// Its `readyWhen` holds though not all children are ready.
+    /// All of the target is applied, and `readyWhen` holds. Whether all children are ready is not the matter.
     Enough {
-        /// How many children the instance has.
+        /// How many children.
         children: usize,
-        /// How many of them are not ready.
-        unready: usize,
     },
     /// On the way. What is awaited.
     Reconciling {

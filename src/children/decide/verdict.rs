@@ -31,8 +31,7 @@ pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], no
         .collect();
     if let Some(ready_when) = &ctx.resource.ready_when {
         return match ctx.package.engine.truthy(ready_when, &target.scope) {
-            Ok(true) if unready_items.is_empty() => Verdict::Ready { children: target.items.len() },
-            Ok(true) => Verdict::Enough { children: target.items.len(), unready: unready_items.len() },
+            Ok(true) => Verdict::Enough { children: target.items.len() },
             // What is not there yet is no mistake; of the rest nothing comes by waiting.
             Err(error) if !is_not_yet(&error) => {
                 Verdict::Stalled { reason: "ReadyWhenFailed".into(), message: format!("readyWhen: {error}") }

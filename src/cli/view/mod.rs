@@ -62,9 +62,7 @@ impl Row {
         let (state, message) = match &decision.verdict {
             Verdict::Ready { children: 1 } => (State::Ready, "1 child".to_owned()),
             Verdict::Ready { children } => (State::Ready, format!("{children} children")),
-            Verdict::Enough { children, unready } => {
-                (State::Ready, format!("{children} children, {unready} not ready"))
-            }
+            Verdict::Enough { children } => (State::Ready, format!("{children} children; readyWhen is met")),
             Verdict::Reconciling { message, .. } => (State::Reconciling, message.clone()),
             Verdict::Stalled { reason, message } => (State::Stalled, format!("{reason}: {message}")),
             Verdict::Paused => (State::Paused, "nothing is written".to_owned()),
