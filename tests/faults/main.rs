@@ -76,6 +76,17 @@ cases! {
     schedules::the_same_seed_is_the_same_trace,
 }
 
+/// The source of a test binary, be it a file or a folder, or of one file of a folder.
+fn test_binary(stem: &str) -> String {
+    let file = format!("tests/{stem}.rs");
+    if std::path::Path::new(&file).exists() {
+        return support::ext::file(&file);
+    }
+    let folder = std::fs::read_dir(format!("tests/{stem}"));
+    let files = folder.unwrap_or_else(|error| panic!("there is no {file}, nor a folder: {error}"));
+    files.map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).unwrap_or_default()).collect()
+}
+
 /// `docs/testing.md` names a test for each fault, in the file that it names.
 #[test]
 fn the_tables_name_tests_that_are_there() {
@@ -87,9 +98,8 @@ fn the_tables_name_tests_that_are_there() {
         numbers.extend(first.parse::<u32>());
         let mut source = String::new();
         for word in row.split('`').skip(1).step_by(2) {
-            let path = if word.starts_with("src/") { word.to_owned() } else { format!("tests/{word}") };
-            if std::path::Path::new(word).extension().is_some_and(|extension| extension == "rs") {
-                source = support::ext::file(&path);
+            if let Some(stem) = word.strip_suffix(".rs") {
+                source = if word.starts_with("src/") { support::ext::file(word) } else { test_binary(stem) };
             } else if word.contains('_') {
                 assert!(source.contains(&format!("fn {word}(")), "{word}, of {row}");
                 found += 1;
