@@ -722,17 +722,17 @@ fn what_nobody_can_make_again_is_said() {
 //- resource
     - crd: crds/web.yaml
       let: {secret: "{{ password(20) }}"}
-#                       ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+#                       ^^^^^^^^^^^^ error: a password or a certificate can only be made in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`
       paused: password(20)
-#             ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+#             ^^^^^^^^^^^^ error: a password or a certificate can only be made in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`
       children:
         - {id: a, template: templates/secret.yaml}
-#              ^ error: `a` holds a generated password: say what happens when it is lost; add onLoss: Recreate, which makes a new one
+#              ^ error: `a` holds what is generated: say what happens when it is lost; add onLoss: Recreate, which makes a new one
         - {id: b, template: templates/cm2.yaml, onLoss: Recreate}
         - {id: c, template: templates/secret2.yaml, onLoss: restore}
 #                                                           ^^^^^^^ error: this version of Operetta does not do plans yet; onLoss can be Recreate
         - {id: d, template: templates/secret3.yaml, onLoss: Recreate, onImmutableChange: Recreate}
-#                                                                                        ^^^^^^^^ error: `d` holds a generated password, which would be another one in the new object; take out onImmutableChange: Recreate
+#                                                                                        ^^^^^^^^ error: `d` holds what is generated, which would be another one in the new object; take out onImmutableChange: Recreate
         - {id: e, template: templates/claim.yaml, deletionPolicy: Delete, onImmutableChange: Recreate}
 #                                                                                            ^^^^^^^^ error: `e` is a PersistentVolumeClaim and holds data: it cannot be deleted to be made anew; take out onImmutableChange: Recreate
         - {id: f, template: templates/cm.yaml, deletionPolicy: Retain, onImmutableChange: Recreate}
@@ -747,8 +747,8 @@ stringData: {password: {{ password(20) }}}
 apiVersion: v1
 kind: Secret
 metadata: {name: "{{ name }}-2"}
-stringData: {tls: {{ tls_self_signed(name) }}}
-#                    ^^^^^^^^^^^^^^^^^^^^^ error: this version of Operetta does not do `tls_self_signed` yet; name a Secret that somebody else makes, such as cert-manager
+stringData: {{ tls_self_signed(name, dayz=3) }}
+#              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: `tls_self_signed` has no argument `dayz`; did you mean `days`?
 //- templates/secret3.yaml
 apiVersion: v1
 kind: Secret
@@ -764,7 +764,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: "{{ name }}-2"}
 data: {password: {{ password(20) }}}
-#                   ^^^^^^^^^^^^ error: a password can only be a value in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`
+#                   ^^^^^^^^^^^^ error: a password or a certificate can only be made in the template of a Secret; write it there, alone: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`
 //- templates/cm3.yaml
 apiVersion: v1
 kind: ConfigMap

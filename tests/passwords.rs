@@ -1,4 +1,4 @@
-//! Generated passwords: made once, kept whatever happens, said when they are lost, and shown nowhere.
+//! Generated passwords and certificates: made once, kept whatever happens, said when they are lost, and shown nowhere.
 
 mod support;
 
@@ -29,8 +29,109 @@ fn text(secret: &Value, key: &str) -> String {
     String::from_utf8(base64::engine::general_purpose::STANDARD.decode(value).unwrap()).unwrap()
 }
 
+/// The lines of a PEM between its marks.
+fn lines(pem: &str) -> Vec<&str> {
+    pem.lines().filter(|line| !line.is_empty() && !line.starts_with('-')).collect()
+}
+
+/// The certificate is about that key and those names.
+fn is_pair(secret: &Value, names: &[&str]) -> bool {
+    let (certificate, key) = (text(secret, "tls.crt"), text(secret, "tls.key"));
+    let der = base64::engine::general_purpose::STANDARD.decode(lines(&certificate).concat()).unwrap();
+    let holds = |part: &[u8]| der.windows(part.len()).any(|window| window == part);
+    let key = rcgen::KeyPair::from_pem(&key).unwrap();
+    holds(&rcgen::PublicKeyData::subject_public_key_info(&key))
+        && names.iter().all(|name| holds(name.as_bytes()))
+}
+
+/// One after another: each has a manager of its own, and the first counts what is asked.
 #[tokio::test]
-async fn a_password_is_made_once_and_never_changes_by_itself() {
+async fn what_is_generated_never_changes_by_itself() {
+    a_password_is_made_once_and_kept().await;
+    a_certificate_is_made_once_with_its_key_and_kept().await;
+}
+
+async fn a_certificate_is_made_once_with_its_key_and_kept() {
+    let plane = plane().await;
+    let mut outputs = String::new();
+    let mut manager = start(plane).await;
+    let scene = Scene::unmanaged().await;
+    scene.apply(&trial("c", &json!({"tls": ["c.svc", "*.example.org", "10.0.0.1"]}))).await;
+    scene.ready(TRIAL, "c").await;
+    let first = scene.get(SECRET, "c-tls").await;
+    assert_eq!(first["type"], "kubernetes.io/tls");
+    assert!(is_pair(&first, &["c.svc", "*.example.org", "\u{a}\u{0}\u{0}\u{1}"]));
+    let pair = |secret: &Value| (text(secret, "tls.crt"), text(secret, "tls.key"));
+    let made = pair(&first);
+    let same = |o: &Value| pair(o) == made;
+    let mut keys = BTreeSet::from([made.1.clone()]);
+
+    // A new intent, other names, a repair of what is beside it.
+    scene.patch(TRIAL, "c", "merge", &json!({"spec": {"text": "other", "tls": ["other.svc"]}})).await;
+    scene.until("another note", SECRET, "c-tls", |o| text(o, "note") == "other" && same(o)).await;
+    scene.patch(SECRET, "c-tls", "merge", &json!({"data": {"note": "Ym9i"}})).await;
+    scene.until("repaired", SECRET, "c-tls", |o| text(o, "note") == "other" && same(o)).await;
+    // Half of it is emptied, and what says that there was one is taken off: said, and no new one.
+    let emptied =
+        json!({"metadata": {"annotations": {"operetta.dev/generated": null}}, "data": {"tls.key": ""}});
+    scene.patch(SECRET, "c-tls", "merge", &emptied).await;
+    let stalled = |o: &Value| condition(o, "Stalled")["reason"] == "PasswordLost";
+    let instance = scene.until("PasswordLost", TRIAL, "c", stalled).await;
+    let message = condition(&instance, "Stalled")["message"].as_str().unwrap();
+    assert!(message.contains("data.tls.key") && message.contains("put the old value back"), "{message}");
+    let live = scene.get(SECRET, "c-tls").await;
+    assert_eq!((&text(&live, "tls.crt"), text(&live, "tls.key").as_str()), (&made.0, ""));
+    scene.patch(SECRET, "c-tls", "merge", &json!({"stringData": {"tls.key": made.1}})).await;
+    scene.ready(TRIAL, "c").await;
+    // Somebody's own pair stays.
+    let own = rcgen::generate_simple_self_signed(["mine.svc".to_owned()]).unwrap();
+    let (crt, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+    scene.patch(SECRET, "c-tls", "merge", &json!({"stringData": {"tls.crt": crt, "tls.key": key}})).await;
+    scene.patch(TRIAL, "c", "merge", &json!({"spec": {"text": "third"}})).await;
+    let theirs = |o: &Value| pair(o) == (crt.clone(), key.clone());
+    scene.until("the third note", SECRET, "c-tls", |o| text(o, "note") == "third" && theirs(o)).await;
+    scene.ready(TRIAL, "c").await;
+
+    // The manager is killed at any time.
+    for turn in 0..4 {
+        let name = format!("tls-{turn}");
+        scene.apply(&trial(&name, &json!({"tls": [format!("{name}.svc")]}))).await;
+        tokio::time::sleep(Duration::from_millis(40 * turn)).await;
+        manager.kill9();
+        outputs.push_str(&manager.output());
+        let before = scene.find(SECRET, &format!("{name}-tls")).await;
+        manager = start(plane).await;
+        scene.ready(TRIAL, &name).await;
+        let last = scene.get(SECRET, &format!("{name}-tls")).await;
+        assert!(is_pair(&last, &[&format!("{name}.svc")]));
+        if let Some(before) = before {
+            assert_eq!((&before["data"], uid_of(&before)), (&last["data"], uid_of(&last)));
+        }
+        assert!(keys.insert(text(&last, "tls.key")));
+    }
+    assert!(theirs(&scene.get(SECRET, "c-tls").await), "a restart changes nothing");
+
+    // Deleted: lost, and made anew, with the names of today.
+    scene.kubectl(&["delete", "secret", "c-tls"]).await;
+    let anew = scene.until("a new one", SECRET, "c-tls", |o| is_pair(o, &["other.svc"])).await;
+    assert!(keys.insert(text(&anew, "tls.key")));
+    scene.ready(TRIAL, "c").await;
+
+    outputs.push_str(&manager.output());
+    let events = scene.kubectl(&["get", "events", "-o", "yaml"]).await;
+    let instances = scene.kubectl(&["get", "trials", "-o", "yaml"]).await;
+    for key in keys.iter().chain([&key]) {
+        let secret = lines(key)[1];
+        assert!(secret.len() > 20);
+        for place in [&outputs, &events, &instances] {
+            assert!(!place.contains(secret), "a private key is shown");
+        }
+    }
+    manager.interrupt();
+    manager.wait(LONG).await;
+}
+
+async fn a_password_is_made_once_and_kept() {
     let plane = plane().await;
     let mut outputs = String::new();
     let mut seen = BTreeSet::new();

@@ -1,12 +1,14 @@
 //! From a rendered template to what is applied: checks, marks, owner, hash.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::names;
 use super::observed::ObjectRef;
 use super::{ChildError, Context, Observed};
 use crate::package::{Child, DeletionPolicy};
-use crate::template::password_length;
+use crate::template::{Certificate, holds_mark, password_length, take_certificate};
 
 /// One object of the target, ready to be applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,13 +26,24 @@ pub struct Intent {
     pub keep: Vec<String>,
 }
 
-/// A password in a Secret.
+/// A value in a Secret that is made once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
     /// The key in `data`.
     pub key: String,
-    /// How many characters a new one has.
-    pub length: usize,
+    /// What a new one is.
+    pub what: Secret,
+}
+
+/// What is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// A password of so many characters.
+    Password(usize),
+    /// The certificate of [`names::TLS`], made together with the key.
+    Certificate(Arc<Certificate>),
+    /// The private key to it.
+    PrivateKey,
 }
 
 /// Builds the intent of one rendered child.
@@ -321,36 +334,39 @@ fn fold_string_data(api_version: &str, kind: &str, root: &mut Map<String, Value>
     Ok(())
 }
 
-/// Takes the marks of passwords out of a Secret; an empty text stands in their place, so that the field is
-/// ours. They stand alone as a value of `stringData` or `data`, which means the same for them.
+/// Takes the marks of what is made once out of a Secret; an empty text stands in their place, so that the field is
+/// ours. A password stands alone as a value of `stringData` or `data`, which means the same for it, a certificate in
+/// the place of either.
 fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, String> {
     let mut generated = Vec::new();
     for field in ["stringData", "data"] {
         let Some(Value::Object(map)) = root.get_mut(field) else { continue };
+        if let Some(certificate) = take_certificate(map) {
+            let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
+            for (key, what) in names::TLS.into_iter().zip(made) {
+                if map.insert(key.to_owned(), "".into()).is_some() {
+                    return Err(format!("{field} has a {key} beside tls_self_signed, which makes one"));
+                }
+                generated.push(Generated { key: key.to_owned(), what });
+            }
+        }
         for (key, value) in map.iter_mut() {
             if let Some(length) = password_length(value) {
-                generated.push(Generated { key: key.clone(), length });
+                generated.push(Generated { key: key.clone(), what: Secret::Password(length) });
                 *value = "".into();
             }
         }
     }
     generated.sort_by(|a, b| a.key.cmp(&b.key));
     if let Some(pair) = generated.windows(2).find(|pair| pair[0].key == pair[1].key) {
-        return Err(format!("data and stringData both have a password {}", pair[0].key));
+        return Err(format!("data and stringData both have a generated {}", pair[0].key));
     }
     if let Some(key) = root.iter().find_map(|(key, value)| holds_mark(value).then_some(key)) {
-        return Err(format!("a password can only be a value of stringData or data; there is one in {key}"));
+        return Err(format!(
+            "a password can only be a value of stringData or data, and tls_self_signed only the whole of either; there is one in {key}"
+        ));
     }
     Ok(generated)
-}
-
-fn holds_mark(value: &Value) -> bool {
-    password_length(value).is_some()
-        || match value {
-            Value::Array(items) => items.iter().any(holds_mark),
-            Value::Object(map) => map.values().any(holds_mark),
-            _ => false,
-        }
 }
 
 /// Leaves out fields that another manager has taken over and that we do not own any more. Returns those that

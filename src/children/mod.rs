@@ -27,7 +27,7 @@ pub use decide::{
     is_covered,
 };
 pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
-pub use intent::{Generated, Intent};
+pub use intent::{Generated, Intent, Secret};
 pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
 pub use shape::Check;

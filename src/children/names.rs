@@ -28,6 +28,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INTENT: &str = "operetta.dev/intent";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
+/// The keys of a certificate and its private key in a Secret's data.
+pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
 /// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
 /// goes from the highest to 0. All others carry an ownerReference, unless somebody has orphaned them.
 pub const ORDER: &str = "operetta.dev/order";

@@ -176,8 +176,8 @@ manifest! {
         /// Fail reports it (default), Recreate deletes the object and makes it anew, after a dry run has
         /// shown that a new one would be taken. Not for what holds data.
         "onImmutableChange" on_immutable_change: Option<At<OnImmutableChange>>,
-        /// What happens when the object is lost. Recreate makes it anew, generated passwords included; a child
-        /// with `password(...)` must say so.
+        /// What happens when the object is lost. Recreate makes it anew, generated values included; a child
+        /// with `password(...)` or `tls_self_signed(...)` must say so.
         "onLoss" on_loss: Option<OnLoss>,
         /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
         /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.

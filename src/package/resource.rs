@@ -147,13 +147,13 @@ impl Compiler<'_> {
         Some(expr)
     }
 
-    /// Passwords stand in templates of Secrets and nowhere else.
+    /// What is made once stands in templates of Secrets and nowhere else.
     fn generates_nothing(&mut self, places: &[Location]) {
         for place in places {
-            let message = "a password can only be a value in the template of a Secret";
+            let message = "a password or a certificate can only be made in the template of a Secret";
             let error = Diagnostic::error("package::password", message).located(place.clone());
             self.diagnostics
-                .push(error.help("write it there, alone: `stringData: {password: {{ password(32) }}}`"));
+                .push(error.help("write it there, alone: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`"));
         }
     }
 
@@ -305,7 +305,7 @@ impl Compiler<'_> {
         child
     }
 
-    /// Who generates passwords must say what their loss means, for nobody can render them again.
+    /// Who generates something must say what its loss means, for nobody can render it again.
     fn passwords(&mut self, child: &Child, manifest: &manifest::Child) {
         let engine = Arc::clone(&self.engine);
         let Some(template) = engine.template(&child.template) else { return };
@@ -321,8 +321,7 @@ impl Compiler<'_> {
             return self.generates_nothing(places);
         }
         if manifest.on_loss.is_none() {
-            let message =
-                format!("`{}` holds a generated password: say what happens when it is lost", child.id);
+            let message = format!("`{}` holds what is generated: say what happens when it is lost", child.id);
             let error = Diagnostic::error("package::password", message).located(child.location.clone());
             self.diagnostics.push(error.help("add onLoss: Recreate, which makes a new one"));
         }
@@ -338,7 +337,7 @@ impl Compiler<'_> {
         let message = if holds_data {
             format!("`{}` is a {kind} and holds data: it cannot be deleted to be made anew", child.id)
         } else if self.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty()) {
-            format!("`{}` holds a generated password, which would be another one in the new object", child.id)
+            format!("`{}` holds what is generated, which would be another one in the new object", child.id)
         } else if child.deletion_policy != DeletionPolicy::Delete {
             format!("`{}` is to stay: it cannot be deleted to be made anew", child.id)
         } else {

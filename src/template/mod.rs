@@ -59,7 +59,8 @@ use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
 use value::Val;
 
-pub(crate) use builtins::secrets::password_length;
+pub use builtins::secrets::Certificate;
+pub(crate) use builtins::secrets::{holds_mark, password_length, take_certificate};
 pub use errors::EvalError;
 pub use jsonpath::Search;
 pub use limits::Limits;

@@ -8,7 +8,7 @@ pub struct Reads {
     /// The paths, in the order of the text, those of partials after them. The lets they read appear as
     /// `let.<name>`.
     pub paths: Vec<ReadPath>,
-    /// Where it calls for a value that is made once and kept: `password(...)`.
+    /// Where it calls for a value that is made once and kept: `password(...)`, `tls_self_signed(...)`.
     pub generates: Vec<Location>,
 }
 

@@ -1,12 +1,22 @@
-//! Passwords that are made once. A render has none; here the live value is filled in, or a new one where there
+//! Passwords and certificates that are made once. A render has none; here the live value is filled in, or a new one where there
 //! never was any. They are read of the one Secret that is applied, and shown nowhere.
+
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+};
 use serde_json::Value;
 
-use crate::children::{Expect, Intent, names};
+use crate::children::{Expect, Generated, Intent, Secret, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::template::Certificate;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How far the clocks of others may lag behind ours.
+const SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Letters and digits: nothing that a URL, a shell or a configuration file would read otherwise.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -42,14 +52,34 @@ pub(super) fn fill(intent: &Intent, live: Option<&Value>, body: &mut Value) -> R
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
     let forgotten = live.is_some_and(|live| is_forgotten(intent, live));
-    for generated in &intent.generated {
-        let key = generated.key.as_str();
-        let there = live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
-        body["data"][key] = match there {
-            Some(value) => value.into(),
-            None if forgotten || made.split(',').any(|other| other == key) => return Err(lost(intent, key)),
-            None => STANDARD.encode(password(generated.length)?).into(),
-        };
+    let there =
+        |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
+    for Generated { key, what } in &intent.generated {
+        let key = key.as_str();
+        if let Some(value) = there(key) {
+            body["data"][key] = value.into();
+            continue;
+        }
+        if forgotten || made.split(',').any(|other| other == key) {
+            return Err(lost(intent, key));
+        }
+        match what {
+            Secret::Password(length) => body["data"][key] = STANDARD.encode(password(*length)?).into(),
+            // One without the other is no use, and a new pair would take what is there away.
+            Secret::Certificate(_) | Secret::PrivateKey
+                if names::TLS.into_iter().any(|of| there(of).is_some()) =>
+            {
+                return Err(half(intent, key));
+            }
+            Secret::Certificate(certificate) => {
+                let pair = self_signed(certificate)?;
+                for (key, text) in names::TLS.into_iter().zip(pair) {
+                    body["data"][key] = STANDARD.encode(text).into();
+                }
+            }
+            // Made with its certificate.
+            Secret::PrivateKey => {}
+        }
     }
     if let Some(live) = live {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -75,6 +105,34 @@ fn lost(intent: &Intent, key: &str) -> CallError {
         intent.object
     );
     CallError::new(Class::Permanent, 0, LOST, message)
+}
+
+fn half(intent: &Intent, key: &str) -> CallError {
+    let message = format!(
+        "data.{key} is empty and the other half of the certificate is there; no new pair is made while {} exists: add what is missing, or take both out, or delete the object",
+        intent.object
+    );
+    CallError::new(Class::Permanent, 0, LOST, message)
+}
+
+/// A new key, ECDSA over P-256, and its certificate: both as PEM, the certificate first.
+fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
+    // Its errors hold no secret, but neither are they of use to anybody.
+    let failed =
+        |_| CallError::new(Class::Retry, 0, "CertificateFailed", "no certificate could be made".to_owned());
+    let mut params = CertificateParams::new(wanted.names.clone()).map_err(failed)?;
+    let name = wanted.names.iter().find(|name| name.len() <= 64).map_or("operetta", String::as_str);
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let now = SystemTime::now();
+    params.not_before = (now - SKEW).into();
+    params.not_after = (now + DAY * wanted.days).into();
+    let key = KeyPair::generate().map_err(failed)?;
+    let certificate = params.self_signed(&key).map_err(failed)?;
+    Ok([certificate.pem(), key.serialize_pem()])
 }
 
 /// The reason of a [`CallError`] about a generated value that is gone.
@@ -104,8 +162,10 @@ fn password(length: usize) -> Result<String, CallError> {
 mod tests {
     use serde_json::json;
 
+    use std::sync::Arc;
+
     use super::*;
-    use crate::children::{Generated, ObjectRef};
+    use crate::children::ObjectRef;
 
     fn intent() -> Intent {
         let object = ObjectRef {
@@ -114,7 +174,8 @@ mod tests {
             namespace: Some("n".into()),
             name: "s".into(),
         };
-        let generated = ["a", "b"].map(|key| Generated { key: key.into(), length: 20 }).to_vec();
+        let generated =
+            ["a", "b"].map(|key| Generated { key: key.into(), what: Secret::Password(20) }).to_vec();
         Intent {
             object,
             body: json!({"metadata": {}, "data": {"a": "", "b": ""}}),
@@ -173,6 +234,57 @@ mod tests {
         // A key that a new version of the package brings; an object that is taken over.
         assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i"), Ok(()));
         assert_eq!(fill(json!({}), "another"), Ok(()));
+    }
+
+    fn tls() -> Intent {
+        let certificate = Certificate { names: vec!["a.n.svc".into(), "10.0.0.1".into()], days: 30 };
+        let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
+        let generated = names::TLS.into_iter().zip(made);
+        Intent {
+            generated: generated.map(|(key, what)| Generated { key: key.into(), what }).collect(),
+            body: json!({"metadata": {}, "data": {"tls.crt": "", "tls.key": ""}}),
+            ..intent()
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_made_with_its_key_or_not_at_all() {
+        let intent = tls();
+        let filled = |live: Option<&Value>| {
+            let mut body = intent.body.clone();
+            fill(&intent, live, &mut body).map(|()| body["data"].clone())
+        };
+        let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
+        let pem = |data: &Value, key: &str| {
+            String::from_utf8(STANDARD.decode(data[key].as_str().unwrap()).unwrap()).unwrap()
+        };
+        assert!(pem(&one, "tls.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+        assert!(pem(&one, "tls.key").starts_with("-----BEGIN PRIVATE KEY-----"));
+        assert_ne!(one["tls.key"], other["tls.key"]);
+        // The two belong together.
+        let key = KeyPair::from_pem(&pem(&one, "tls.key")).unwrap();
+        let der = rcgen::PublicKeyData::subject_public_key_info(&key);
+        let text: String = pem(&one, "tls.crt").lines().filter(|line| !line.starts_with('-')).collect();
+        let certificate = STANDARD.decode(text).unwrap();
+        assert!(certificate.windows(der.len()).any(|part| part == der));
+
+        let there = json!({"tls.crt": "Y3J0", "tls.key": "a2V5"});
+        assert_eq!(filled(Some(&live("tls.crt,tls.key", &there))).unwrap(), there);
+        // Somebody's own, in an object that is taken over.
+        assert_eq!(filled(Some(&live("", &there))).unwrap(), there);
+        // A key that the package has come to bring.
+        assert!(filled(Some(&live("", &json!({"x": "eQ=="})))).unwrap()["tls.key"].is_string());
+        for (made, data) in [
+            ("tls.crt,tls.key", json!({})),
+            ("tls.crt,tls.key", json!({"tls.crt": "Y3J0", "tls.key": ""})),
+            ("tls.crt,tls.key", json!({"tls.crt": "", "tls.key": "a2V5"})),
+            ("", json!({"tls.crt": "Y3J0"})),
+            ("", json!({"tls.key": "a2V5"})),
+        ] {
+            let error = filled(Some(&live(made, &data))).unwrap_err();
+            assert_eq!(error.reason, LOST, "{made} {data}");
+            assert!(!error.to_string().contains("a2V5"), "{error}");
+        }
     }
 
     #[test]

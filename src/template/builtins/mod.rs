@@ -76,7 +76,7 @@ impl fmt::Debug for Function {
 impl Function {
     /// Whether what it stands for is made once, and kept in the object.
     pub(super) fn generates(&self) -> bool {
-        self.name == "password"
+        matches!(self.name, "password" | "tls_self_signed")
     }
 }
 
@@ -357,6 +357,12 @@ static FUNCTIONS: &[Function] = &[
     Function { name: "namespace", sig: sig!(0,), keywords: true, run: lists::namespace },
     Function { name: "password", sig: sig!(0, "length"), keywords: false, run: secrets::password },
     Function { name: "range", sig: sig!(1, "lower", "upper", "step"), keywords: false, run: numbers::range },
+    Function {
+        name: "tls_self_signed",
+        sig: sig!(1, "names", "days"),
+        keywords: false,
+        run: secrets::tls_self_signed,
+    },
 ];
 
 pub(super) fn filter(name: &str) -> Option<&'static Filter> {

@@ -2,9 +2,10 @@
 //! the live value, or a new one when it creates the object; so two renders never differ.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Args;
 use crate::template::errors::{Fault, Res};
@@ -13,11 +14,24 @@ use crate::template::value::{Name, Val};
 
 /// Characters of a password, least and most.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=256;
+/// The most names that a certificate has.
+const MAX_NAMES: usize = 100;
+/// How long a certificate is good for, unless the author says otherwise, and at most: ten years, a hundred.
+const DAYS: usize = 3_650;
+const MAX_DAYS: usize = 36_500;
 
-/// The key of a mark. It is another one in each process, so no value of an instance can pass for a mark.
-fn mark() -> &'static str {
-    static MARK: OnceLock<String> = OnceLock::new();
-    MARK.get_or_init(|| format!("password {:032x}", fastrand::u128(..)))
+/// The keys of marks. They are others in each process, so no value of an instance can pass for a mark.
+struct Marks {
+    password: String,
+    certificate: String,
+}
+
+fn marks() -> &'static Marks {
+    static MARKS: OnceLock<Marks> = OnceLock::new();
+    MARKS.get_or_init(|| Marks {
+        password: format!("password {:032x}", fastrand::u128(..)),
+        certificate: format!("certificate {:032x}", fastrand::u128(..)),
+    })
 }
 
 /// `password(length)`: a map, so that it cannot become part of a text unnoticed.
@@ -31,11 +45,103 @@ pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<V
         )));
     }
     let length = i128::try_from(length).unwrap_or_default();
-    Val::map(BTreeMap::from([(Name::from(mark()), Val::Int(length))]))
+    Val::map(BTreeMap::from([(Name::from(marks().password.as_str()), Val::Int(length))]))
+}
+
+/// `tls_self_signed(names, days)`: it stands for a whole map, with a certificate and its key.
+pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
+    let names = match args.need(0)? {
+        name @ Val::Str(_) => vec![name.text(run)?],
+        list => list
+            .iterate(run)?
+            .iter()
+            .map(|name| match name.defined()? {
+                name @ Val::Str(_) => name.text(run),
+                other => Err(Fault::failed(format!(
+                    "the names of a certificate are strings, not {}",
+                    other.kind()
+                ))),
+            })
+            .collect::<Res<Vec<Arc<str>>>>()?,
+    };
+    if names.is_empty() || names.len() > MAX_NAMES {
+        return Err(Fault::failed(format!("a certificate has 1 to {MAX_NAMES} names")));
+    }
+    if !names.iter().all(|name| is_host(name)) {
+        return Err(Fault::failed("a name of a certificate is neither a DNS name nor an IP address"));
+    }
+    let days = args.count(1, DAYS, MAX_DAYS)?;
+    if days == 0 {
+        return Err(Fault::failed("a certificate is good for a day at least"));
+    }
+    let names = names.into_iter().map(Val::Str).collect();
+    let of = BTreeMap::from([
+        (Name::from("names"), Val::list(names)?),
+        (Name::from("days"), Val::Int(i128::try_from(days).unwrap_or_default())),
+    ]);
+    Val::map(BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]))
+}
+
+/// Whether it can stand in a certificate: an IP address, or a DNS name, perhaps with a wildcard first.
+fn is_host(name: &str) -> bool {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.parse::<IpAddr>().is_ok() || (host.len() <= 253 && host.split('.').all(is_label))
+}
+
+/// What a new self-signed certificate is to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// DNS names and IP addresses.
+    pub names: Vec<String>,
+    /// How long it is good for.
+    pub days: u32,
 }
 
 /// The length of the password that belongs in the place of a rendered value, if it is a mark.
 pub(crate) fn password_length(value: &Value) -> Option<usize> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
-    usize::try_from(map.get(mark())?.as_u64()?).ok()
+    usize::try_from(map.get(&marks().password)?.as_u64()?).ok()
+}
+
+/// Takes the mark of a certificate out of a rendered map, whose keys `tls.crt` and `tls.key` it stands for.
+pub(crate) fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
+    let of = map.remove(&marks().certificate)?;
+    let names = of["names"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    Some(Certificate { names, days: u32::try_from(of["days"].as_u64()?).ok()? })
+}
+
+/// Whether a mark stands in a rendered value.
+pub(crate) fn holds_mark(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(holds_mark),
+        Value::Object(map) => {
+            let marks = marks();
+            map.iter()
+                .any(|(key, value)| *key == marks.password || *key == marks.certificate || holds_mark(value))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_certificates_are_hosts() {
+        for name in ["a", "a.b.svc", "*.a.b", "10.0.0.1", "::1", "a-1.example.org", "0.a"] {
+            assert!(is_host(name), "{name}");
+        }
+        for name in
+            ["", "a..b", "*", "*.*.a", "a*.b", "-a", "a-", "a b", "a_b", "é.org", "a/b", "http://a", "a.b."]
+        {
+            assert!(!is_host(name), "{name}");
+        }
+    }
 }

@@ -76,11 +76,6 @@ impl Lower<'_> {
                     let args = self.bind_names(&params, 0, false, name, &call.args, own);
                     return Node { kind: Kind::Macro(index, args), span: own };
                 }
-                if name == "tls_self_signed" {
-                    let message = "this version of Operetta does not do `tls_self_signed` yet";
-                    self.error(own, message, "name a Secret that somebody else makes, such as cert-manager");
-                    return Self::nothing(own);
-                }
                 let Some(function) = builtins::function(name) else {
                     self.unknown_function(name, own);
                     return Self::nothing(own);
