@@ -11,6 +11,7 @@ use rcgen::{
 use serde_json::Value;
 
 use crate::children::{Expect, Generated, Intent, Secret, names};
+use crate::clock;
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 use crate::template::Certificate;
 
@@ -40,18 +41,25 @@ pub(super) async fn complete(
             // Another object: the apply will find out, for it names the uid.
             .filter(|live| live["metadata"]["uid"] == **uid),
     };
-    fill(intent, live.as_ref(), body)
+    fill(intent, live.as_ref(), false, body)
 }
 
 /// Fills in what the intent leaves open: of an object that is there the value it has, which then must not have
 /// changed when the apply arrives.
-pub(super) fn fill(intent: &Intent, live: Option<&Value>, body: &mut Value) -> Result<(), CallError> {
+///
+/// `is_taken` says that the object was this instance's, though its labels may not say so any more.
+pub(super) fn fill(
+    intent: &Intent,
+    live: Option<&Value>,
+    is_taken: bool,
+    body: &mut Value,
+) -> Result<(), CallError> {
     if intent.generated.is_empty() {
         return Ok(());
     }
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
-    let forgotten = live.is_some_and(|live| is_forgotten(intent, live));
+    let forgotten = live.is_some_and(|live| is_forgotten(intent, live, is_taken));
     let there =
         |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
     for Generated { key, what } in &intent.generated {
@@ -89,13 +97,13 @@ pub(super) fn fill(intent: &Intent, live: Option<&Value>, body: &mut Value) -> R
 
 /// Whether the object had all the values, or may have had them, though its annotation says nothing: it was applied
 /// with this very intent, or it is ours and somebody has taken off what it was applied with.
-fn is_forgotten(intent: &Intent, live: &Value) -> bool {
+fn is_forgotten(intent: &Intent, live: &Value, is_taken: bool) -> bool {
     let meta = &live["metadata"];
     let is_ours =
         meta["labels"][names::INSTANCE_UID] == intent.body["metadata"]["labels"][names::INSTANCE_UID];
     match meta["annotations"][names::INTENT].as_str() {
         Some(applied) => applied == intent.hash,
-        None => is_ours && !meta["labels"][names::INSTANCE_UID].is_null(),
+        None => is_taken || is_ours && !meta["labels"][names::INSTANCE_UID].is_null(),
     }
 }
 
@@ -127,7 +135,7 @@ fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let now = SystemTime::now();
+    let now = SystemTime::from(clock::now());
     params.not_before = (now - SKEW).into();
     params.not_after = (now + DAY * wanted.days).into();
     let key = KeyPair::generate().map_err(failed)?;
@@ -194,7 +202,7 @@ mod tests {
         let intent = intent();
         let filled = |live: Option<&Value>| {
             let mut body = intent.body.clone();
-            fill(&intent, live, &mut body).map(|()| body)
+            fill(&intent, live, false, &mut body).map(|()| body)
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         assert_ne!(one["data"]["a"], other["data"]["a"]);
@@ -223,17 +231,19 @@ mod tests {
     fn no_new_value_is_made_for_one_that_may_have_been_there() {
         let mut intent = intent();
         intent.body["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
-        let fill = |annotations: Value, uid: &str| {
+        let fill = |annotations: Value, uid: &str, is_taken: bool| {
             let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
                 "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
             let mut body = intent.body.clone();
-            fill(&intent, Some(&live), &mut body).map_err(|error| error.reason)
+            fill(&intent, Some(&live), is_taken, &mut body).map_err(|error| error.reason)
         };
-        assert_eq!(fill(json!({}), "i"), Err(LOST.to_owned()));
-        assert_eq!(fill(json!({names::INTENT: "h"}), "i"), Err(LOST.to_owned()));
+        assert_eq!(fill(json!({}), "i", false), Err(LOST.to_owned()));
+        assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(LOST.to_owned()));
         // A key that a new version of the package brings; an object that is taken over.
-        assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i"), Ok(()));
-        assert_eq!(fill(json!({}), "another"), Ok(()));
+        assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i", false), Ok(()));
+        assert_eq!(fill(json!({}), "another", false), Ok(()));
+        // One that was ours, and has lost all that said so.
+        assert_eq!(fill(json!({}), "another", true), Err(LOST.to_owned()));
     }
 
     fn tls() -> Intent {
@@ -252,7 +262,7 @@ mod tests {
         let intent = tls();
         let filled = |live: Option<&Value>| {
             let mut body = intent.body.clone();
-            fill(&intent, live, &mut body).map(|()| body["data"].clone())
+            fill(&intent, live, false, &mut body).map(|()| body["data"].clone())
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         let pem = |data: &Value, key: &str| {

@@ -53,9 +53,10 @@ impl Shared {
             let message = format!("{object} of a former instance of that name is still being deleted");
             return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
         }
+        let mut is_taken = labelled;
         if !labelled {
             match self.taking(&live, &body, apply).await? {
-                Taking::Ours => {}
+                Taking::Ours => is_taken = true,
                 Taking::Adopt => migrate(cluster, kind, apply, &live, &manager).await?,
                 Taking::No(why) => {
                     let message = format!("{object} {why}");
@@ -67,7 +68,7 @@ impl Shared {
             meta.remove("resourceVersion");
             meta.insert("uid".into(), live["metadata"]["uid"].clone());
         }
-        secrets::fill(&apply.intent, Some(&live), &mut body)?;
+        secrets::fill(&apply.intent, Some(&live), is_taken, &mut body)?;
         let reply = apply_body(cluster, kind, &body, &manager, apply.force).await?;
         Ok(self.applied(apply, reply))
     }
