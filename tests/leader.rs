@@ -383,6 +383,8 @@ async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
         line.rsplit_once("address=").expect("the address").1.trim().to_owned()
     };
     plane.pause(Component::ApiServer).unwrap();
+    // Another process sends the signal, when it comes to it.
+    support::until_paused(plane.pid(Component::ApiServer).expect("it runs")).await;
     signal(told.pid(), Signal::TERM);
     assert_eq!(get(&address(told.output()), "/healthz").await.1, "ok\n");
     let status = told.wait(LONG).await;

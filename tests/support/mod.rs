@@ -316,6 +316,20 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// Whether a process exists and is no zombie.
 pub fn alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    state_of(pid).is_some_and(|state| state != 'Z')
+}
+
+/// Waits until a process that was told to pause does.
+pub async fn until_paused(pid: u32) {
+    eventually("a process to pause", Duration::from_secs(60), async || match state_of(pid) {
+        Some('T') => Ok(()),
+        state => Err(format!("{state:?}")),
+    })
+    .await;
+}
+
+/// As `ps` shows it.
+fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -27,8 +27,9 @@ use crate::readiness;
 
 /// How long a first list may take until what reads it is told that it waits.
 const FIRST_LIST: Duration = Duration::from_secs(10);
-/// How long until a list of a latecomer is tried again.
-const AGAIN: Duration = Duration::from_secs(2);
+/// How long until a list of a latecomer is tried again: doubled each time, up to the last. There may be many.
+const AGAIN_FIRST: Duration = Duration::from_secs(2);
+const AGAIN_LAST: Duration = Duration::from_secs(60);
 
 /// Starts to watch.
 pub(super) fn spawn(shared: &Arc<Shared>, key: &SourceKey, generation: u64) -> (Arc<Watch>, AbortHandle) {
@@ -225,6 +226,7 @@ impl Watching {
     }
 
     async fn fill(&self, want: &Want) {
+        let mut wait = AGAIN_FIRST;
         loop {
             match self.list(want).await {
                 Ok(objects) => {
@@ -233,7 +235,9 @@ impl Watching {
                 }
                 Err(error) => {
                     debug!(%want, %error, "it cannot be listed; trying again");
-                    tokio::time::sleep(AGAIN).await;
+                    let chance = wait.mul_f64(0.8 + 0.4 * fastrand::f64());
+                    tokio::time::sleep(error.asked_to_wait().unwrap_or(chance)).await;
+                    wait = wait.saturating_mul(2).min(AGAIN_LAST);
                 }
             }
             // Nobody wants it any more.
