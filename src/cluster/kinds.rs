@@ -37,6 +37,24 @@ impl ApiKind {
         }
     }
 
+    /// Whether it comes with Kubernetes itself: only a new release of the server changes its fields.
+    pub fn is_built_in(&self) -> bool {
+        // Groups of CRDs end in `k8s.io`, too, even `autoscaling.k8s.io`.
+        matches!(
+            &*self.group,
+            "" | "apps"
+                | "autoscaling"
+                | "batch"
+                | "coordination.k8s.io"
+                | "discovery.k8s.io"
+                | "networking.k8s.io"
+                | "policy"
+                | "rbac.authorization.k8s.io"
+                | "scheduling.k8s.io"
+                | "storage.k8s.io"
+        )
+    }
+
     /// `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }

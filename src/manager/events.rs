@@ -24,7 +24,7 @@ const SERIES: Duration = Duration::from_secs(600);
 /// How many recent Events are remembered for that.
 const RECENT: usize = 1_024;
 /// The pause after an Event while instances have their turns.
-const PACE: Duration = Duration::from_millis(40);
+const PACE: Duration = Duration::from_millis(200);
 /// The longest text, in bytes; the API allows 1,024.
 pub(super) const NOTE: usize = 1_000;
 

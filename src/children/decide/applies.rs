@@ -96,6 +96,7 @@ impl Deciding<'_> {
                 adopt: child.adopt,
                 lost_items: why == Why::Repair
                     && item.observed.as_ref().is_some_and(|o| has_lost_items(intent, o)),
+                tried: false,
                 why,
                 contested: why == Why::Repair
                     && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
@@ -137,6 +138,7 @@ impl Deciding<'_> {
     /// Before the first of the changes is made, a dry run of each shape that is new.
     fn checks(&mut self, changing: &[usize]) {
         let mut shapes = BTreeSet::new();
+        let mut passed = BTreeSet::new();
         for position in changing {
             let item = &self.target.items[*position];
             let Ok(intent) = &item.intent else { continue };
@@ -147,7 +149,11 @@ impl Deciding<'_> {
             let child = &self.ctx.resource.children[item.child];
             let expect = expected(item);
             let shape = shape::shape(self.ctx, child, intent, &expect);
-            if (self.ctx.checked)(shape) || !shapes.insert(shape) {
+            if (self.ctx.checked)(shape) {
+                passed.insert(&*item.name);
+                continue;
+            }
+            if !shapes.insert(shape) {
                 continue;
             }
             let leans_on = changing
@@ -166,6 +172,11 @@ impl Deciding<'_> {
                 shape,
                 leans_on,
             });
+        }
+        for action in &mut self.actions {
+            if let Action::Apply(apply) = action {
+                apply.tried = passed.contains(&*apply.item);
+            }
         }
     }
 

@@ -76,6 +76,8 @@ pub struct Apply {
     pub adopt: bool,
     /// Whether an item that somebody has put into a keyed list may be in the way.
     pub lost_items: bool,
+    /// Whether the server has found no fault with it in this shape before.
+    pub tried: bool,
     /// Why.
     pub why: Why,
     /// Whether to find out who it is that takes the fields: they are repaired too often.

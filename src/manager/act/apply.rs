@@ -9,7 +9,7 @@ use super::super::registry::Registered;
 use super::win_back::Hand;
 use super::{Applied, NOTES, secrets};
 use crate::children::{Apply, Expect, names};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
 impl Shared {
     pub(super) async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
@@ -25,6 +25,7 @@ impl Shared {
             Expect::Absent => body["metadata"]["resourceVersion"] = "1".into(),
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
+        let trial = if apply.tried && kind.is_built_in() { Trial::Passed } else { Trial::None };
         let hand = Hand { cluster: &cluster, kind: &kind, intent: &apply.intent, manager: &manager };
         // Somebody wrote in between, which says nothing about the intent.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
@@ -33,11 +34,11 @@ impl Shared {
             result => result?,
         }
         secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await?;
-        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.force).await;
+        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
         if let Err(refusal) = &result {
             match hand.make_way(apply, refusal).await {
                 Ok(false) => {}
-                Ok(true) => result = apply_body(&cluster, &kind, &body, &manager, apply.force).await,
+                Ok(true) => result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await,
                 Err(error) if again(&error) => return Ok(Applied::Again),
                 Err(error) => return Err(error),
             }
@@ -75,10 +76,11 @@ pub(super) async fn apply_body(
     body: &Value,
     manager: &str,
     force: bool,
+    trial: Trial,
 ) -> Result<Value, CallError> {
-    match cluster.apply(kind, body, manager, force).await {
+    match cluster.apply_as(kind, body, manager, force, trial).await {
         Err(error) if !force && error.conflicts_only_with(NOTES) => {
-            cluster.apply(kind, body, manager, true).await
+            cluster.apply_as(kind, body, manager, true, trial).await
         }
         reply => reply,
     }

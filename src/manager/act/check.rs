@@ -14,7 +14,7 @@ use super::super::registry::Registered;
 use super::secrets;
 use super::win_back::Hand;
 use crate::children::{Check, Expect, Memory, names};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
 /// What the dry runs came to.
 pub(super) enum Checked {
@@ -123,7 +123,7 @@ impl Shared {
             Err(error) if error.reason == secrets::LOST => return Ok(Answer::Unknown),
             Err(error) => return sort(error),
         }
-        let reply = cluster.apply_checked(&kind, &body, &manager, check.force, true).await;
+        let reply = cluster.apply_as(&kind, &body, &manager, check.force, Trial::This).await;
         let Err(error) = reply else { return Ok(Answer::Passed) };
         if check.recreate && error.is_immutable_change() {
             return match try_anew(&cluster, &kind, &check.intent.body, &manager).await {

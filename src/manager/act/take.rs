@@ -9,7 +9,7 @@ use super::super::registry::Registered;
 use super::apply::apply_body;
 use super::{Applied, GOING, NOTES, secrets};
 use crate::children::{Apply, Expect, fields, names};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
 /// What may be done with an object that is in the way.
 enum Taking {
@@ -69,7 +69,7 @@ impl Shared {
             meta.insert("uid".into(), live["metadata"]["uid"].clone());
         }
         secrets::fill(&apply.intent, Some(&live), is_taken, &mut body)?;
-        let reply = apply_body(cluster, kind, &body, &manager, apply.force).await?;
+        let reply = apply_body(cluster, kind, &body, &manager, apply.force, Trial::None).await?;
         Ok(self.applied(apply, reply))
     }
 

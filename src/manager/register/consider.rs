@@ -7,7 +7,7 @@ use serde_json::Value;
 use tracing::info;
 
 use super::wanted::{self, MANAGER, Stand, Wrong};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
 
@@ -166,7 +166,7 @@ async fn look(
     }
     let mut with_spec = wrong.spec_differs;
     let body = wrong.body(name, live.as_ref(), with_spec);
-    match cluster.apply_checked(crd, &body, MANAGER, true, true).await {
+    match cluster.apply_as(crd, &body, MANAGER, true, Trial::This).await {
         Ok(tried) => {
             // The server may write the same in another way.
             if let Some(live) = live.as_ref().filter(|live| with_spec && live["spec"] == tried["spec"]) {
