@@ -76,8 +76,8 @@ pub struct Observed {
     pub asking: Option<Asking>,
     /// Readiness by the rules of its kind.
     pub readiness: Readiness,
-    /// The object as far as expressions read it.
-    pub live: Option<Arc<Value>>,
+    /// The object as far as expressions read it, as JSON: maps in memory take many times its size.
+    pub live: Option<Arc<str>>,
 }
 
 /// What tells a foreign change that may concern us from others, such as of the status. Both kinds hold when,
@@ -170,7 +170,7 @@ impl Seen<'_> {
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
         let paths = reads(operator, child);
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
-        let (owned, applied, foreign) = self.field_sets(&names::field_manager(operator));
+        let (owned, applied, foreign) = self.field_sets(&names::field_manager(operator), instance_uid);
         let mark = match meta.generation {
             Some(generation) => Mark::Generation(generation, applied),
             None => Mark::Entry(owned.clone(), applied),
@@ -231,12 +231,12 @@ impl Seen<'_> {
             }),
             readiness: self.readiness(),
             live: (!paths.is_empty())
-                .then(|| Arc::new(kept(self.api_version, self.kind, meta, self.body, &paths))),
+                .then(|| kept(self.api_version, self.kind, meta, self.body, &paths).to_string().into()),
         })
     }
 
     /// What we own of it and since when, and what all others own, the status aside.
-    fn field_sets(&self, manager: &str) -> (Option<Arc<FieldSet>>, i64, Arc<FieldSet>) {
+    fn field_sets(&self, manager: &str, instance_uid: &str) -> (Option<Arc<FieldSet>>, i64, Arc<FieldSet>) {
         let mut owned = None;
         let mut applied = 0;
         let mut foreign = Vec::new();
@@ -245,7 +245,7 @@ impl Seen<'_> {
             let subresource = entry.subresource.as_deref().unwrap_or_default();
             let apply = entry.operation.as_deref() == Some("Apply");
             if apply && subresource.is_empty() && entry.manager.as_deref() == Some(manager) {
-                owned = FieldSet::parse(&fields.0).ok().map(FieldSet::interned);
+                owned = FieldSet::parse_of(&fields.0, instance_uid).ok().map(FieldSet::interned);
                 applied = entry.time.as_ref().map_or(0, |time| time.0.as_second());
             } else if subresource != "status" {
                 foreign.push(&fields.0);
@@ -411,10 +411,29 @@ mod tests {
     }
 
     #[test]
+    fn children_of_different_instances_share_what_they_own() {
+        let of = |uid: &str, owner: &str| {
+            let item = format!("k:{{\"uid\":\"{owner}\"}}");
+            let mut meta = meta();
+            meta["labels"]["operetta.dev/instance-uid"] = uid.into();
+            meta["managedFields"] = json!([{"manager": "operetta/o", "operation": "Apply", "fieldsV1":
+                {"f:metadata": {"f:ownerReferences": {item: {}}}, "f:data": {"f:a": {}}}}]);
+            seen(meta, None, &[]).unwrap().owned.unwrap()
+        };
+        assert!(Arc::ptr_eq(&of("i", "i"), &of("j", "j")));
+        // Another owner is another matter.
+        assert_ne!(of("i", "i"), of("i", "j"));
+        let body = |owner: &str| json!({"metadata": {"ownerReferences": [{"uid": owner}]}, "data": {"a": 1}});
+        assert!(super::super::fields::uncovered(&body("i"), &of("i", "i")).is_none());
+        assert!(super::super::fields::uncovered(&body("i"), &of("i", "j")).is_some());
+    }
+
+    #[test]
     fn only_what_is_read_is_kept() {
         let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
         let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
         let live = seen(meta(), Some(&body), &reads).unwrap().live.unwrap();
+        let live: Value = serde_json::from_str(&live).unwrap();
         assert_eq!(live["spec"], json!({"b": 2}));
         assert_eq!(live["status"], json!({"phase": "Running"}));
         assert_eq!(live["metadata"]["name"], "a-0");

@@ -1,7 +1,7 @@
 //! `render(package revision, spec, children)`: which objects an instance should have now.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -101,6 +101,16 @@ fn refuse_twins(items: &mut [Item]) {
     }
 }
 
+/// The live objects of one child, by key: a thousand members are looked up, not searched through.
+#[derive(Default)]
+struct Made<'a>(BTreeMap<Option<&'a str>, Vec<&'a Arc<Observed>>>);
+
+impl<'a> Made<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Arc<Observed>> + '_ {
+        self.0.values().flatten().copied()
+    }
+}
+
 struct Building<'a> {
     ctx: &'a Context<'a>,
     base: Scope,
@@ -108,8 +118,10 @@ struct Building<'a> {
     vars: BTreeMap<String, Var>,
     /// The scope of children that read no other child; made once.
     plain: Scope,
-    by_child: HashMap<&'a str, Vec<&'a Arc<Observed>>>,
+    by_child: HashMap<&'a str, Made<'a>>,
     by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
+    /// What expressions read of each.
+    values: HashMap<&'a ObjectRef, Arc<Value>>,
     depth: Vec<u32>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
@@ -125,10 +137,10 @@ impl<'a> Building<'a> {
             .iter()
             .flat_map(|child| child.renamed_from.iter().map(|id| (id.as_str(), child.id.as_str())))
             .collect();
-        let mut by_child: HashMap<&str, Vec<&Arc<Observed>>> = HashMap::new();
+        let mut by_child: HashMap<&str, Made<'_>> = HashMap::new();
         for observed in ctx.observed.iter().filter(|o| o.is_made_by_us()) {
             let id = renamed.get(&*observed.child).copied().unwrap_or(&observed.child);
-            by_child.entry(id).or_default().push(observed);
+            by_child.entry(id).or_default().0.entry(observed.key.as_deref()).or_default().push(observed);
         }
         let base = base_scope(ctx);
         let mut building = Self {
@@ -138,6 +150,7 @@ impl<'a> Building<'a> {
             vars: BTreeMap::new(),
             by_child,
             by_object: ctx.observed.iter().map(|o| (&o.object, o)).collect(),
+            values: ctx.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
             depth: Vec::new(),
             items: Vec::new(),
             open: BTreeMap::new(),
@@ -242,7 +255,7 @@ impl<'a> Building<'a> {
         let with_self = |live_object: Option<&Arc<Observed>>| {
             scope.with(
                 "self",
-                live_object.map_or(Var::Undefined, |o| Var::Object(live(o, is_ready(o), false))),
+                live_object.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false))),
             )
         };
         let mut scope = with_self(before);
@@ -330,11 +343,8 @@ impl<'a> Building<'a> {
 
     /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
     fn find(&self, child: &Child, key: Option<&str>) -> Option<&'a Arc<Observed>> {
-        let all = self.by_child.get(child.id.as_str())?;
-        all.iter()
-            .filter(|o| o.key.as_deref() == key)
-            .min_by_key(|o| (o.terminating, o.retained == Some(true)))
-            .copied()
+        let all = self.by_child.get(child.id.as_str())?.0.get(&key)?;
+        all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
     }
 
     fn ready(&self, child: &Child, observed: Option<&Arc<Observed>>, scope: &Scope) -> Result<(), String> {
@@ -343,7 +353,7 @@ impl<'a> Building<'a> {
             return Err(terminating(observed));
         }
         if let Some(ready_when) = &child.ready_when {
-            let scope = scope.with("self", Var::Object(live(observed, is_ready(observed), false)));
+            let scope = scope.with("self", Var::Object(self.live(observed, is_ready(observed), false)));
             return match self.ctx.package.engine.truthy(ready_when, &scope) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err("readyWhen is not met yet".into()),
@@ -365,12 +375,10 @@ impl<'a> Building<'a> {
         if let Some(reason) = self.kind_unknown(child) {
             return Var::Unknown(reason);
         }
-        let all = self.by_child.get(child.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let flags = |o: &Observed| live(o, is_ready(o), false);
+        let all = self.by_child.get(child.id.as_str()).into_iter().flat_map(Made::all);
+        let flags = |o: &Observed| self.live(o, is_ready(o), false);
         if child.for_each.is_some() {
-            Var::Map(
-                all.iter().map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect(),
-            )
+            Var::Map(all.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
         } else {
             self.find(child, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
         }
@@ -383,7 +391,7 @@ impl<'a> Building<'a> {
         }
         let one = |item: &Item| {
             let observed = item.observed.as_ref()?;
-            Some(live(observed, item.ready.is_ok(), item.is_current()))
+            Some(self.live(observed, item.ready.is_ok(), item.is_current()))
         };
         if child.for_each.is_none() {
             return items.first().and_then(one).map_or_else(|| self.observed_var(child), Var::Object);
@@ -391,13 +399,20 @@ impl<'a> Building<'a> {
         let mut map: Vec<(Value, Live)> =
             items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
         // Members that left the target are live until they are pruned.
-        for observed in self.by_child.get(child.id.as_str()).into_iter().flatten() {
+        let wanted: HashSet<String> =
+            items.iter().filter_map(|item| Some(names::key_text(item.key.as_ref()?))).collect();
+        for observed in self.by_child.get(child.id.as_str()).into_iter().flat_map(Made::all) {
             let key = observed.key.as_deref().unwrap_or_default();
-            if !items.iter().any(|item| item.key.as_ref().is_some_and(|k| names::key_text(k) == key)) {
-                map.push((typed_key(key), live(observed, false, false)));
+            if !wanted.contains(key) {
+                map.push((typed_key(key), self.live(observed, false, false)));
             }
         }
         Var::Map(map)
+    }
+
+    fn live(&self, observed: &Observed, ready: bool, current: bool) -> Live {
+        let value = self.values.get(&observed.object).cloned();
+        Live { value: value.unwrap_or_else(|| Arc::new(value_of(observed))), ready, current }
     }
 
     fn kind_unknown(&self, child: &Child) -> Option<String> {
@@ -420,11 +435,14 @@ fn is_ready(observed: &Observed) -> bool {
     !observed.terminating && observed.readiness == Readiness::Ready
 }
 
-fn live(observed: &Observed, ready: bool, current: bool) -> Live {
-    let value = observed.live.clone().unwrap_or_else(|| {
-        Arc::new(json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
-    });
-    Live { value, ready, current }
+/// What expressions read of a live object.
+fn value_of(observed: &Observed) -> Value {
+    // What was written as JSON reads as such.
+    observed
+        .live
+        .as_ref()
+        .and_then(|live| serde_json::from_str(live).ok())
+        .unwrap_or_else(|| json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
 }
 
 /// The key of a member known by its label alone: what reads as an integer is taken for one.

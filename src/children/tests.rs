@@ -267,7 +267,7 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
         retained: meta["annotations"][names::RETAINED].as_str().map(|t| t == "true"),
         asking: meta["annotations"][names::PENDING].as_str().map(|_| Asking::No),
         readiness,
-        live: Some(Arc::new(intent.body.clone())),
+        live: Some(intent.body.to_string().into()),
     }
 }
 

@@ -314,9 +314,11 @@ impl Index {
                 concerned.extend(self.by_uid.get(&uid).cloned());
             }
         }
-        let siblings = self.of_instance.entry(observed.instance_uid.clone()).or_default();
-        if !siblings.contains(&observed.object) {
-            siblings.push(observed.object.clone());
+        // A thousand siblings are not searched for each event of each of them.
+        let known =
+            self.children.get(&observed.object).is_some_and(|o| o.instance_uid == observed.instance_uid);
+        if !known {
+            self.of_instance.entry(observed.instance_uid.clone()).or_default().push(observed.object.clone());
         }
         let uids = self.uids_of_claim.entry(observed.claim).or_default();
         if !uids.contains(&observed.instance_uid) {

@@ -250,6 +250,11 @@ impl Bare {
         stream::iter(lists).buffer_unordered(self.concurrency).try_collect().await
     }
 
+    /// Creates an object.
+    pub(crate) async fn create(&self, kind: &ApiKind, body: &Value) -> Result<()> {
+        self.post(&kind.path(body["metadata"]["namespace"].as_str(), None), body).await.map(drop)
+    }
+
     /// A merge patch.
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<()> {
         let request = Request::patch(format!("{path}?fieldManager=bare"))

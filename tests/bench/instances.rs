@@ -10,6 +10,7 @@ mod support;
 mod bare;
 mod count;
 mod measure;
+mod poison;
 mod report;
 mod rounds;
 mod scale;
@@ -46,6 +47,10 @@ struct Args {
     #[arg(long, value_name = "N")]
     scale: Option<usize>,
 
+    /// Instead: N instances beside others that cannot be rendered or are refused, and without them, in turn
+    #[arg(long)]
+    poisoned: bool,
+
     /// Requests in flight of the bare client [default: as many as the manager's]
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
@@ -62,6 +67,11 @@ struct Args {
 /// The package whose instances are made.
 fn package_folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/light"))
+}
+
+/// A package none of whose instances comes right.
+fn poison_folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/poison"))
 }
 
 fn main() -> ExitCode {
@@ -100,6 +110,15 @@ async fn run(args: &Args) -> Result<()> {
         let scale = scale?;
         println!("\n{scale}");
         return write(args.json.as_deref(), &(serde_json::to_string_pretty(&scale)? + "\n"));
+    }
+
+    if args.poisoned {
+        let plane = start(vec!["--audit-log-path=".into()]).await?;
+        let poisoned = poison::run(&plane, &package, args.instances, args.rounds, concurrency).await;
+        plane.stop().await;
+        let poisoned = poisoned?;
+        println!("\n{poisoned}");
+        return write(args.json.as_deref(), &(serde_json::to_string_pretty(&poisoned)? + "\n"));
     }
 
     let counted = if args.counted == 0 {

@@ -98,10 +98,11 @@ pub(crate) fn per_second(count: usize, seconds: f64) -> f64 {
     count / seconds
 }
 
-struct Bench<'a> {
-    plane: &'a ControlPlane,
-    package: &'a Arc<Package>,
-    bare: Bare,
+/// What all rounds work with.
+pub(crate) struct Bench<'a> {
+    pub(crate) plane: &'a ControlPlane,
+    pub(crate) package: &'a Arc<Package>,
+    pub(crate) bare: Bare,
 }
 
 impl Bench<'_> {
@@ -133,13 +134,23 @@ impl Bench<'_> {
 
     async fn backlog(&self, namespace: &str, count: usize) -> Result<ManagerRound> {
         self.bare.create_namespace(namespace).await?;
+        self.started_late(namespace, count, &arguments()).await
+    }
+
+    /// The instances come, then the manager starts. The namespace is there.
+    pub(crate) async fn started_late(
+        &self,
+        namespace: &str,
+        count: usize,
+        arguments: &[&str],
+    ) -> Result<ManagerRound> {
         self.bare.create_instances(resource(self.package)?, namespace, count).await?;
         until_quiet(self.plane).await?;
 
         let readiness = Readiness::watch(self.plane.client()?, resource(self.package)?, namespace);
         let before = Cpu::now(self.plane, None)?;
         let started = Instant::now();
-        let manager = Operetta::run(self.plane, &arguments());
+        let manager = Operetta::run(self.plane, arguments);
         self.to_ready(namespace, count, manager, readiness, started, before).await
     }
 
@@ -189,7 +200,11 @@ impl Bench<'_> {
 
     /// A manager that watches already.
     async fn manager(&self) -> Result<Operetta> {
-        let mut manager = Operetta::run(self.plane, &arguments());
+        self.manager_of(&arguments()).await
+    }
+
+    pub(crate) async fn manager_of(&self, arguments: &[&str]) -> Result<Operetta> {
+        let mut manager = Operetta::run(self.plane, arguments);
         manager.wait_for("watching instances", Duration::from_secs(30)).await;
         Ok(manager)
     }

@@ -49,7 +49,7 @@ pub(crate) struct Scale {
     /// Resident bytes a child: what the last step has more than a manager without instances.
     bytes_a_child: f64,
     /// Requests in a minute without any change, watches aside.
-    steady_requests: usize,
+    steady_requests: BTreeMap<String, usize>,
     /// CPU seconds in that minute.
     steady_cpu: f64,
     /// Seconds that a bare client needs to list all objects that the manager watches.
@@ -109,11 +109,19 @@ pub(crate) async fn run(
     let resident = steps.last().map_or(0, |step| step.memory.resident);
     let bytes_a_child = share(resident.saturating_sub(empty.resident) as f64, there * each);
 
+    // The last Events are on their way yet.
+    loop {
+        let mark = audit.mark()?;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if requests(&audit.requests_since(mark)?).values().sum::<usize>() < 10 {
+            break;
+        }
+    }
     eprintln!("a minute of rest");
     let (mark, before) = (audit.mark()?, cpu_seconds(manager.pid())?);
     tokio::time::sleep(STEADY).await;
     let steady_cpu = cpu_seconds(manager.pid())? - before;
-    let steady_requests = requests(&audit.requests_since(mark)?).values().sum();
+    let steady_requests = requests(&audit.requests_since(mark)?);
 
     eprintln!("meddling with {EDITS} objects");
     let (apply, edited, deleted) = meddle(&bare, package, &format!("scale-{most}")).await?;
@@ -226,11 +234,10 @@ impl fmt::Display for Scale {
             )?;
         }
         writeln!(f, "\nresident bytes a child: {:.0}", self.bytes_a_child)?;
-        writeln!(
-            f,
-            "a minute of rest: {} requests besides watches, {:.2} CPU seconds",
-            self.steady_requests, self.steady_cpu
-        )?;
+        writeln!(f, "a minute of rest: {:.2} CPU seconds; requests besides watches:", self.steady_cpu)?;
+        for (name, count) in &self.steady_requests {
+            writeln!(f, "    {count:>6} {name}")?;
+        }
         writeln!(
             f,
             "the lists alone: {:.2} s; a restart until all rests: {:.2} s",

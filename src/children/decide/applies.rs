@@ -1,6 +1,6 @@
 //! What is to be applied now, in the order of the graph.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +16,33 @@ use super::{
 use crate::children::fields;
 use crate::cluster::{CallError, Class};
 use crate::package::{ConflictPolicy, MaxUnavailable, OnImmutableChange};
+
+/// What edges of the graph ask of the target.
+#[derive(Default)]
+pub(super) struct Edges<'t> {
+    /// Members by child and key.
+    by_key: HashMap<(usize, &'t Value), &'t Item>,
+    /// The first member of a child that is not settled.
+    unsettled: HashMap<usize, &'t Item>,
+}
+
+impl<'t> Edges<'t> {
+    pub(super) fn of(ctx: &Context<'_>, target: &'t Target) -> Self {
+        let mut edges = Self::default();
+        if ctx.resource.children.iter().all(|child| child.depends_on.is_empty()) {
+            return edges;
+        }
+        for item in &target.items {
+            if let Some(key) = &item.key {
+                edges.by_key.insert((item.child, key), item);
+            }
+            if !settled(item) {
+                edges.unsettled.entry(item.child).or_insert(item);
+            }
+        }
+        edges
+    }
+}
 
 impl Deciding<'_> {
     pub(super) fn applies(&mut self) {
@@ -289,15 +316,14 @@ impl Deciding<'_> {
         if self.target.open.contains_key(&dependency) {
             return Err(id.clone());
         }
-        let members = || self.target.items.iter().filter(move |other| other.child == dependency);
         // Between forEach children with the same keys, an edge is key by key.
-        let same = key.and_then(|key| members().find(|other| other.key.as_ref() == Some(key)));
+        let same = key.and_then(|key| self.edges.by_key.get(&(dependency, key)).copied());
         let together = group.is_some() && self.ctx.resource.children[dependency].group == group;
         let blocking = match same {
             Some(one) => (!settled(one)).then_some(one),
             // In a group it has no business with other keys.
             None if together && key.is_some() => None,
-            None => members().find(|other| !settled(other)),
+            None => self.edges.unsettled.get(&dependency).copied(),
         };
         blocking.map_or(Ok(()), |other| Err(format!("{} ({})", other.name, unready(other))))
     }

@@ -8,6 +8,7 @@ mod leftovers;
 mod swings;
 mod verdict;
 
+use applies::Edges;
 pub(super) use leftovers::rest;
 pub use swings::{Swing, Swings};
 
@@ -286,6 +287,7 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         memory,
         now,
         target: &target,
+        edges: Edges::of(ctx, &target),
         checks: Vec::new(),
         actions: Vec::new(),
         again: None,
@@ -355,6 +357,7 @@ struct Deciding<'a> {
     memory: &'a Memory,
     now: Duration,
     target: &'a Target,
+    edges: Edges<'a>,
     checks: Vec<Check>,
     actions: Vec<Action>,
     again: Option<Duration>,

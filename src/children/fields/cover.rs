@@ -177,7 +177,7 @@ fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s 
             }
             let mut candidates = node.children.iter().enumerate().filter(|(place, (key, below))| {
                 let fits = match key {
-                    Key::Item(_) => key.fits(item) == Some(wanted),
+                    Key::Item(_) | Key::Owner => key.fits(item) == Some(wanted),
                     Key::Value(value) => same(value, item),
                     Key::Index(at) => usize::try_from(*at) == Ok(index),
                     Key::Field(_) => false,

@@ -13,6 +13,8 @@ pub enum Key {
     Field(Box<str>),
     /// `k:{"port":80,"protocol":"TCP"}`, the item of a keyed list with these key fields, by name.
     Item(Box<[(Box<str>, Value)]>),
+    /// The instance among the owners of its child; see [`FieldSet::parse_of`](super::FieldSet::parse_of).
+    Owner,
     /// `v:"x"`, the item of a set with this value.
     Value(Value),
     /// `i:0`, the item of a list at this place.
@@ -39,7 +41,11 @@ impl Key {
 
     /// How well `item` fits the key fields of a keyed list's item; `None` for any other key.
     pub(super) fn fits(&self, item: &Value) -> Option<Fit> {
-        let Self::Item(fields) = self else { return None };
+        let fields = match self {
+            Self::Item(fields) => fields,
+            Self::Owner => return Some(Fit::Exact),
+            _ => return None,
+        };
         let item = item.as_object()?;
         let mut fit = Fit::Exact;
         for (name, value) in fields {
@@ -94,6 +100,7 @@ impl fmt::Display for Key {
                 }
                 f.write_char(']')
             }
+            Self::Owner => f.write_str("[the instance]"),
             // The value of a set's item may be anybody's secret; where it stands is enough.
             Self::Value(_) => f.write_str("[*]"),
             Self::Index(index) => write!(f, "[{index}]"),

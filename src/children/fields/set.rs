@@ -60,13 +60,20 @@ impl Node {
 
     /// The child at a field of a map.
     pub(super) fn field(&self, name: &str) -> Option<&Self> {
+        self.place(name).map(|at| &self.children[at].1)
+    }
+
+    fn field_mut(&mut self, name: &str) -> Option<&mut Self> {
+        self.place(name).map(|at| &mut self.children[at].1)
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
         let fields = self.children.partition_point(|(key, _)| matches!(key, Key::Field(_)));
-        let fields = &self.children[..fields];
-        let at = fields.binary_search_by(|(key, _)| match key {
+        let at = self.children[..fields].binary_search_by(|(key, _)| match key {
             Key::Field(field) => (**field).cmp(name),
             _ => std::cmp::Ordering::Greater,
         });
-        at.ok().map(|at| &fields[at].1)
+        at.ok()
     }
 
     /// The child at any key.
@@ -98,6 +105,22 @@ impl FieldSet {
         // The object itself is nobody's; `{}` here is the empty set.
         root.member = false;
         Ok(Self { root })
+    }
+
+    /// The same of a child of the instance with that uid, which is left out of its place among the owners: the
+    /// sets of all siblings are equal then, and one is kept for all.
+    pub fn parse_of(fields_v1: &Value, instance_uid: &str) -> Result<Self, FieldsError> {
+        let mut set = Self::parse(fields_v1)?;
+        let owners =
+            set.root.field_mut("metadata").and_then(|metadata| metadata.field_mut("ownerReferences"));
+        for (key, _) in owners.into_iter().flat_map(|owners| &mut owners.children) {
+            if let Key::Item(fields) = key
+                && matches!(&**fields, [(name, Value::String(uid))] if &**name == "uid" && uid == instance_uid)
+            {
+                *key = Key::Owner;
+            }
+        }
+        Ok(set)
     }
 
     /// What `manager` owns by server-side apply of the object itself (no subresource). `None`: there
@@ -165,6 +188,7 @@ fn digest(node: &Node, hasher: &mut Sha256) {
                     part(b'=', value.to_string().as_bytes());
                 }
             }
+            Key::Owner => part(b'o', &[]),
             Key::Value(value) => part(b'v', value.to_string().as_bytes()),
             Key::Index(index) => part(b'i', &index.to_le_bytes()),
         }

@@ -35,7 +35,8 @@ fn foreign(name: &str, data: Value) -> Arc<Referred> {
 
 fn text(world: &World, name: &str, key: &str) -> Value {
     let object = world.objects.values().find(|o| &*o.object.name == name).unwrap();
-    object.live.as_ref().unwrap()["data"][key].clone()
+    let live: Value = serde_json::from_str(object.live.as_ref().unwrap()).unwrap();
+    live["data"][key].clone()
 }
 
 fn reason(verdict: &Verdict) -> (&str, &str) {

@@ -1,0 +1,88 @@
+//! What instances that never come right cost those beside them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use operetta::local::ControlPlane;
+use operetta::package::Package;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::bare::{Bare, instance_kind, resource};
+use crate::rounds::{Bench, arguments, per_second};
+use crate::{Result, poison_folder};
+
+/// How many of each: one that is refused, one that is rendered in vain.
+const EACH: usize = 10;
+
+/// Seconds until the good instances are Ready, a round each.
+#[derive(Debug, Serialize)]
+pub(crate) struct Poisoned {
+    instances: usize,
+    alone: Vec<f64>,
+    beside: Vec<f64>,
+}
+
+/// Measures it: a manager starts that finds all of them there.
+pub(crate) async fn run(
+    plane: &ControlPlane,
+    package: &Arc<Package>,
+    instances: usize,
+    rounds: usize,
+    concurrency: usize,
+) -> Result<Poisoned> {
+    let bench = Bench { plane, package, bare: Bare::new(plane.client()?, concurrency) };
+    let [run, light] = arguments();
+    let both = [run, light, poison_folder().to_str().unwrap_or_default()];
+    let (poison, _) =
+        operetta::package::load(poison_folder()).map_err(|e| operetta::diag::render(&e, false))?;
+    let poison = instance_kind(resource(&Arc::new(poison))?);
+    // It registers the CRDs, without which there are no instances.
+    drop(bench.manager_of(&both).await?);
+    let mut result = Poisoned { instances, alone: Vec::new(), beside: Vec::new() };
+    // The first round warms the server up.
+    for round in 0..=rounds {
+        for is_poisoned in [false, true] {
+            let namespace = format!("{}-{round}", if is_poisoned { "poisoned" } else { "alone" });
+            bench.bare.create_namespace(&namespace).await?;
+            for how in ["refused", "endless"].into_iter().filter(|_| is_poisoned) {
+                for number in 0..EACH {
+                    let body = json!({
+                        "apiVersion": poison.api_version(), "kind": poison.kind,
+                        "metadata": {"name": format!("{how}-{number}"), "namespace": namespace},
+                        "spec": {"how": how},
+                    });
+                    bench.bare.create(&poison, &body).await?;
+                }
+            }
+            // Both managers have both packages.
+            let seconds = bench.started_late(&namespace, instances, &both).await?.all;
+            eprintln!("{namespace}: {:.1} instances/s", per_second(instances, seconds));
+            if round > 0 {
+                if is_poisoned { result.beside.push(seconds) } else { result.alone.push(seconds) }
+            }
+        }
+    }
+    Ok(result)
+}
+
+impl fmt::Display for Poisoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} instances, alone and beside {} that the server refuses and {EACH} that cannot be rendered",
+            self.instances, EACH
+        )?;
+        for (alone, beside) in self.alone.iter().zip(&self.beside) {
+            let rate = |seconds: &f64| per_second(self.instances, *seconds);
+            writeln!(
+                f,
+                "alone {:>7.1} instances/s, beside them {:>7.1}: {:.2} of the time",
+                rate(alone),
+                rate(beside),
+                beside / alone
+            )?;
+        }
+        Ok(())
+    }
+}
