@@ -167,6 +167,8 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     maps.create(&kube::api::PostParams::default(), &map).await.unwrap();
 
     plane.pause(Component::ApiServer).unwrap();
+    // The signal goes by way of the guard.
+    support::until_paused(plane.pid(Component::ApiServer).unwrap()).await;
     let paused = tokio::time::timeout(Duration::from_millis(500), maps.get("kept")).await;
     assert!(paused.is_err(), "a paused server answers: {paused:?}");
     plane.resume(Component::ApiServer).unwrap();

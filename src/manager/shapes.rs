@@ -10,6 +10,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How many shapes are remembered. Eight bytes each; beyond, all are forgotten and tried once more.
 const MOST: usize = 1 << 16;
 
+/// The answer to who asks for a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The caller, who must [`Shapes::land`] it.
+    Try,
+    /// Somebody else; the caller is told when it is done.
+    Wait,
+    /// Nobody any more: it has passed.
+    Passed,
+}
+
 /// The memory of shapes. `K` names those who wait.
 pub(super) struct Shapes<K> {
     state: Mutex<State<K>>,
@@ -35,18 +46,22 @@ impl<K: Clone + Eq + Hash> Shapes<K> {
         self.lock().passed.contains(&shape)
     }
 
-    /// Whether the caller is to try it; else it is told when somebody else has. Who tries must [`Self::land`].
-    pub(super) fn claim(&self, shape: u64, who: &K) -> bool {
+    /// Who is to try it.
+    pub(super) fn claim(&self, shape: u64, who: &K) -> Claim {
         let mut state = self.lock();
+        if state.passed.contains(&shape) {
+            // Since the caller decided that it is to be tried.
+            return Claim::Passed;
+        }
         if state.refused.contains(&shape) {
-            return true;
+            return Claim::Try;
         }
         if let Some(waiting) = state.flying.get_mut(&shape) {
             waiting.push(who.clone());
-            return false;
+            return Claim::Wait;
         }
         state.flying.insert(shape, Vec::new());
-        true
+        Claim::Try
     }
 
     /// The end of a try: `None` if it came to nothing. Who is to be told.
@@ -82,18 +97,20 @@ mod tests {
     #[test]
     fn one_tries_and_the_others_are_told() {
         let shapes = Shapes::default();
-        assert!(shapes.claim(1, &"a"));
-        assert!(!shapes.claim(1, &"b") && !shapes.claim(1, &"c"));
-        assert!(shapes.claim(2, &"b"));
+        assert_eq!(shapes.claim(1, &"a"), Claim::Try);
+        assert_eq!([shapes.claim(1, &"b"), shapes.claim(1, &"c")], [Claim::Wait; 2]);
+        assert_eq!(shapes.claim(2, &"b"), Claim::Try);
         assert_eq!(shapes.land(1, Some(true)), ["b", "c"]);
         assert!(shapes.passed(1) && !shapes.passed(2));
+        // Who decided before that does not try it once more.
+        assert_eq!(shapes.claim(1, &"d"), Claim::Passed);
         // Cut off: the next one tries.
-        assert!(!shapes.claim(2, &"c"));
+        assert_eq!(shapes.claim(2, &"c"), Claim::Wait);
         assert_eq!(shapes.land(2, None), ["c"]);
-        assert!(shapes.claim(2, &"c"));
+        assert_eq!(shapes.claim(2, &"c"), Claim::Try);
         // Refused: nobody waits for what may be another's own fault.
         shapes.land(2, Some(false));
-        assert!(shapes.claim(2, &"a") && shapes.claim(2, &"b"));
+        assert_eq!([shapes.claim(2, &"a"), shapes.claim(2, &"b")], [Claim::Try; 2]);
         shapes.land(2, Some(true));
         assert!(shapes.passed(2));
     }

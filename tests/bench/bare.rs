@@ -255,13 +255,13 @@ impl Bare {
         self.post(&kind.path(body["metadata"]["namespace"].as_str(), None), body).await.map(drop)
     }
 
-    /// A merge patch.
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<()> {
+    /// A merge patch; returns the object.
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
         let request = Request::patch(format!("{path}?fieldManager=bare"))
             .header(CONTENT_TYPE, "application/merge-patch+json")
             .body(body.to_string().into_bytes())?;
-        self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
-        Ok(())
+        let text = self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// A deletion.
@@ -269,27 +269,6 @@ impl Bare {
         let request = Request::delete(path).body(Vec::new())?;
         self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
         Ok(())
-    }
-
-    /// An object, if it is there.
-    pub(crate) async fn object(&self, path: &str) -> Result<Option<Value>> {
-        let request = Request::get(path).body(Vec::new())?;
-        match self.client.request_text(request).await {
-            Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(describe(path, &error)),
-        }
-    }
-
-    /// Reads an object again and again until it is as it should be.
-    pub(crate) async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Result<()> {
-        let started = std::time::Instant::now();
-        while started.elapsed() < std::time::Duration::from_secs(60) {
-            if self.object(path).await?.is_some_and(|object| holds(&object)) {
-                return Ok(());
-            }
-        }
-        Err(format!("{path} is not put right").into())
     }
 
     async fn child_kinds(&self, resource: &Resource) -> Result<HashMap<(String, String), Arc<ApiKind>>> {

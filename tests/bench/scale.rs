@@ -8,17 +8,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use operetta::local::{AuditEvent, ControlPlane};
+use kube::api::DynamicObject;
+use operetta::local::{AuditEvent, AuditLog, ControlPlane};
 use operetta::package::Package;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Result;
 use crate::bare::{Bare, resource};
 use crate::measure::{Memory, cpu_seconds};
 use crate::rounds::{arguments, running, until_idle};
 use crate::support::Operetta;
-use crate::watch::Readiness;
+use crate::watch::{Changes, Readiness};
 
 /// How long the steady state is looked at.
 const STEADY: Duration = Duration::from_secs(60);
@@ -60,9 +61,9 @@ pub(crate) struct Scale {
     restart_requests: BTreeMap<String, usize>,
     /// Milliseconds of one apply of the bare client, alone: median and 99th percentile.
     apply: (f64, f64),
-    /// Milliseconds from an edit until it is undone: the same.
+    /// Milliseconds from the answer to an edit until a watch shows it undone: the same.
     edited: (f64, f64),
-    /// Milliseconds from a deletion until the object is there again: the same.
+    /// Milliseconds from the answer to a deletion until a watch shows the object again: the same.
     deleted: (f64, f64),
 }
 
@@ -82,11 +83,20 @@ pub(crate) async fn run(
     manager.wait_for("watching instances", Duration::from_secs(30)).await;
     until_idle(manager.pid()).await?;
     let empty = Memory::of(manager.pid())?;
+    // The first instances find a cold server.
+    bare.create_namespace("scale-cold").await?;
+    let readiness = Readiness::watch(plane.client()?, resource, "scale-cold");
+    let cold = most / 100;
+    bare.create_instances(resource, "scale-cold", cold).await?;
+    readiness.all(cold, || running(&manager)).await?;
+    until_idle(manager.pid()).await?;
     let mut steps = Vec::new();
     let mut there = 0;
     for count in [most / 100, most / 10, most].into_iter().filter(|n| *n > 0) {
         let namespace = format!("scale-{count}");
         let added = count - there;
+        // The Events of the step before.
+        until_silent(&audit).await?;
         bare.create_namespace(&namespace).await?;
         let readiness = Readiness::watch(plane.client()?, resource, &namespace);
         let (mark, before, started) = (audit.mark()?, cpu_seconds(manager.pid())?, Instant::now());
@@ -107,16 +117,9 @@ pub(crate) async fn run(
         eprintln!("{count} instances are Ready");
     }
     let resident = steps.last().map_or(0, |step| step.memory.resident);
-    let bytes_a_child = share(resident.saturating_sub(empty.resident) as f64, there * each);
+    let bytes_a_child = share(resident.saturating_sub(empty.resident) as f64, (cold + there) * each);
 
-    // The last Events are on their way yet.
-    loop {
-        let mark = audit.mark()?;
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        if requests(&audit.requests_since(mark)?).values().sum::<usize>() < 10 {
-            break;
-        }
-    }
+    until_silent(&audit).await?;
     eprintln!("a minute of rest");
     let (mark, before) = (audit.mark()?, cpu_seconds(manager.pid())?);
     tokio::time::sleep(STEADY).await;
@@ -124,7 +127,7 @@ pub(crate) async fn run(
     let steady_requests = requests(&audit.requests_since(mark)?);
 
     eprintln!("meddling with {EDITS} objects");
-    let (apply, edited, deleted) = meddle(&bare, package, &format!("scale-{most}")).await?;
+    let (apply, edited, deleted) = meddle(plane, &bare, package, &format!("scale-{most}")).await?;
 
     eprintln!("a restart");
     manager.kill9();
@@ -154,8 +157,20 @@ pub(crate) async fn run(
     })
 }
 
+/// Waits for the last Events, which come slowly.
+async fn until_silent(audit: &AuditLog) -> Result<()> {
+    loop {
+        let mark = audit.mark()?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        if requests(&audit.requests_since(mark)?).values().sum::<usize>() < 5 {
+            return Ok(());
+        }
+    }
+}
+
 /// Half of the objects are edited, half deleted, one after another, each at random.
 async fn meddle(
+    plane: &ControlPlane,
     bare: &Bare,
     package: &Arc<Package>,
     namespace: &str,
@@ -163,24 +178,38 @@ async fn meddle(
     let instances = bare.instances(resource(package)?, namespace).await?;
     let pick = || instances[fastrand::usize(..instances.len())]["metadata"]["name"].clone();
     let (mut applies, mut edits, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut changes = Changes::watch(plane.client()?, namespace);
+    let version = |object: &Value| -> u64 {
+        object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0)
+    };
     for number in 0..EDITS {
         let name = pick();
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{}", name.as_str().unwrap_or_default());
+        let name = name.as_str().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let started = Instant::now();
         // Nothing of ours: one round trip, written to the store.
-        bare.patch(&path, &json!({"metadata": {"annotations": {"example.org/edit": number.to_string()}}}))
-            .await?;
+        let note = json!({"metadata": {"annotations": {"example.org/edit": number.to_string()}}});
+        let before = bare.patch(&path, &note).await?;
         applies.push(millis(started.elapsed()));
-        let before = bare.object(&path).await?.ok_or("a child is missing")?;
-        let started = Instant::now();
+        if number == 0 {
+            // The watch is up.
+            changes.until(name, |_| true).await?;
+        }
         if number % 2 == 0 {
-            bare.patch(&path, &json!({"data": {"greeting": format!("edited {number}")}})).await?;
-            bare.until(&path, |object| object["data"] == before["data"]).await?;
-            edits.push(millis(started.elapsed()));
+            let edit = json!({"data": {"greeting": format!("edited {number}")}});
+            let edited = version(&bare.patch(&path, &edit).await?);
+            let replied = Instant::now();
+            let undone = |object: &DynamicObject| {
+                let object = json!({"metadata": object.metadata, "data": object.data["data"]});
+                version(&object) > edited && object["data"] == before["data"]
+            };
+            edits.push(millis(changes.until(name, undone).await?.saturating_duration_since(replied)));
         } else {
             bare.delete(&path).await?;
-            bare.until(&path, |object| object["metadata"]["uid"] != before["metadata"]["uid"]).await?;
-            deletions.push(millis(started.elapsed()));
+            let replied = Instant::now();
+            let anew =
+                |object: &DynamicObject| object.metadata.uid.as_deref() != before["metadata"]["uid"].as_str();
+            deletions.push(millis(changes.until(name, anew).await?.saturating_duration_since(replied)));
         }
     }
     Ok((spread(applies), spread(edits), spread(deletions)))

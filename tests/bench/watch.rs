@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
@@ -82,6 +83,59 @@ impl Readiness {
 }
 
 impl Drop for Readiness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A watch of the `ConfigMap`s of a namespace.
+pub(crate) struct Changes {
+    receiver: mpsc::UnboundedReceiver<(Instant, DynamicObject)>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Changes {
+    /// Begins to watch.
+    pub(crate) fn watch(client: kube::Client, namespace: &str) -> Self {
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
+            while let Some(event) = events.next().await {
+                if let Ok(Event::Apply(object)) = event
+                    && sender.send((Instant::now(), object)).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self { receiver, task }
+    }
+
+    /// When an object of that name came to be as it should.
+    pub(crate) async fn until(
+        &mut self,
+        name: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> Result<Instant> {
+        let search = async {
+            loop {
+                match self.receiver.recv().await {
+                    Some((at, object)) if object.metadata.name.as_deref() == Some(name) && holds(&object) => {
+                        return Ok(at);
+                    }
+                    Some(_) => {}
+                    None => return Err("the watch of the ConfigMaps has ended"),
+                }
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_secs(60), search).await;
+        Ok(found.map_err(|_| format!("{name} is not put right"))??)
+    }
+}
+
+impl Drop for Changes {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -123,6 +123,7 @@ impl Deciding<'_> {
                 adopt: child.adopt,
                 lost_items: why == Why::Repair
                     && item.observed.as_ref().is_some_and(|o| has_lost_items(intent, o)),
+                is_owned: item.observed.as_ref().is_some_and(|o| o.owner_reference),
                 tried: false,
                 why,
                 contested: why == Why::Repair

@@ -77,6 +77,8 @@ pub struct Apply {
     pub adopt: bool,
     /// Whether an item that somebody has put into a keyed list may be in the way.
     pub lost_items: bool,
+    /// Whether the live object is the instance's already, by its ownerReference.
+    pub is_owned: bool,
     /// Whether the server has found no fault with it in this shape before.
     pub tried: bool,
     /// Why.

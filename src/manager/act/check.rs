@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::super::Shared;
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
+use super::super::shapes::Claim;
 use super::secrets;
 use super::win_back::Hand;
 use crate::children::{Check, Expect, Memory, names};
@@ -64,8 +65,14 @@ impl Shared {
         checks: &[Check],
         memory: &mut Memory,
     ) -> Result<Checked, CallError> {
-        let mine: Vec<&Check> = checks.iter().filter(|c| self.shapes.claim(c.shape, key)).collect();
-        let elsewhere = mine.len() < checks.len();
+        let (mut mine, mut elsewhere) = (Vec::new(), false);
+        for check in checks {
+            match self.shapes.claim(check.shape, key) {
+                Claim::Try => mine.push(check),
+                Claim::Wait => elsewhere = true,
+                Claim::Passed => {}
+            }
+        }
         let mut running: FuturesUnordered<_> = mine
             .into_iter()
             .map(|check| async move {

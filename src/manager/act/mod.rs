@@ -110,7 +110,8 @@ impl Shared {
                 other => rest.push(other),
             }
         }
-        let gives_life = applies.iter().any(|a| a.expect == Expect::Absent || owns(&a.intent.body));
+        let gives_life =
+            applies.iter().any(|a| a.expect == Expect::Absent || (owns(&a.intent.body) && !a.is_owned));
         if gives_life && !self.is_alive(key, registered, instance).await? {
             return Ok(acted);
         }
