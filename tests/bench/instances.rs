@@ -47,9 +47,9 @@ struct Args {
     #[arg(long, value_name = "N")]
     scale: Option<usize>,
 
-    /// Instead: N instances beside others that cannot be rendered or are refused, and without them, in turn
-    #[arg(long)]
-    poisoned: bool,
+    /// Instead: the instances beside N that cannot be rendered and N that are refused, and without them, in turn
+    #[arg(long, value_name = "N")]
+    poisoned: Option<usize>,
 
     /// Requests in flight of the bare client [default: as many as the manager's]
     #[arg(long, value_name = "N")]
@@ -112,9 +112,9 @@ async fn run(args: &Args) -> Result<()> {
         return write(args.json.as_deref(), &(serde_json::to_string_pretty(&scale)? + "\n"));
     }
 
-    if args.poisoned {
+    if let Some(each) = args.poisoned {
         let plane = start(vec!["--audit-log-path=".into()]).await?;
-        let poisoned = poison::run(&plane, &package, args.instances, args.rounds, concurrency).await;
+        let poisoned = poison::run(&plane, &package, (args.instances, each), args.rounds, concurrency).await;
         plane.stop().await;
         let poisoned = poisoned?;
         println!("\n{poisoned}");

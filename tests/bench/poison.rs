@@ -12,13 +12,12 @@ use crate::bare::{Bare, instance_kind, resource};
 use crate::rounds::{Bench, arguments, per_second};
 use crate::{Result, poison_folder};
 
-/// How many of each: one that is refused, one that is rendered in vain.
-const EACH: usize = 10;
-
 /// Seconds until the good instances are Ready, a round each.
 #[derive(Debug, Serialize)]
 pub(crate) struct Poisoned {
     instances: usize,
+    /// How many the server refuses, and as many cannot be rendered.
+    each: usize,
     alone: Vec<f64>,
     beside: Vec<f64>,
 }
@@ -27,7 +26,7 @@ pub(crate) struct Poisoned {
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
-    instances: usize,
+    (instances, each): (usize, usize),
     rounds: usize,
     concurrency: usize,
 ) -> Result<Poisoned> {
@@ -39,14 +38,14 @@ pub(crate) async fn run(
     let poison = instance_kind(resource(&Arc::new(poison))?);
     // It registers the CRDs, without which there are no instances.
     drop(bench.manager_of(&both).await?);
-    let mut result = Poisoned { instances, alone: Vec::new(), beside: Vec::new() };
+    let mut result = Poisoned { instances, each, alone: Vec::new(), beside: Vec::new() };
     // The first round warms the server up.
     for round in 0..=rounds {
         for is_poisoned in [false, true] {
             let namespace = format!("{}-{round}", if is_poisoned { "poisoned" } else { "alone" });
             bench.bare.create_namespace(&namespace).await?;
             for how in ["refused", "endless"].into_iter().filter(|_| is_poisoned) {
-                for number in 0..EACH {
+                for number in 0..each {
                     let body = json!({
                         "apiVersion": poison.api_version(), "kind": poison.kind,
                         "metadata": {"name": format!("{how}-{number}"), "namespace": namespace},
@@ -68,10 +67,10 @@ pub(crate) async fn run(
 
 impl fmt::Display for Poisoned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { instances, each, .. } = self;
         writeln!(
             f,
-            "{} instances, alone and beside {} that the server refuses and {EACH} that cannot be rendered",
-            self.instances, EACH
+            "{instances} instances, alone and beside {each} that the server refuses and {each} that cannot be rendered"
         )?;
         for (alone, beside) in self.alone.iter().zip(&self.beside) {
             let rate = |seconds: &f64| per_second(self.instances, *seconds);

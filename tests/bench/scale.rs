@@ -178,7 +178,7 @@ async fn meddle(
     let instances = bare.instances(resource(package)?, namespace).await?;
     let pick = || instances[fastrand::usize(..instances.len())]["metadata"]["name"].clone();
     let (mut applies, mut edits, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
-    let mut changes = Changes::watch(plane.client()?, namespace);
+    let mut changes = Changes::watch(plane.client()?, namespace).await;
     let version = |object: &Value| -> u64 {
         object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0)
     };
@@ -191,10 +191,6 @@ async fn meddle(
         let note = json!({"metadata": {"annotations": {"example.org/edit": number.to_string()}}});
         let before = bare.patch(&path, &note).await?;
         applies.push(millis(started.elapsed()));
-        if number == 0 {
-            // The watch is up.
-            changes.until(name, |_| true).await?;
-        }
         if number % 2 == 0 {
             let edit = json!({"data": {"greeting": format!("edited {number}")}});
             let edited = version(&bare.patch(&path, &edit).await?);

@@ -1,6 +1,7 @@
 //! Sees instances become Ready: one watch, whoever makes them so.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -10,7 +11,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use operetta::package::Resource;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::Result;
 use crate::bare::instance_kind;
@@ -95,14 +96,19 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Begins to watch.
-    pub(crate) fn watch(client: kube::Client, namespace: &str) -> Self {
+    /// Begins to watch: whatever changes from now on is seen.
+    pub(crate) async fn watch(client: kube::Client, namespace: &str) -> Self {
         let kind = ApiResource::erase::<ConfigMap>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
         let (sender, receiver) = mpsc::unbounded_channel();
+        let listed = Arc::new(Notify::new());
+        let is_listed = Arc::clone(&listed);
         let task = tokio::spawn(async move {
             let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
             while let Some(event) = events.next().await {
+                if matches!(event, Ok(Event::InitDone)) {
+                    is_listed.notify_one();
+                }
                 if let Ok(Event::Apply(object)) = event
                     && sender.send((Instant::now(), object)).is_err()
                 {
@@ -110,6 +116,7 @@ impl Changes {
                 }
             }
         });
+        listed.notified().await;
         Self { receiver, task }
     }
 
