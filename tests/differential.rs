@@ -15,8 +15,8 @@ use fastrand::Rng;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use support::ext::{
-    CONFIG_MAP, DEPLOYMENT, Kind, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, is_ready, name_of, read,
-    run_flags, uid_of, watching,
+    CONFIG_MAP, DEPLOYMENT, Kind, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready, name_of,
+    read, run_flags, uid_of, watching,
 };
 use support::{Operetta, eventually, plane};
 
@@ -275,19 +275,6 @@ fn essence(mut object: Value) -> Value {
         }
     }
     object
-}
-
-/// Where two values differ, for messages.
-fn difference(expected: &Value, found: &Value, path: &str) -> String {
-    if let (Value::Object(a), Value::Object(b)) = (expected, found) {
-        let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-        let differ = keys.into_iter().filter(|key| a.get(*key) != b.get(*key)).map(|key| {
-            let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
-            difference(a, b, &format!("{path}.{key}"))
-        });
-        return differ.collect::<Vec<_>>().join(", ");
-    }
-    format!("{path} is {found}, not {expected}")
 }
 
 fn differences(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) -> String {

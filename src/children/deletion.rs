@@ -47,16 +47,9 @@ impl Unlisted {
     /// With the order that the children of a package give it.
     #[must_use]
     pub fn ordered(&self, children: &[Child]) -> Self {
-        let mut depths: Vec<u32> = Vec::with_capacity(children.len());
-        let mut order = None;
-        for child in children {
-            let before = child.depends_on.iter().filter_map(|dep| depths.get(*dep));
-            let depth = before.map(|depth| depth + 1).max().unwrap_or(0);
-            depths.push(depth);
-            if child.kinds.iter().any(|(a, k)| *a == self.api_version && *k == self.kind) {
-                order = order.max(Some(depth));
-            }
-        }
+        let is_of_it =
+            |child: &&Child| child.kinds.iter().any(|(a, k)| *a == self.api_version && *k == self.kind);
+        let order = children.iter().filter(is_of_it).map(|child| child.depth).max();
         Self { order, ..self.clone() }
     }
 }

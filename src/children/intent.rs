@@ -54,7 +54,6 @@ pub(super) fn build<'a>(
     ctx: &Context<'_>,
     child: &Child,
     key: Option<&str>,
-    order: u32,
     mut body: Value,
     observed: &dyn Fn(&ObjectRef) -> Option<&'a Observed>,
     yields: &[String],
@@ -118,7 +117,7 @@ pub(super) fn build<'a>(
     let policy = policy(ctx, child, &api_version, &kind);
     let at_home = namespaced && namespace.as_deref() == ctx.namespace();
     let owned = at_home && owned_by_reference(child, policy);
-    let order = (!owned).then_some(order);
+    let order = (!owned).then_some(child.depth);
     let marks = Marks { key, order, policy, at_home };
     mark(ctx, child, &marks, meta)?;
     if !generated.is_empty() {

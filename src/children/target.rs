@@ -122,7 +122,6 @@ struct Building<'a> {
     by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
     /// What expressions read of each.
     values: HashMap<&'a ObjectRef, Arc<Value>>,
-    depth: Vec<u32>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
     refs: Refs,
@@ -151,7 +150,6 @@ impl<'a> Building<'a> {
             by_child,
             by_object: ctx.observed.iter().map(|o| (&o.object, o)).collect(),
             values: ctx.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
-            depth: Vec::new(),
             items: Vec::new(),
             open: BTreeMap::new(),
             refs: Refs::default(),
@@ -173,8 +171,6 @@ impl<'a> Building<'a> {
     }
 
     fn child(&mut self, index: usize, child: &'a Child) {
-        let depth = child.depends_on.iter().map(|dep| self.depth[*dep] + 1).max().unwrap_or(0);
-        self.depth.push(depth);
         let scope = if child.depends_on.is_empty() { self.plain.clone() } else { self.scope() };
         let from = self.items.len();
         let result = match &child.for_each {
@@ -259,7 +255,7 @@ impl<'a> Building<'a> {
             )
         };
         let mut scope = with_self(before);
-        let mut intent = self.intent(index, child, key_text.as_deref(), &scope);
+        let mut intent = self.intent(child, key_text.as_deref(), &scope);
         // Somebody has changed the labels by which it would be found: what it is called tells as well, and a
         // template that keeps what `self` has must not lose that.
         if let Ok(first) = &intent
@@ -269,7 +265,7 @@ impl<'a> Building<'a> {
             && named.is_made_by_us()
         {
             let anew = with_self(Some(named));
-            let again = self.intent(index, child, key_text.as_deref(), &anew);
+            let again = self.intent(child, key_text.as_deref(), &anew);
             if again.as_ref().is_ok_and(|again| again.object == named.object) {
                 (scope, intent) = (anew, again);
             }
@@ -291,13 +287,7 @@ impl<'a> Building<'a> {
         }
     }
 
-    fn intent(
-        &self,
-        index: usize,
-        child: &Child,
-        key: Option<&str>,
-        scope: &Scope,
-    ) -> Result<Intent, ChildError> {
+    fn intent(&self, child: &Child, key: Option<&str>, scope: &Scope) -> Result<Intent, ChildError> {
         let engine = &self.ctx.package.engine;
         let Some(template) = engine.template(&child.template) else {
             return Err(ChildError::Invalid { message: format!("there is no template {}", child.template) });
@@ -306,7 +296,7 @@ impl<'a> Building<'a> {
         let yields = self.yields(child, scope)?;
         // Whoever edits our labels does not thereby make us take back what we have given up.
         let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
-        let intent = intent::build(self.ctx, child, key, self.depth[index], body, &observed, &yields)?;
+        let intent = intent::build(self.ctx, child, key, body, &observed, &yields)?;
         match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
             Some(reason) => Err(ChildError::KindUnknown { reason }),
             None => Ok(intent),

@@ -141,6 +141,11 @@ fn says_immutable(text: &str) -> bool {
         || text.contains("updates to ") && text.contains("forbidden")
 }
 
+/// A wait with some chance in it, a fifth more or less: keeps many from coming back together.
+pub fn scattered(wait: Duration) -> Duration {
+    wait.mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
 impl CallError {
     /// How long the server asks us to wait, with some chance on top: nobody comes before he was told to, and
     /// not all come at once.

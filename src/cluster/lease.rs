@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use super::fence::uptime;
-use super::{ApiKind, CallError, Class, Cluster, Fence};
+use super::{ApiKind, CallError, Class, Cluster, Fence, scattered};
 
 /// The field manager of the Lease.
 const MANAGER: &str = "operetta";
@@ -129,7 +129,7 @@ impl Election {
                     }
                 }
             }
-            tokio::time::sleep(self.settings.retry.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+            tokio::time::sleep(scattered(self.settings.retry)).await;
         }
     }
 

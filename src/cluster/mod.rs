@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 pub use apis::Apis;
 pub use clients::Clients;
-pub use error::{CallError, Cause, Class, MAX_BODY};
+pub use error::{CallError, Cause, Class, MAX_BODY, scattered};
 pub use fence::Fence;
 pub use kinds::{ApiKind, Kinds};
 pub use lease::{Election, Leadership, Settings as LeaseSettings};

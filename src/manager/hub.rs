@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, info, warn};
 
 use super::Shared;
-use super::index::{InstanceKey, Origin};
+use super::index::{InstanceKey, KindState, Origin};
 use super::lasting;
 use super::metrics::OfKind;
 use super::raw::Raw;
@@ -253,17 +253,16 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
                 watch_kind(shared, &found, api_version, kind, watch).await;
                 // Until discovery finds it again, nobody shall take it for served.
                 shared.kinds.forget(api_version, kind);
-                lose(shared, api_version, kind, &not_served(api_version, kind));
+                lose(shared, api_version, kind, &KindState::NotServed);
             }
             Ok(None) => {
-                let reason = not_served(api_version, kind);
-                watch.failed(&reason);
-                lose(shared, api_version, kind, &reason);
+                watch.failed(&KindState::NotServed.reason(api_version, kind).unwrap_or_default());
+                lose(shared, api_version, kind, &KindState::NotServed);
             }
             Err(error) => {
                 let reason = format!("{kind} of {api_version} cannot be discovered: {error}");
                 failed(shared, watch, &format!("{kind}.{api_version}"), &reason);
-                lose(shared, api_version, kind, &reason);
+                lose(shared, api_version, kind, &KindState::Unknown(reason));
             }
         }
         tokio::select! {
@@ -272,11 +271,6 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
             () = nudged => wait = REDISCOVER_FIRST,
         }
     }
-}
-
-/// The reason of a kind that the server does not have.
-pub(super) fn not_served(api_version: &str, kind: &str) -> String {
-    format!("the API server does not serve {kind} of {api_version}")
 }
 
 /// Watches until the kind is not served any more.
@@ -374,7 +368,7 @@ async fn consume(
                     return;
                 }
                 if is_refusal(&error) {
-                    lose(shared, api_version, kind, &reason);
+                    lose(shared, api_version, kind, &KindState::Unknown(reason));
                 } else if shared.index().falter_kind(api_version, kind, &reason) {
                     shared.queue_all();
                 }
@@ -412,8 +406,9 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
     }
 }
 
-fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) {
-    if shared.index().lose_kind(api_version, kind, reason) {
+fn lose(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, lost: &KindState) {
+    if shared.index().lose_kind(api_version, kind, lost.clone()) {
+        let reason = lost.reason(api_version, kind).unwrap_or_default();
         warn!(%api_version, %kind, %reason, "its objects are unknown");
         shared.queue_all();
     }

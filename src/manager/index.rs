@@ -61,8 +61,22 @@ pub(super) enum KindState {
     Syncing,
     /// Listed, and watched since.
     Synced,
+    /// The server does not have it: what exists of it is unknown, but none of it can be deleted.
+    NotServed,
     /// It cannot be listed, for that reason. What exists of it is unknown, not nothing.
     Unknown(String),
+}
+
+impl KindState {
+    /// Why the objects of the kind are unknown; `None` if they are not.
+    pub(super) fn reason(&self, api_version: &str, kind: &str) -> Option<String> {
+        match self {
+            Self::Synced => None,
+            Self::Syncing => Some("its objects are being listed".to_owned()),
+            Self::NotServed => Some(format!("the API server does not serve {kind} of {api_version}")),
+            Self::Unknown(reason) => Some(reason.clone()),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -431,7 +445,8 @@ impl Index {
     /// A list or watch of the kind has failed, perhaps not for long. What was listed once is still good to
     /// decide on; before that nothing is known, and nobody shall wait for it in silence.
     pub(super) fn falter_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
-        self.kind_state(api_version, kind) == KindState::Syncing && self.lose_kind(api_version, kind, reason)
+        self.kind_state(api_version, kind) == KindState::Syncing
+            && self.lose_kind(api_version, kind, KindState::Unknown(reason.to_owned()))
     }
 
     /// The CRD of a kind has changed: what the server makes of an intent may differ from what it made before,
@@ -450,10 +465,10 @@ impl Index {
         }
     }
 
-    /// The kind cannot be listed.
-    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
+    /// The kind cannot be listed: `lost` says how that stands. Whether it is news.
+    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, lost: KindState) -> bool {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
-        let state = Some(KindState::Unknown(reason.to_owned()));
+        let state = Some(lost);
         let news = entry.state != state;
         entry.state = state;
         news

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::hub;
-use crate::cluster::{Class, Cluster};
+use crate::cluster::{Class, Cluster, scattered};
 
 /// How long until the attempt after the first failure: doubled with each in a row.
 const REST_FIRST: Duration = Duration::from_millis(800);
@@ -43,8 +43,7 @@ impl Rest {
         let is_refused = cause.as_ref().is_some_and(|error| error.class == Class::Permanent);
         let rest = doubled.min(if is_refused { REST_REFUSED } else { REST_LAST });
         let asked = cause.and_then(|error| error.asked_to_wait()).unwrap_or_default();
-        // Chance keeps many from coming back together.
-        rest.mul_f64(0.8 + 0.4 * fastrand::f64()).max(asked)
+        scattered(rest).max(asked)
     }
 }
 

@@ -10,7 +10,6 @@ use tracing::{debug, info, trace, warn};
 
 use super::Shared;
 use super::act::Acted;
-use super::hub::not_served;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
 use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Swing, Unlisted, Verdict};
@@ -221,7 +220,7 @@ impl Shared {
             .kinds
             .iter()
             .filter_map(|((api_version, kind), state)| match state {
-                KindState::Unknown(reason) if *reason != not_served(api_version, kind) => Some(Unlisted {
+                KindState::Unknown(reason) => Some(Unlisted {
                     api_version: api_version.clone(),
                     kind: kind.clone(),
                     reason: reason.clone(),
@@ -245,13 +244,9 @@ impl Shared {
         let is_package_kind = |api_version: &str, kind: &str| registry.is_instance_kind(api_version, kind);
         let namespaced =
             |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
-        let unknown = |api_version: &str, kind: &str| match look
-            .kinds
-            .get(&(api_version.to_owned(), kind.to_owned()))
-        {
-            Some(KindState::Unknown(reason)) => Some(reason.clone()),
-            Some(KindState::Synced) | None => None,
-            Some(KindState::Syncing) => Some("its objects are being listed".to_owned()),
+        let unknown = |api_version: &str, kind: &str| {
+            let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()))?;
+            state.reason(api_version, kind)
         };
         let apis = if resource.reads_cluster { self.served.get(self) } else { None };
         let ctx = Context {

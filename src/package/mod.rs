@@ -170,6 +170,8 @@ pub struct Child {
     pub max_unavailable: Option<MaxUnavailable>,
     /// Indices of the children that must be ready before: sorted, all smaller than its own.
     pub depends_on: Vec<usize>,
+    /// How deep in the graph it stands: 0 without dependencies, else one more than the deepest of them.
+    pub depth: u32,
     /// When the object is ready, if the author says so.
     pub ready_when: Option<Expr>,
     /// What happens when it is no longer wanted.

@@ -269,6 +269,7 @@ impl Compiler<'_> {
             feeds_back: false,
             max_unavailable: manifest.max_unavailable.as_ref().and_then(|max| self.max_unavailable(max)),
             depends_on: Vec::new(),
+            depth: 0,
             ready_when: self.optional(manifest.ready_when.as_ref()),
             deletion_policy: DeletionPolicy::Delete,
             policy_chosen: manifest.deletion_policy.is_some(),
@@ -547,6 +548,11 @@ impl Compiler<'_> {
         }
         let mut children: Vec<Option<Child>> = parts.children.into_iter().map(Some).collect();
         parts.children = order.iter().filter_map(|&child| children[child].take()).collect();
+        for child in 0..parts.children.len() {
+            let (before, from_here) = parts.children.split_at_mut(child);
+            let deepest = from_here[0].depends_on.iter().map(|&on| before[on].depth + 1).max();
+            from_here[0].depth = deepest.unwrap_or(0);
+        }
         Some(parts)
     }
 }

@@ -123,7 +123,7 @@ impl Deciding<'_> {
                 adopt: child.adopt,
                 lost_items: why == Why::Repair
                     && item.observed.as_ref().is_some_and(|o| has_lost_items(intent, o)),
-                is_owned: item.observed.as_ref().is_some_and(|o| o.owner_reference),
+                gives_life: gives_life(intent, item.observed.as_deref()),
                 tried: false,
                 why,
                 contested: why == Why::Repair
@@ -357,6 +357,12 @@ fn failure<'m>(memory: &'m Memory, item: &Item, intent: &Intent) -> Option<&'m F
 /// Whether an apply makes something of the object that it was not.
 fn is_change(why: Option<Why>) -> bool {
     matches!(why, Some(Why::Create | Why::Update))
+}
+
+/// Whether an apply makes the object, or sets an owner that it does not have.
+fn gives_life(intent: &Intent, observed: Option<&Observed>) -> bool {
+    let is_owned = intent.body["metadata"].get("ownerReferences").is_some();
+    observed.is_none_or(|observed| is_owned && !observed.owner_reference)
 }
 
 /// What must be there for an apply of the item.

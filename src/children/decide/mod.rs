@@ -77,8 +77,8 @@ pub struct Apply {
     pub adopt: bool,
     /// Whether an item that somebody has put into a keyed list may be in the way.
     pub lost_items: bool,
-    /// Whether the live object is the instance's already, by its ownerReference.
-    pub is_owned: bool,
+    /// Whether it makes something, or makes it the instance's: only for one that is read live and is to stay.
+    pub gives_life: bool,
     /// Whether the server has found no fault with it in this shape before.
     pub tried: bool,
     /// Why.

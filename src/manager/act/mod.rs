@@ -28,7 +28,7 @@ use crate::children::{
     Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Repairs, Why, fields, is_covered,
     names,
 };
-use crate::cluster::CallError;
+use crate::cluster::{CallError, scattered};
 
 /// How many children of one instance are written at once: one with a thousand leaves room for its neighbours.
 const CALLS_OF_ONE: usize = 8;
@@ -110,9 +110,7 @@ impl Shared {
                 other => rest.push(other),
             }
         }
-        let gives_life =
-            applies.iter().any(|a| a.expect == Expect::Absent || (owns(&a.intent.body) && !a.is_owned));
-        if gives_life && !self.is_alive(key, registered, instance).await? {
+        if applies.iter().any(|apply| apply.gives_life) && !self.is_alive(key, registered, instance).await? {
             return Ok(acted);
         }
         if add_finalizer {
@@ -215,8 +213,7 @@ impl Shared {
         self.monitor.metrics.child_error(error.class);
         let count = before.map_or(0, |f| f.count).saturating_add(1);
         let rest = REFUSED_FIRST.saturating_mul(2u32.saturating_pow(count.min(16) - 1)).min(REFUSED_LAST);
-        // Chance keeps many from coming back together.
-        let rest = error.asked_to_wait().unwrap_or_else(|| rest.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        let rest = error.asked_to_wait().unwrap_or_else(|| scattered(rest));
         Failure {
             hash,
             error,
@@ -267,9 +264,4 @@ fn uid_of(expect: &Expect) -> Option<Box<str>> {
         Expect::Absent => None,
         Expect::Present(uid) => Some(uid.clone()),
     }
-}
-
-/// Whether the intent makes the garbage collector responsible.
-fn owns(body: &Value) -> bool {
-    body["metadata"].get("ownerReferences").is_some()
 }

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use super::source::{Name, Object, SourceKey};
 use crate::children::{Blind, Referred, Select, Want, kept};
-use crate::cluster::{ApiKind, CallError, Class};
+use crate::cluster::{ApiKind, CallError, Class, scattered};
 use crate::manager::Shared;
 use crate::manager::hub::{REDISCOVER, REDISCOVER_FIRST, cause, explain, failed, map_event, supervise};
 use crate::manager::lasting;
@@ -235,8 +235,7 @@ impl Watching {
                 }
                 Err(error) => {
                     debug!(%want, %error, "it cannot be listed; trying again");
-                    let chance = wait.mul_f64(0.8 + 0.4 * fastrand::f64());
-                    tokio::time::sleep(error.asked_to_wait().unwrap_or(chance)).await;
+                    tokio::time::sleep(error.asked_to_wait().unwrap_or_else(|| scattered(wait))).await;
                     wait = wait.saturating_mul(2).min(AGAIN_LAST);
                 }
             }

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::consider::Facts;
 use super::watch::Meta;
+use crate::cluster::scattered;
 use crate::diag::{self, Diagnostic};
 use crate::package::Package;
 
@@ -88,23 +89,7 @@ impl Entry {
     pub(super) fn shares_a_crd(&self, other: &Self) -> bool {
         self.package.resources.iter().any(|resource| other.position(resource.crd_name()).is_some())
     }
-}
 
-impl Crd {
-    /// Whether it may be mended: not after the third time.
-    pub(super) fn may_mend(&self, now: Instant) -> bool {
-        let recent = self.reverts.iter().filter(|at| now.duration_since(**at) < WINDOW).count();
-        !self.is_contested && recent + 1 < REVERTS
-    }
-
-    /// The manager that it names now and did not before.
-    pub(super) fn taken_by<'a>(&self, now: &'a Facts) -> Option<&'a str> {
-        let before = self.facts.as_ref().and_then(|facts| facts.lease.as_deref());
-        now.lease.as_deref().filter(|lease| before != Some(lease))
-    }
-}
-
-impl Entry {
     /// Draws the conclusion from a look: in force, to be looked at again, or not to be had.
     pub(super) fn conclude(
         &mut self,
@@ -137,7 +122,7 @@ impl Entry {
             return;
         }
         let wait = if is_passing { doubled(RETRY_FIRST, RETRY_LAST) } else { RETRY_LAST };
-        let wait = after.unwrap_or_else(|| wait.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        let wait = after.unwrap_or_else(|| scattered(wait));
         self.wake(now + wait);
         self.judge(problems, is_passing, now);
     }
@@ -161,6 +146,20 @@ impl Entry {
         }
         self.told = text;
         self.verdict = Some((problems, is_passing));
+    }
+}
+
+impl Crd {
+    /// Whether it may be mended: not after the third time.
+    pub(super) fn may_mend(&self, now: Instant) -> bool {
+        let recent = self.reverts.iter().filter(|at| now.duration_since(**at) < WINDOW).count();
+        !self.is_contested && recent + 1 < REVERTS
+    }
+
+    /// The manager that it names now and did not before.
+    pub(super) fn taken_by<'a>(&self, now: &'a Facts) -> Option<&'a str> {
+        let before = self.facts.as_ref().and_then(|facts| facts.lease.as_deref());
+        now.lease.as_deref().filter(|lease| before != Some(lease))
     }
 }
 
