@@ -63,6 +63,10 @@ impl Mix {
     }
 }
 
+/// How long the faults of a step last at most. Retries wait twice as long each time, so whoever has met faults all
+/// that time comes back within about as long again, and `LONG` is enough for the step's end.
+const STORM: Duration = Duration::from_secs(15);
+
 /// Creations and deletions by object.
 type Counts = BTreeMap<String, (usize, usize)>;
 
@@ -79,16 +83,14 @@ pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Coun
             Some(spec) => case.apply("i-any", spec).await,
             None => case.delete("i-any").await,
         }
-        process = alive(&case, process, async || match spec {
+        let done = async || match spec {
             Some(_) => drop(case.ready("i-any").await),
             None => case.gone("i-any").await,
-        })
-        .await;
+        };
+        let storm = async || drop(tokio::time::timeout(STORM, done()).await);
+        process = alive(&case, process, storm).await;
         case.wire.heal();
-        match spec {
-            Some(_) => drop(case.ready("i-any").await),
-            None => case.gone("i-any").await,
-        }
+        process = alive(&case, process, done).await;
         case.same("i-any", state).await;
         assert_eq!(
             case.counts(mark, "i-any"),
@@ -106,8 +108,10 @@ async fn alive(case: &Case, mut process: Process, done: impl AsyncFn()) -> Proce
     loop {
         let life = process.life.clone();
         tokio::select! {
-            () = &mut done => return process,
+            // Who is dead is started, also when it is time to go on.
+            biased;
             () = life.over() => {}
+            () = &mut done => return process,
         }
         process.kill();
         process = loop {
