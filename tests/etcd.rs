@@ -105,7 +105,7 @@ async fn describe_tells_the_story(scene: &Scene) {
         if has("Created") && has("Ready") { Ok(text) } else { Err(text) }
     })
     .await;
-    for word in ["Conditions:", "Reconciling", "Stalled", "Available", "3 of 3 members are ready"] {
+    for word in ["Conditions:", "Ready", "Available", "3 of 3 members are ready"] {
         assert!(text.contains(word), "{word:?} in\n{text}");
     }
     // Transitions only: not one Event a child, nor one a turn.

@@ -13,7 +13,9 @@ const MESSAGE: usize = 1_024;
 /// The condition of an instance whose CRD somebody else puts back again and again.
 const CONTESTED: &str = "CRDContested";
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 2] = ["DeletionPending", TRUNCATED];
+const PASSING: [&str; 4] = [RECONCILING, STALLED, "DeletionPending", TRUNCATED];
+const RECONCILING: &str = "Reconciling";
+const STALLED: &str = "Stalled";
 /// How many objects a condition names.
 const NAMED: usize = 5;
 
@@ -147,7 +149,8 @@ impl Status {
     }
 }
 
-/// Ready, Reconciling and Stalled in kstatus terms.
+/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. A third of what the
+/// server stores, decodes and sends of a status that says all is well would be that they do not.
 fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
     let condition = |kind: &str, status: bool, reason: &str, message: &str| Condition {
         kind: kind.into(),
@@ -155,31 +158,30 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
         reason: reason.into(),
         message: message.into(),
     };
-    let (ready, reconciling, stalled, reason, message) = match verdict {
-        Verdict::Ready { children: 1 } => {
-            (true, false, false, "Ready", "its child is applied and ready".to_owned())
-        }
+    let (ready, cause, reason, message) = match verdict {
+        Verdict::Ready { children: 1 } => (true, None, "Ready", "its child is applied and ready".to_owned()),
         Verdict::Ready { children } => {
-            (true, false, false, "Ready", format!("all {children} children are applied and ready"))
+            (true, None, "Ready", format!("all {children} children are applied and ready"))
         }
         Verdict::Enough { children } => {
-            (true, false, false, "Ready", format!("readyWhen is met, {children} children are applied"))
+            (true, None, "Ready", format!("readyWhen is met, {children} children are applied"))
         }
-        Verdict::Reconciling { reason, message } => (false, true, false, reason.as_str(), message.clone()),
-        Verdict::Stalled { reason, message } => (false, false, true, reason.as_str(), message.clone()),
+        Verdict::Reconciling { reason, message } => {
+            (false, Some(RECONCILING), reason.as_str(), message.clone())
+        }
+        Verdict::Stalled { reason, message } => (false, Some(STALLED), reason.as_str(), message.clone()),
         Verdict::Paused => {
-            (false, false, false, "Paused", "paused: nothing is written until it is resumed".to_owned())
+            (false, None, "Paused", "paused: nothing is written until it is resumed".to_owned())
         }
-        Verdict::Deleting { message } => (false, true, false, "Deleting", message.clone()),
+        Verdict::Deleting { message } => (false, Some(RECONCILING), "Deleting", message.clone()),
     };
-    let about = |holds: bool| if holds { message.as_str() } else { "" };
-    let mut all = vec![
-        condition("Ready", ready, reason, &message),
-        condition("Reconciling", reconciling, reason, about(reconciling)),
-        condition("Stalled", stalled, reason, about(stalled)),
-    ];
-    if !broken.is_empty() {
-        all[2] = condition("Stalled", true, "StatusFailed", &broken.join("; "));
+    let mut all = vec![condition("Ready", ready, reason, &message)];
+    let is_broken = !broken.is_empty();
+    all.extend(
+        cause.filter(|kind| !(is_broken && *kind == STALLED)).map(|kind| condition(kind, true, reason, &message)),
+    );
+    if is_broken {
+        all.push(condition(STALLED, true, "StatusFailed", &broken.join("; ")));
     }
     all
 }
@@ -423,7 +425,7 @@ mod tests {
         let patched = patch(&there, &status(&ready), "t").unwrap();
         let types: Vec<_> =
             patched["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone()).collect();
-        assert_eq!(types, ["Ready", "Reconciling", "Stalled", "Foreign"]);
+        assert_eq!(types, ["Ready", "Foreign"]);
     }
 
     #[test]
@@ -433,16 +435,16 @@ mod tests {
         let first = merged(before.clone(), &patch(&before, &status(&ready), "t1").unwrap());
         assert_eq!((&first["kept"], first.get("gone")), (&json!(7), None));
         assert_eq!(first["members"], json!({"ready": {"a": 1}}));
-        assert_eq!(first["conditions"][3]["type"], "Foreign");
+        assert_eq!(first["conditions"][1]["type"], "Foreign");
         assert_eq!(patch(&first, &status(&ready), "t2"), None);
         let waiting = Verdict::Reconciling { reason: "R".into(), message: "m".into() };
         let second = merged(first.clone(), &patch(&first, &status(&waiting), "t2").unwrap());
-        let times: Vec<_> = second["conditions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|c| c["lastTransitionTime"].clone())
-            .collect();
-        assert_eq!(times[..3], [json!("t2"), json!("t2"), json!("t1")]);
+        let told = |instance: &Value| -> Vec<String> {
+            let all = instance["conditions"].as_array().unwrap().iter();
+            all.map(|c| format!("{} {}", c["type"].as_str().unwrap(), c["lastTransitionTime"])).collect()
+        };
+        assert_eq!(told(&second)[..2], [r#"Ready "t2""#, r#"Reconciling "t2""#]);
+        let third = merged(second.clone(), &patch(&second, &status(&ready), "t3").unwrap());
+        assert_eq!(told(&third)[..2], [r#"Ready "t3""#, "Foreign null"]);
     }
 }
