@@ -178,7 +178,9 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
     let mut all = vec![condition("Ready", ready, reason, &message)];
     let is_broken = !broken.is_empty();
     all.extend(
-        cause.filter(|kind| !(is_broken && *kind == STALLED)).map(|kind| condition(kind, true, reason, &message)),
+        cause
+            .filter(|kind| !(is_broken && *kind == STALLED))
+            .map(|kind| condition(kind, true, reason, &message)),
     );
     if is_broken {
         all.push(condition(STALLED, true, "StatusFailed", &broken.join("; ")));

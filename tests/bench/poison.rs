@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::bare::{Bare, instance_kind, resource};
+use crate::report::median;
 use crate::rounds::{Bench, arguments, per_second};
 use crate::{Result, poison_folder};
 
@@ -41,7 +42,8 @@ pub(crate) async fn run(
     let mut result = Poisoned { instances, each, alone: Vec::new(), beside: Vec::new() };
     // The first round warms the server up.
     for round in 0..=rounds {
-        for is_poisoned in [false, true] {
+        // In turn first and second: what one leaves behind for the next is in both.
+        for is_poisoned in [round % 2 == 0, round % 2 == 1] {
             let namespace = format!("{}-{round}", if is_poisoned { "poisoned" } else { "alone" });
             bench.bare.create_namespace(&namespace).await?;
             for how in ["refused", "endless"].into_iter().filter(|_| is_poisoned) {
@@ -82,6 +84,7 @@ impl fmt::Display for Poisoned {
                 beside / alone
             )?;
         }
-        Ok(())
+        let ratios = self.alone.iter().zip(&self.beside).map(|(alone, beside)| beside / alone).collect();
+        writeln!(f, "median {:.2}", median(ratios))
     }
 }

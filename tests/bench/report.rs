@@ -100,7 +100,7 @@ impl Report {
 }
 
 /// The middle one, or the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,

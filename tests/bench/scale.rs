@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::bare::{Bare, resource};
 use crate::measure::{Memory, cpu_seconds};
+use crate::report::median;
 use crate::rounds::{arguments, running, until_idle};
 use crate::support::Operetta;
 use crate::watch::{Changes, Readiness};
@@ -25,22 +26,30 @@ use crate::watch::{Changes, Readiness};
 const STEADY: Duration = Duration::from_secs(60);
 /// How many objects are meddled with.
 const EDITS: usize = 1_000;
+/// What one more instance costs is measured by that many batches of so many, at each number of instances.
+const BATCHES: usize = 7;
+const BATCH: usize = 100;
 
-/// With one number of instances.
+/// With one number of instances: what one more costs, the medians of some batches.
 #[derive(Debug, Serialize)]
 pub(crate) struct Step {
-    /// How many instances there are.
+    /// How many instances there were before the first batch.
     instances: usize,
-    /// How many of them came in this step.
-    added: usize,
-    /// Milliseconds from their creation until all are Ready, for each of those.
+    /// Milliseconds from their creation until all are Ready, for each of a batch.
     milliseconds: f64,
-    /// Requests for each of those, watches aside.
+    /// Requests for each of them, watches aside.
     requests: f64,
-    /// CPU milliseconds of the manager for each of those.
+    /// CPU milliseconds of the manager for each of them.
     cpu: f64,
-    /// Memory of the manager, at rest.
+    /// Memory of the manager, at rest, before the first batch.
     memory: Memory,
+}
+
+/// What an instance has cost.
+struct Cost {
+    milliseconds: f64,
+    requests: f64,
+    cpu: f64,
 }
 
 /// Everything.
@@ -83,42 +92,49 @@ pub(crate) async fn run(
     manager.wait_for("watching instances", Duration::from_secs(30)).await;
     until_idle(manager.pid()).await?;
     let empty = Memory::of(manager.pid())?;
-    // The first instances find a cold server.
-    bare.create_namespace("scale-cold").await?;
-    let readiness = Readiness::watch(plane.client()?, resource, "scale-cold");
-    let cold = most / 100;
-    bare.create_instances(resource, "scale-cold", cold).await?;
-    readiness.all(cold, || running(&manager)).await?;
-    until_idle(manager.pid()).await?;
-    let mut steps = Vec::new();
-    let mut there = 0;
-    for count in [most / 100, most / 10, most].into_iter().filter(|n| *n > 0) {
-        let namespace = format!("scale-{count}");
-        let added = count - there;
-        // The Events of the step before.
+    let grow = async |namespace: &str, added: usize| -> Result<Cost> {
+        // The Events of those before.
         until_silent(&audit).await?;
-        bare.create_namespace(&namespace).await?;
-        let readiness = Readiness::watch(plane.client()?, resource, &namespace);
+        bare.create_namespace(namespace).await?;
+        let readiness = Readiness::watch(plane.client()?, resource, namespace);
         let (mark, before, started) = (audit.mark()?, cpu_seconds(manager.pid())?, Instant::now());
-        bare.create_instances(resource, &namespace, added).await?;
+        bare.create_instances(resource, namespace, added).await?;
         let times = readiness.all(added, || running(&manager)).await?;
         until_idle(manager.pid()).await?;
-        there = count;
         let used = cpu_seconds(manager.pid())? - before;
         let asked = requests(&audit.requests_since(mark)?);
-        steps.push(Step {
-            instances: count,
-            added,
+        Ok(Cost {
             milliseconds: share(millis(times.last.saturating_duration_since(started)), added),
             requests: share(asked.values().sum::<usize>() as f64, added),
             cpu: share(used * 1000.0, added),
-            memory: Memory::of(manager.pid())?,
+        })
+    };
+    let mut steps = Vec::new();
+    let (mut there, mut bytes_a_child) = (0, 0.0);
+    for count in [most / 100, most / 10, most] {
+        if count > there {
+            // The first instances find a cold server.
+            grow(&format!("scale-{count}"), count - there).await?;
+            there = count;
+        }
+        eprintln!("{there} instances are Ready");
+        let instances = there;
+        let memory = Memory::of(manager.pid())?;
+        bytes_a_child = share(memory.resident.saturating_sub(empty.resident) as f64, there * each);
+        let mut costs = Vec::new();
+        for batch in 1..=BATCHES {
+            costs.push(grow(&format!("scale-{count}-{batch}"), BATCH).await?);
+            there += BATCH;
+        }
+        let of = |f: fn(&Cost) -> f64| median(costs.iter().map(f).collect());
+        steps.push(Step {
+            instances,
+            milliseconds: of(|cost| cost.milliseconds),
+            requests: of(|cost| cost.requests),
+            cpu: of(|cost| cost.cpu),
+            memory,
         });
-        eprintln!("{count} instances are Ready");
     }
-    let resident = steps.last().map_or(0, |step| step.memory.resident);
-    let bytes_a_child = share(resident.saturating_sub(empty.resident) as f64, (cold + there) * each);
-
     until_silent(&audit).await?;
     eprintln!("a minute of rest");
     let (mark, before) = (audit.mark()?, cpu_seconds(manager.pid())?);
@@ -242,15 +258,14 @@ impl fmt::Display for Scale {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(
             f,
-            "{:>10} {:>10} {:>14} {:>14} {:>14} {:>10} {:>10}",
-            "instances", "added", "ms each", "requests each", "CPU ms each", "RSS MiB", "peak MiB"
+            "{:>10} {:>14} {:>14} {:>14} {:>10} {:>10}",
+            "instances", "ms one more", "requests", "CPU ms", "RSS MiB", "peak MiB"
         )?;
         for step in &self.steps {
             writeln!(
                 f,
-                "{:>10} {:>10} {:>14.2} {:>14.2} {:>14.2} {:>10.1} {:>10.1}",
+                "{:>10} {:>14.2} {:>14.2} {:>14.2} {:>10.1} {:>10.1}",
                 step.instances,
-                step.added,
                 step.milliseconds,
                 step.requests,
                 step.cpu,
