@@ -10,10 +10,10 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::{Map, Value};
 
+use super::child::no_choice;
 use super::decode::{At, Decode, Decoder};
 use super::manifest::{self, Manifest, SemVerRange};
 use super::outline::Outline;
-use super::resource::no_choice;
 use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};

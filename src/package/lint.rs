@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::resource::{Parts, Role, Use};
+use super::uses::{Parts, Role, Use};
 use super::{Child, Ref, graph};
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};

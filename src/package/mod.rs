@@ -4,17 +4,20 @@
 //! that are in memory. Both give a [`Package`]: everything that deciding about an instance needs,
 //! with every expression and template parsed.
 
+mod child;
 mod compile;
 pub mod decode;
 mod graph;
 mod lint;
 mod load;
 pub mod manifest;
+mod order;
 mod outline;
 mod refs;
 mod resource;
 mod rivals;
 pub mod schema;
+mod uses;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,0 +1,179 @@
+//! What reads what: the edges between children, their order, and what is read of live objects.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::child::Flat;
+use super::compile::Compiler;
+use super::uses::Parts;
+use super::{Child, Ref, graph};
+use crate::diag::did_you_mean;
+use crate::template::{ReadPath, Segment};
+
+impl Compiler<'_> {
+    /// Finds the edges and puts dependencies first.
+    pub(super) fn ordered(&mut self, mut parts: Parts, manifests: &[Flat]) -> Option<Parts> {
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for (place, flat) in manifests.iter().enumerate() {
+            index.entry(&flat.child.id.value.0).or_insert(place);
+        }
+        let mut edges = self.declared(manifests, &index);
+        let mut live = vec![Vec::new(); manifests.len()];
+        let mut refs: Vec<RefReads> = parts.refs.iter().map(|_| RefReads::default()).collect();
+        let mut feeds_back = vec![false; manifests.len()];
+        let engine = Arc::clone(&self.engine);
+        for usage in parts.uses(&engine) {
+            for path in graph::follow([usage.reads], &parts.lets) {
+                if let Some(child) = usage.child.filter(|_| reads_back(path)) {
+                    feeds_back[child] = true;
+                }
+                if let ("refs", [Segment::Key(id), rest @ ..]) =
+                    (path.root.as_str(), path.segments.as_slice())
+                    && let Some(place) = parts.refs.iter().position(|reference| reference.id == *id)
+                {
+                    refs[place].add(path, rest, &parts.refs[place]);
+                }
+                let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
+                    ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
+                    ("self", rest) if usage.sees_self() => (usage.child, rest),
+                    _ => continue,
+                };
+                let Some(on) = on else { continue };
+                if path.root == "children" && parts.children[on].for_each.is_some() {
+                    rest = rest.get(1..).unwrap_or_default(); // without the member's key
+                }
+                // `is ready` and its like ask of the object itself what is kept anyway.
+                if !path.flag || !rest.is_empty() {
+                    live[on].push(rest.to_vec());
+                }
+                // Its own live object is what was there before: nothing to wait for.
+                if let Some(child) = usage.child.filter(|&child| usage.orders() && child != on) {
+                    edges[child].insert(on);
+                }
+            }
+        }
+        let order = match graph::order(&edges) {
+            Ok(order) => order,
+            Err(cycle) => {
+                self.goes_round(manifests, &cycle);
+                return None;
+            }
+        };
+        for (reference, reads) in parts.refs.iter_mut().zip(refs) {
+            reference.asks_state = reads.state;
+            let plain = reads.paths.iter().map(|path| super::refs::plain_prefix(path));
+            let plain = plain.map(|path| path.into_iter().map(Segment::Key).collect()).collect();
+            reference.reads =
+                graph::outermost(plain).iter().map(|path| super::refs::plain_prefix(path)).collect();
+        }
+        for (child, (live, feeds_back)) in live.into_iter().zip(feeds_back).enumerate() {
+            parts.children[child].reads_live = graph::outermost(live);
+            parts.children[child].feeds_back = feeds_back;
+        }
+        parts.children = arranged(parts.children, &edges, &order);
+        Some(parts)
+    }
+
+    /// What `dependsOn` says.
+    fn declared(&mut self, manifests: &[Flat], index: &HashMap<&str, usize>) -> Vec<BTreeSet<usize>> {
+        let mut edges = vec![BTreeSet::new(); manifests.len()];
+        for (child, flat) in manifests.iter().enumerate() {
+            for on in flat.child.depends_on.iter().flatten() {
+                match index.get(on.value.as_str()) {
+                    Some(&on_index) if on_index == child => {
+                        self.diagnostics.push(on.error("package::cycle", "a child cannot depend on itself"));
+                    }
+                    Some(&on_index) => {
+                        edges[child].insert(on_index);
+                    }
+                    None if self.complete => {
+                        let error =
+                            on.error("package::unknown-child", format!("there is no child `{}`", on.value));
+                        let near = did_you_mean(&on.value, index.keys().copied());
+                        self.diagnostics.push(match near {
+                            Some(near) => error.help(format!("did you mean `{near}`?")),
+                            None => error,
+                        });
+                    }
+                    None => {}
+                }
+            }
+        }
+        edges
+    }
+
+    /// Says who waits for whom in a circle.
+    fn goes_round(&mut self, manifests: &[Flat], cycle: &[usize]) {
+        let ids: Vec<_> = cycle
+            .iter()
+            .chain(cycle.first())
+            .map(|&child| manifests[child].child.id.value.0.as_str())
+            .collect();
+        let message = format!("these children wait for each other: {}", ids.join(" -> "));
+        if let Some(&first) = cycle.first() {
+            let error = manifests[first].child.id.error("package::cycle", message);
+            self.diagnostics.push(error.help(
+                "each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round",
+            ));
+        }
+    }
+}
+
+/// The children in that order, with their edges and depths.
+fn arranged(children: Vec<Child>, edges: &[BTreeSet<usize>], order: &[usize]) -> Vec<Child> {
+    let mut position = vec![0; order.len()];
+    for (place, &child) in order.iter().enumerate() {
+        position[child] = place;
+    }
+    let mut children: Vec<Option<Child>> = children.into_iter().map(Some).collect();
+    let mut arranged: Vec<Child> = order.iter().filter_map(|&child| children[child].take()).collect();
+    for (place, &child) in order.iter().enumerate() {
+        let mut depends_on: Vec<usize> = edges[child].iter().map(|&on| position[on]).collect();
+        depends_on.sort_unstable();
+        for &on in &depends_on {
+            arranged[on].ordered = true;
+        }
+        let deepest = depends_on.iter().map(|&on| arranged[on].depth + 1).max();
+        let child = &mut arranged[place];
+        child.depth = deepest.unwrap_or(0);
+        child.ordered |= !depends_on.is_empty();
+        child.depends_on = depends_on;
+    }
+    arranged
+}
+
+/// What is read of the objects of a ref.
+#[derive(Default)]
+struct RefReads {
+    paths: Vec<Vec<Segment>>,
+    state: bool,
+}
+
+impl RefReads {
+    fn add(&mut self, path: &ReadPath, rest: &[Segment], reference: &Ref) {
+        // Without the key, and of a list the place in it.
+        let rest = rest.get(reference.steps()..).unwrap_or_default();
+        if path.flag && rest.is_empty() {
+            self.state = true;
+        } else if rest != [Segment::Key("error".to_owned())] || reference.is_list() {
+            self.paths.push(rest.to_vec());
+        }
+    }
+}
+
+/// Whether it reads what may follow from what the reader itself brings about.
+fn reads_back(path: &ReadPath) -> bool {
+    let key = |at: usize| match path.segments.get(at) {
+        Some(Segment::Key(key)) => Some(key.as_str()),
+        _ => None,
+    };
+    match path.root.as_str() {
+        "refs" | "children" | "self" => true,
+        "instance" => match key(0) {
+            Some("metadata") => matches!(key(1), None | Some("resourceVersion" | "managedFields")),
+            Some("status") | None => true,
+            Some(_) => false,
+        },
+        _ => false,
+    }
+}
