@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::ext::{
-    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SERVICE, Scene, condition, find_in, is_ready,
+    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in, is_ready,
     list, managers_requests, uid_of,
 };
 use support::{eventually, kubectl_of, plane};
@@ -100,6 +100,71 @@ async fn two_instances_that_render_one_name_do_not_steal_it() {
     let shared = scene.get(CONFIG_MAP, "shared").await;
     assert_eq!((owner(&shared), &shared["data"]["text"]), (&json!(uid_of(&first)), &json!("first")));
     assert!(is_ready(&scene.get(CLAIM, "first").await));
+}
+
+/// What somebody else makes in the name of the manager: all labels, the field manager, a finalizer.
+async fn forge(namespace: &str, kind: &str, name: &str, instance: &Value, more: &Value) {
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name,
+        "finalizers": ["example.org/hostage"],
+        "annotations": {"operetta.dev/intent": "0123.7", "operetta.dev/order": "7"},
+        "labels": {"app.kubernetes.io/managed-by": "operetta", "operetta.dev/operator": "claims",
+            "operetta.dev/kind": "Claim.fixtures.operetta.dev",
+            "operetta.dev/instance": instance["metadata"]["name"],
+            "operetta.dev/instance-namespace": instance["metadata"]["namespace"],
+            "operetta.dev/instance-uid": instance["metadata"]["uid"], "operetta.dev/child": "config"}}});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object["metadata"]["labels"][key] = value.clone();
+    }
+    let args = ["-n", namespace, "apply", "--server-side", "--field-manager=operetta/claims", "-f", "-"];
+    kubectl_of(plane().await, &args, &object.to_string()).await.ok();
+}
+
+/// Whoever may write somewhere else makes objects that say that they are an instance's. They hold up neither the
+/// instance nor its end nor its successor, and nobody deletes them.
+#[tokio::test]
+async fn what_only_says_that_it_is_a_child_is_none() {
+    let (scene, elsewhere) = (Scene::new(&PACKAGES).await, Scene::new(&PACKAGES).await);
+    let spec = json!({"kind": "ordered", "name": "mine"});
+    scene.apply(&claim("victim", &spec)).await;
+    let victim = scene.ready(CLAIM, "victim").await;
+    // In a namespace that is not the instance's, and of a kind that its package has not.
+    forge(elsewhere.namespace(), "ConfigMap", "hostage", &victim, &json!({})).await;
+    forge(scene.namespace(), "Secret", "hostage", &victim, &json!({})).await;
+    // Of a former instance of that name, whose uid is dead.
+    let dead = json!({"operetta.dev/instance-uid": "00000000-0000-0000-0000-000000000000"});
+    forge(elsewhere.namespace(), "ConfigMap", "heirloom", &victim, &dead).await;
+    // All of it was there when this was decided.
+    scene.patch(CLAIM, "victim", "merge", &json!({"spec": {"text": "again"}})).await;
+    scene.until("again", CONFIG_MAP, "mine", |o| o["data"]["text"] == "again").await;
+    scene.ready(CLAIM, "victim").await;
+    scene.kubectl(&["delete", "claim", "victim", "--wait=false"]).await;
+    scene.gone(CLAIM, "victim").await;
+    for name in ["mine", "mine-second"] {
+        scene.gone(CONFIG_MAP, name).await;
+    }
+    scene.apply(&claim("victim", &spec)).await;
+    scene.ready(CLAIM, "victim").await;
+    let untouched = |o: Value| assert!(o["metadata"]["deletionTimestamp"].is_null(), "{o:#}");
+    untouched(elsewhere.get(CONFIG_MAP, "hostage").await);
+    untouched(elsewhere.get(CONFIG_MAP, "heirloom").await);
+    untouched(scene.get(SECRET, "hostage").await);
+
+    // What cannot be told from a child goes like one, and who holds it is named: a person can act.
+    let victim = scene.get(CLAIM, "victim").await;
+    forge(scene.namespace(), "ConfigMap", "plausible", &victim, &json!({})).await;
+    scene.patch(CLAIM, "victim", "merge", &json!({"spec": {"text": "thrice"}})).await;
+    scene
+        .until("to name what holds it", CLAIM, "victim", |o| {
+            let message = condition(o, "Ready")["message"].to_string();
+            message.contains("/plausible") && message.contains("example.org/hostage")
+        })
+        .await;
+    scene.patch(CONFIG_MAP, "plausible", "merge", &json!({"metadata": {"finalizers": null}})).await;
+    scene.ready(CLAIM, "victim").await;
+    for (scene, kind) in [(&elsewhere, CONFIG_MAP), (&scene, SECRET)] {
+        scene.patch(kind, "hostage", "merge", &json!({"metadata": {"finalizers": null}})).await;
+    }
+    elsewhere.patch(CONFIG_MAP, "heirloom", "merge", &json!({"metadata": {"finalizers": null}})).await;
 }
 
 /// A spec that is a path leads nowhere: no request about another namespace is made for it, by whatever way it

@@ -10,6 +10,7 @@ pub mod fields;
 mod intent;
 pub mod names;
 mod observed;
+mod reach;
 mod refs;
 mod shape;
 mod status;
@@ -29,6 +30,7 @@ pub use decide::{
 pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
 pub use intent::{Generated, Intent, Secret};
 pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
+pub use reach::Reach;
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
 pub use shape::Check;
 pub use status::{Status, patch as status_patch};

@@ -52,6 +52,9 @@ pub const PAUSED: &str = "operetta.dev/paused";
 pub const ADOPT: &str = "operetta.dev/adopt";
 /// Annotation of a CRD: the kinds that children of its instances have, or had.
 pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
+/// Annotation of a CRD: the namespaces, beside that of the instance, in which children of its instances may lie,
+/// or might have; `*` for all.
+pub const CHILD_NAMESPACES: &str = "operetta.dev/child-namespaces";
 /// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.

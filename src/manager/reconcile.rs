@@ -204,7 +204,11 @@ impl Shared {
             return None;
         }
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-        let (observed, former) = (index.children_of(uid), index.former_of(key, uid));
+        // Anybody can write a label; where an object lies tells whether it can be a child.
+        let home = key.namespace.as_deref();
+        let (mut observed, mut former) = (index.children_of(uid), index.former_of(key, uid));
+        observed.retain(|o| registered.reaches(home, &o.object));
+        former.retain(|o| registered.reaches(home, &o.object));
         Some(Look { instance, observed, former, kinds })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::children::{Paths, names};
+use crate::children::{ObjectRef, Paths, Reach, names};
 use crate::cluster::ApiKind;
 use crate::package::{Package, Resource};
 use crate::template::Segment;
@@ -19,6 +19,8 @@ pub(super) struct Registered {
     pub package: Option<(Arc<Package>, usize)>,
     /// Kinds that children have, or had, as `(apiVersion, kind)`.
     pub child_kinds: BTreeSet<(String, String)>,
+    /// In which namespaces children lie, or lay.
+    pub reach: Reach,
     /// What is told on every instance while somebody else puts the CRD back again and again.
     pub contested: Option<Arc<str>>,
 }
@@ -32,6 +34,11 @@ impl Registered {
     /// The label [`names::KIND`] of its instances' children.
     pub(super) fn kind_label(&self) -> String {
         names::kind_label(&self.kind.kind, &self.kind.group)
+    }
+
+    /// Whether an object that bears the label of an instance in that namespace can be its child.
+    pub(super) fn reaches(&self, home: Option<&str>, object: &ObjectRef) -> bool {
+        self.reach.holds(home, &self.child_kinds, object)
     }
 
     /// The package and its resource.

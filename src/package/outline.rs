@@ -55,6 +55,12 @@ impl Namespaces {
         })
     }
 
+    /// The namespaces beside the instance's own that it allows; `None`: any.
+    pub fn beyond<'a>(&'a self, operator: &'a str) -> Option<impl Iterator<Item = &'a str>> {
+        let operator = self.operator.then_some(operator);
+        (!self.any).then(|| self.literal.iter().map(String::as_str).chain(operator))
+    }
+
     /// Of the children of cluster-scoped instances.
     pub(super) fn any() -> Self {
         Self { any: true, ..Self::default() }

@@ -60,7 +60,6 @@ impl Shared {
                 if object["metadata"]["annotations"][names::RETAINED] == "true" || !is_made_by_us(&object) {
                     continue;
                 }
-                left = true;
                 let api_version = kind.api_version();
                 object["apiVersion"] = api_version.as_str().into();
                 object["kind"] = kind_name.as_str().into();
@@ -71,6 +70,10 @@ impl Shared {
                     namespace: meta["namespace"].as_str().map(Into::into),
                     name: meta["name"].as_str().unwrap_or_default().into(),
                 };
+                if !registered.reaches(key.namespace.as_deref(), &reference) {
+                    continue;
+                }
+                left = true;
                 self.learn_child(&reference, object, Origin::Read);
             }
             if left {

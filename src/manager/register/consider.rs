@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::info;
 
-use super::wanted::{self, MANAGER, Stand, Wrong};
+use super::wanted::{self, MANAGER, Ours, Stand, Wrong};
+use crate::children::Reach;
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -51,6 +52,8 @@ pub(super) struct Facts {
     pub has_status: bool,
     /// Kinds that children of its instances have, or had.
     pub child_kinds: BTreeSet<(String, String)>,
+    /// In which namespaces they lie, or lay.
+    pub reach: Reach,
     /// Which manager it says cares for it.
     pub lease: Option<String>,
 }
@@ -63,6 +66,7 @@ impl Facts {
             resource_version: crd["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned(),
             has_status: wanted::has_status(crd, &resource.kind.version),
             child_kinds: wanted::recorded_kinds(crd),
+            reach: wanted::recorded_reach(crd),
             lease: wanted::lease(crd).map(str::to_owned),
         }
     }
@@ -92,11 +96,11 @@ struct Draft {
     reverted_by: Option<String>,
 }
 
-/// Looks at all CRDs of a package, and mends them, on behalf of the manager with that Lease. Nothing is written before all could be; so none is
-/// installed of a package of which another is refused. `hold` is called with a CRD that was right and has lost its
+/// Looks at all CRDs of a package, and mends them, on behalf of this manager. Nothing is written before all could be; so none
+/// is installed of a package of which another is refused. `hold` is called with a CRD that was right and has lost its
 /// status subresource, before anything else is asked.
 pub(super) async fn consider(
-    (cluster, lease): (&Cluster, &str),
+    (cluster, ours): (&Cluster, Ours<'_>),
     crd: &ApiKind,
     package: &Package,
     past: &[Past],
@@ -105,7 +109,7 @@ pub(super) async fn consider(
     let mut drafts = Vec::new();
     let mut seen: Vec<Option<Seen>> = Vec::new();
     for (resource, past) in package.resources.iter().zip(past) {
-        match look((cluster, lease), crd, package, resource, *past, hold).await {
+        match look((cluster, ours), crd, package, resource, *past, hold).await {
             Ok(state) => {
                 seen.push(Some(state));
                 drafts.push(None);
@@ -135,7 +139,7 @@ pub(super) async fn consider(
 
 /// Reads a CRD and compares; gives what is to be written, tried as a dry run, as the error.
 async fn look(
-    (cluster, lease): (&Cluster, &str),
+    (cluster, mut ours): (&Cluster, Ours<'_>),
     crd: &ApiKind,
     package: &Package,
     resource: &Resource,
@@ -149,8 +153,10 @@ async fn look(
     };
     // Whoever begins takes it over; two that run must not take it from each other for ever.
     let is_anothers = |live: &&Value| past.was_right && wanted::lease(live).is_some();
-    let lease = live.as_ref().filter(is_anothers).map_or(Some(lease), wanted::lease);
-    let wrong = match wanted::stand(live.as_ref(), package, resource, lease) {
+    if let Some(lease) = live.as_ref().filter(is_anothers).and_then(wanted::lease) {
+        ours.lease = lease;
+    }
+    let wrong = match wanted::stand(live.as_ref(), package, resource, ours) {
         Stand::Right => return Ok(Seen::new(served(&live.unwrap_or_default(), resource))),
         Stand::Going => {
             let why = format!("the CRD {name} is being deleted, and made anew when it is gone");

@@ -305,8 +305,9 @@ impl Registrar {
         let shared = Arc::clone(&self.shared);
         self.looks.spawn(async move {
             let hold = |crd: &str| shared.hold(crd, Some("it has been put back".into()));
+            let ours = wanted::Ours { lease: &shared.lease, namespace: &shared.namespace };
             let seen =
-                consider::consider((shared.clients.own(), &shared.lease), &CRD, &package, &past, &hold);
+                consider::consider((shared.clients.own(), ours), &CRD, &package, &past, &hold);
             Look::Package(index, contained(seen).await)
         });
     }

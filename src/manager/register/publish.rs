@@ -9,6 +9,7 @@ use tracing::{info, warn};
 
 use super::entry::{Entry, contested_text};
 use super::{ORPHANED, Registrar, SPREAD, wanted};
+use crate::children::Reach;
 use crate::crd;
 use crate::manager::hub::Again;
 use crate::manager::registry::{Registered, Registry};
@@ -121,6 +122,7 @@ impl Registrar {
                 kind: self.shared.kinds.insert((&kind).into()),
                 package: None,
                 child_kinds: wanted::recorded_kinds(&crd),
+                reach: wanted::recorded_reach(&crd),
                 contested: None,
             });
             if let Some(lease) = wanted::lease(&crd).filter(|lease| *lease != self.shared.lease) {
@@ -162,11 +164,14 @@ impl Registrar {
                 self.others.remove(name);
                 let mut child_kinds = crd.facts.as_ref().map(|f| f.child_kinds.clone()).unwrap_or_default();
                 child_kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
+                let reach = Reach::of(resource, &self.shared.namespace);
+                let recorded = crd.facts.as_ref().map(|f| f.reach.clone());
                 all.push(Arc::new(Registered {
                     crd: name.into(),
                     kind: self.shared.kinds.insert((&resource.kind).into()),
                     package: Some((Arc::clone(&entry.package), index)),
                     child_kinds,
+                    reach: recorded.into_iter().fold(reach, Reach::and),
                     contested: contested_text(name, &entry.package, crd).map(Into::into),
                 }));
             }

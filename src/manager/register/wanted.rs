@@ -10,13 +10,22 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::children::fields::{FieldSet, uncovered};
-use crate::children::names;
+use crate::children::{Reach, names};
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
 
 /// The field manager of CRDs.
 pub(super) const MANAGER: &str = "operetta";
+
+/// This manager, as far as CRDs tell of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ours<'a> {
+    /// The Lease that it leads with: which manager cares for a CRD's instances.
+    pub lease: &'a str,
+    /// Its namespace, which templates call `operator.namespace`.
+    pub namespace: &'a str,
+}
 
 /// How a CRD stands.
 #[derive(Debug)]
@@ -54,12 +63,12 @@ enum Base {
     Theirs(String),
 }
 
-/// Compares a live CRD, if there is one, with what the package wants. `lease`: which manager cares for it.
+/// Compares a live CRD, if there is one, with what the package wants.
 pub(super) fn stand(
     live: Option<&Value>,
     package: &Package,
     resource: &Resource,
-    lease: Option<&str>,
+    ours: Ours<'_>,
 ) -> Stand {
     let name = resource.crd_name();
     if let Some(live) = live {
@@ -80,10 +89,8 @@ pub(super) fn stand(
         }
         _ => resource.augmented_crd(),
     };
-    let mut metadata = metadata(&augmented, &base, live, package, resource);
-    if let Some(lease) = lease {
-        metadata["annotations"][names::MANAGER] = lease.into();
-    }
+    let mut metadata = metadata(&augmented, &base, live, package, resource, ours.namespace);
+    metadata["annotations"][names::MANAGER] = ours.lease.into();
     let spec_differs = live.is_none_or(|live| !same(&augmented["spec"], &live["spec"]));
     let wrong = Wrong {
         metadata,
@@ -155,11 +162,15 @@ fn metadata(
     live: Option<&Value>,
     package: &Package,
     resource: &Resource,
+    operator: &str,
 ) -> Value {
     let mut kinds = live.map(recorded_kinds).unwrap_or_default();
     kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
     let kinds: Vec<String> =
         kinds.iter().map(|(api_version, kind)| format!("{api_version}/{kind}")).collect();
+    let has_record = |live: &&Value| live["metadata"]["annotations"][names::CHILD_NAMESPACES].is_string();
+    let recorded = live.filter(has_record).map(recorded_reach);
+    let reach = recorded.into_iter().fold(Reach::of(resource, operator), Reach::and);
     let mut metadata = match base {
         Base::Package => json!({
             "labels": object(&augmented["metadata"]["labels"]),
@@ -169,6 +180,7 @@ fn metadata(
     };
     metadata["labels"][names::OPERATOR] = package.name.as_str().into();
     metadata["annotations"][names::CHILD_KINDS] = kinds.join(",").into();
+    metadata["annotations"][names::CHILD_NAMESPACES] = reach.text().into();
     match base {
         Base::Package => {
             metadata["labels"][names::MANAGED_BY] = "operetta".into();
@@ -344,6 +356,11 @@ fn whole(number: &serde_json::Number) -> Value {
 pub(super) fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
     let text = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
     names::read_kinds(text).collect()
+}
+
+/// The namespaces in which children of a CRD's instances lie, or lay.
+pub(super) fn recorded_reach(crd: &Value) -> Reach {
+    Reach::read(crd["metadata"]["annotations"][names::CHILD_NAMESPACES].as_str())
 }
 
 /// The manager that cares for a CRD's instances, if it says so.

@@ -39,7 +39,7 @@ fn plain_crd() -> Value {
     })
 }
 
-const LEASE: Option<&str> = Some("n/operetta");
+const OURS: Ours<'_> = Ours { lease: "n/operetta", namespace: "n" };
 const SPEC: [&str; 4] = ["f:group", "f:names", "f:scope", "f:versions"];
 
 fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {
@@ -56,20 +56,21 @@ fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
     if labelled {
         live["metadata"]["labels"][names::OPERATOR] = "p".into();
         live["metadata"]["annotations"][names::CHILD_KINDS] = "v1/ConfigMap".into();
-        live["metadata"]["annotations"][names::MANAGER] = LEASE.into();
+        live["metadata"]["annotations"][names::MANAGER] = OURS.lease.into();
+        live["metadata"]["annotations"][names::CHILD_NAMESPACES] = "".into();
     }
     live
 }
 
 fn wrong(package: &Package, live: Option<&Value>) -> Wrong {
-    match stand(live, package, &package.resources[0], LEASE) {
+    match stand(live, package, &package.resources[0], OURS) {
         Stand::Wrong(wrong) => *wrong,
         other => panic!("{other:?}"),
     }
 }
 
 fn refused(package: &Package, live: &Value) -> &'static str {
-    match stand(Some(live), package, &package.resources[0], LEASE) {
+    match stand(Some(live), package, &package.resources[0], OURS) {
         Stand::Refused(problem) => problem.code,
         other => panic!("{other:?}"),
     }
@@ -93,10 +94,10 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
     assert_eq!(body["spec"].as_object().unwrap().len(), 4);
     assert!(has_status(&body, "v1"));
     let live = applied(&body);
-    assert!(matches!(stand(Some(&live), &package, &package.resources[0], LEASE), Stand::Right));
+    assert!(matches!(stand(Some(&live), &package, &package.resources[0], OURS), Stand::Right));
     let mut going = live;
     going["metadata"]["deletionTimestamp"] = "x".into();
-    assert!(matches!(stand(Some(&going), &package, &package.resources[0], LEASE), Stand::Going));
+    assert!(matches!(stand(Some(&going), &package, &package.resources[0], OURS), Stand::Going));
 }
 
 #[test]
@@ -144,9 +145,9 @@ fn anothers_text_is_the_base_if_the_package_adopts() {
     );
     ours["metadata"]["annotations"][names::CRD_BASE] = "kubectl-client-side-apply".into();
     ours["spec"]["versions"] = body["spec"]["versions"].clone();
-    assert!(matches!(stand(Some(&ours), &package, &package.resources[0], LEASE), Stand::Right));
+    assert!(matches!(stand(Some(&ours), &package, &package.resources[0], OURS), Stand::Right));
     ours["metadata"]["labels"] = json!({});
-    let unlabelled = super::stand(Some(&ours), &package, &package.resources[0], LEASE);
+    let unlabelled = super::stand(Some(&ours), &package, &package.resources[0], OURS);
     let Stand::Wrong(wrong) = unlabelled else { panic!("{unlabelled:?}") };
     assert!(!wrong.spec_differs);
     let body = wrong.body("ws.example.org", Some(&ours), false);
