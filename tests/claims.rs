@@ -4,8 +4,8 @@ mod support;
 
 use serde_json::{Value, json};
 use support::ext::{
-    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in, is_ready,
-    list, managers_requests, uid_of,
+    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in,
+    is_ready, list, managers_requests, uid_of,
 };
 use support::{eventually, kubectl_of, plane};
 

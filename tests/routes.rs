@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::ext::{
     CONFIG_MAP, Kind, LIGHT, LONG, SECRET, SERVICE, SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, WAY, condition,
-    copy_folder, file, find_in, fixture, is_ready, run, uid_of, watching,
+    copy_folder, file, find_in, fixture, is_ready, list, managers_requests, run, uid_of, watching,
 };
 use support::{OPERETTA, Operetta, eventually, kubectl_of, options, plane, signal};
 
@@ -403,15 +403,15 @@ async fn a_ref_is_forbidden() {
         let subject = "--serviceaccount=default:blinkered";
         place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject], "").await;
     };
-    let start = async || {
-        let args = ["run", "--leader-elect=false", &fixture("routes"), &fixture("light")];
+    let start = async |package: &str| {
+        let args = ["run", "--leader-elect=false", package, &fixture("light")];
         let mut manager = Operetta::run_with(&args, &[("KUBECONFIG", &config)]);
         watching(&mut manager, 2).await;
         manager
     };
-    let reason = async |reason: &str, words: &[&str]| {
+    let reason_of = async |name: &str, reason: &str, words: &[&str]| {
         eventually(reason, LONG, async || {
-            let way = place.find(WAY, "w").await.unwrap_or_default();
+            let way = place.find(WAY, name).await.unwrap_or_default();
             let ready = condition(&way, "Ready");
             let message = ready["message"].as_str().unwrap_or_default();
             let said = ready["reason"] == reason && words.iter().all(|word| message.contains(word));
@@ -419,6 +419,7 @@ async fn a_ref_is_forbidden() {
         })
         .await;
     };
+    let reason = async |reason: &str, words: &[&str]| reason_of("w", reason, words).await;
     let allow_gadgets = async || {
         let subject = "--serviceaccount=default:blinkered";
         place
@@ -429,14 +430,14 @@ async fn a_ref_is_forbidden() {
     place.kubectl(&["create", "secret", "generic", "gate", "--from-literal=open=yes"], "").await;
     allow().await;
     allow_gadgets().await;
-    let mut manager = start().await;
+    let mut manager = start(&fixture("routes")).await;
     place.deploy("w", &json!({"gate": true, "gadget": true})).await;
 
     // The right is taken away, and nothing is remembered.
     place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
-    let mut manager = start().await;
+    let mut manager = start(&fixture("routes")).await;
     let words = ["refs.gate", "may not be read", "cannot list resource \"secrets\""];
     reason("RefForbidden", &words).await;
     // What does not read it goes on; nothing of what does goes, nor does anything that is not wanted any more.
@@ -475,7 +476,7 @@ async fn a_ref_is_forbidden() {
     place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
-    let mut manager = start().await;
+    let mut manager = start(&fixture("routes")).await;
     place.kubectl(&["delete", "way", "w", "--wait=false"], "").await;
     for fates in [[("retain", Fate::Retained)], [("ask", Fate::Asks)], [("data", Fate::Retained)]] {
         place.fate("w", "", &fates).await;
@@ -494,10 +495,57 @@ async fn a_ref_is_forbidden() {
     assert!(place.find(GADGETS, "w").await.is_none(), "the gadget lives on without what it stands on");
     place.approve("w", &["", "-a", "-b", "-c"]).await;
     place.gone("w").await;
+
+    // A version of the package without gadgets, which may not be listed any more: what is left of them is awaited,
+    // and so is what they stood on.
+    for name in ["x", "y"] {
+        place.deploy(name, &json!({"gadget": true})).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fewer = folder.path().join("fewer");
+    copy_folder(
+        Path::new(&fixture("routes")),
+        &fewer,
+        &|text| match text.split_once("        - id: gadget") {
+            Some((above, _)) => above.to_owned(),
+            None => text,
+        },
+    );
+    let fewer = fewer.to_str().unwrap();
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(fewer).await;
+    place.patch("y", &json!({"on": false})).await;
+    let words = ["a Gadget of fixtures.example.com/v1", "cannot list resource", "operetta.dev/child-kinds"];
+    reason_of("x", "Pruning", &words).await;
+    reason_of("y", "Pruning", &["-delete stays until", "each Gadget of fixtures.example.com/v1"]).await;
+    place.fate("y", "", &[("delete", Fate::Wanted)]).await;
+    allow_gadgets().await;
+    for name in ["x", "y"] {
+        place.settled(name).await;
+        assert!(place.find(GADGETS, name).await.is_none(), "{name}: not pruned");
+    }
+    place.fate("y", "", &UNWANTED).await;
+    // Or a person knows that none is left, and says so where it is on record.
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(fewer).await;
+    reason_of("x", "Pruning", &words).await;
+    let ways = "ways.fixtures.operetta.dev";
+    let record = place.kubectl(&["get", "crd", ways, "-o", RECORD], "").await;
+    let kinds: Vec<&str> = record.split(',').filter(|kind| !kind.contains("Gadget")).collect();
+    let record = format!("operetta.dev/child-kinds={}", kinds.join(","));
+    place.kubectl(&["annotate", "crd", ways, "--overwrite", &record], "").await;
+    place.settled("x").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     plane.stop().await;
 }
+
+/// The kinds on record, as kubectl prints them.
+const RECORD: &str = r"jsonpath={.metadata.annotations.operetta\.dev/child-kinds}";
 
 const GADGETS: Kind = support::ext::kind("fixtures.example.com/v2", "gadgets");
 
@@ -513,6 +561,99 @@ fn gadget_crd(v1: bool) -> String {
             "names": {"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"},
             "versions": [version("v1", v1, false), version("v2", true, true)]}})
     .to_string()
+}
+
+/// The version in which the manager last applied a gadget.
+fn applied_in(gadget: &Value) -> Option<&str> {
+    let entries = gadget["metadata"]["managedFields"].as_array()?;
+    let ours = entries.iter().find(|e| e["operation"] == "Apply" && e["manager"] == "operetta/routes")?;
+    ours["apiVersion"].as_str()
+}
+
+/// The kind of a child gets another version: the objects are the same, in whichever it is asked for.
+#[tokio::test]
+async fn a_childs_kind_changes_its_version() {
+    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let place = Place { plane: &plane, namespace: "default" };
+    let folder = tempfile::tempdir().unwrap();
+    let package = |name: &str, change: &dyn Fn(String) -> String| {
+        let package = folder.path().join(name);
+        copy_folder(Path::new(&fixture("routes")), &package, &|text| change(text));
+        package.to_str().unwrap().to_owned()
+    };
+    let newer = package("newer", &|text| text.replace("fixtures.example.com/v1", "fixtures.example.com/v2"));
+    let says = async |name: &str, words: &[&str]| {
+        eventually(&format!("{name} to say {words:?}"), LONG, async || {
+            let way = place.find(WAY, name).await.unwrap_or_default();
+            let message = condition(&way, "Ready")["message"].to_string();
+            if words.iter().all(|word| message.contains(word)) { Ok(()) } else { Err(message) }
+        })
+        .await;
+    };
+    let gadget = async |name: &str| place.find(GADGETS, name).await.unwrap_or_default();
+    place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
+    let mut manager = run(&plane, &["routes", "light"]);
+    watching(&mut manager, 2).await;
+    for name in ["moved", "left", "unwanted"] {
+        place.deploy(name, &json!({"gadget": true})).await;
+    }
+    let before = gadget("moved").await;
+    assert_eq!(applied_in(&before), Some("fixtures.example.com/v1"));
+
+    // The next package asks for it in another version, and both are served: it is taken there, not made anew.
+    let audit = plane.audit();
+    let mark = audit.mark().unwrap();
+    restart(&plane, &mut manager, &[&newer, "light"], 2).await;
+    for name in ["moved", "left", "unwanted"] {
+        // Ready at a later generation: nothing waits to be pruned.
+        place.patch(name, &json!({"keys": ["a", "b", "c"]})).await;
+        place.settled(name).await;
+        assert_eq!(applied_in(&gadget(name).await), Some("fixtures.example.com/v2"), "{name}");
+    }
+    assert_eq!(uid_of(&gadget("moved").await), uid_of(&before));
+    let mut deleted = managers_requests(&audit, mark);
+    deleted.retain(|r| r.verb == "delete");
+    assert!(deleted.is_empty(), "{}", list(&deleted));
+
+    // And then the former version is not served any more, while the package has gone back to it.
+    restart(&plane, &mut manager, &["routes", "light"], 2).await;
+    for name in ["moved", "left", "unwanted"] {
+        place.patch(name, &json!({"keys": ["a", "b", "c", "d"]})).await;
+        place.settled(name).await;
+    }
+    place.kubectl(&["apply", "-f", "-"], &gadget_crd(false)).await;
+    let served = ["Gadget of fixtures.example.com/v1", "fixtures.example.com/v2"];
+    for name in ["moved", "left", "unwanted"] {
+        says(name, &served).await;
+    }
+    // Again by a manager that has never seen it served.
+    restart(&plane, &mut manager, &["routes", "light"], 2).await;
+    // What nothing wants goes: it is known, in the other version.
+    place.patch("unwanted", &json!({"gadget": false})).await;
+    eventually("the gadget to be pruned", LONG, async || match place.find(GADGETS, "unwanted").await {
+        None => Ok(()),
+        Some(gadget) => Err(format!("{gadget}")),
+    })
+    .await;
+    place.settled("unwanted").await;
+    // At the end of an instance it goes before what it stands on, though it is held.
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}}).to_string();
+    place.kubectl(&["patch", "gadget", "left", "--type=merge", "-p", &hold], "").await;
+    place.kubectl(&["delete", "way", "left", "--wait=false"], "").await;
+    says("left", &["Gadget default/left", "example.org/hold"]).await;
+    assert!(place.find(CONFIG_MAP, "left-delete").await.is_some(), "what it stands on went first");
+    let free = json!({"metadata": {"finalizers": null}}).to_string();
+    place.kubectl(&["patch", "gadget", "left", "--type=merge", "-p", &free], "").await;
+    place.fate("left", "", &UNWANTED).await;
+    place.approve("left", &["", "-a", "-b", "-c", "-d"]).await;
+    place.gone("left").await;
+
+    // It is served again, and all is as before.
+    place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
+    place.patch("moved", &json!({"keys": ["a", "b", "c", "d", "e"]})).await;
+    place.settled("moved").await;
+    assert_eq!(uid_of(&gadget("moved").await), uid_of(&before));
+    plane.stop().await;
 }
 
 async fn restart(plane: &ControlPlane, manager: &mut Operetta, packages: &[&str], kinds: usize) {
@@ -638,8 +779,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.gone("stripped").await;
     place.gone("bare").await;
 
-    // A version of a child's kind is not served any more: what exists of it is unknown, nothing is pruned of
-    // it, the others go on; at the end of the instance it is found in another version.
+    // A version of a child's kind is not served any more: what is wanted of it is unknown, the others go on.
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(false)).await;
     eventually("the manager to know", LONG, async || {
         let way = place.find(WAY, "unserved").await.unwrap();
@@ -648,7 +788,8 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     .await;
     place.patch("unserved", &json!({"gadget": false, "keys": ["a"]})).await;
     place.fate("unserved", "-b", &UNWANTED).await;
-    assert!(place.find(GADGETS, "unserved").await.is_some(), "pruned though it is unknown");
+    // It is known in the other version, and what nothing wants goes.
+    assert!(place.find(GADGETS, "unserved").await.is_none(), "what it stands on went first");
     place.approve("unserved", &["-b"]).await;
     place.kubectl(&["delete", "way", "unserved", "--wait=false"], "").await;
     for suffix in ["", "-a"] {

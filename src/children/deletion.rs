@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::decide::{self, Action, Decision, Memory, Verdict};
 use super::names;
-use super::observed::{Asking, Observed};
+use super::observed::{Asking, Observed, once};
 use super::status::Status;
 use crate::package::Child;
 
@@ -132,8 +132,8 @@ fn orphan(leaving: &Leaving<'_>, decision: &mut Decision) {
 
 fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut Decision) {
     let Leaving { instance, observed, former, occupant, unlisted } = leaving;
-    let remaining: Vec<&Arc<Observed>> =
-        observed.iter().filter(|o| o.is_to_go()).chain(former.iter().filter(|o| is_leftover(o))).collect();
+    let remaining =
+        once(observed.iter().filter(|o| o.is_to_go()).chain(former.iter().filter(|o| is_leftover(o))));
     if annotated(instance, names::SKIP_CLEANUP) {
         skip(&remaining, memory, decision);
         return;
@@ -172,7 +172,7 @@ fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut 
 
 /// Takes out what must wait for what cannot be seen: an object of a kind that cannot be listed may be of a higher
 /// order. Says which kind.
-fn hold_back(actions: &mut Vec<Action>, unlisted: &[Unlisted]) -> Option<String> {
+pub(super) fn hold_back(actions: &mut Vec<Action>, unlisted: &[Unlisted]) -> Option<String> {
     let mut hidden = None;
     actions.retain(|action| {
         let Action::Delete(observed) = action else { return true };

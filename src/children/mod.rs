@@ -57,8 +57,10 @@ pub struct Context<'a> {
     pub observed: &'a [Arc<Observed>],
     /// Whether the objects of an `apiVersion` and `kind` lie in namespaces; `None` if it is not served.
     pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
-    /// Why the objects of a kind cannot be known now; `None` if they are known.
+    /// Why the objects of a kind cannot be known now, as the version that was asked for; `None` if they are known.
     pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
+    /// Whether the objects of a kind are known nevertheless: the server has them in another version.
+    pub listed: &'a dyn Fn(&str, &str) -> bool,
     /// Kinds on record that cannot be listed now, though the server has them.
     pub unlisted: &'a [Unlisted],
     /// Whether a write of a shape has passed a dry run before.
@@ -80,6 +82,11 @@ impl Context<'_> {
     /// The namespace of the instance; `None` if it is cluster-scoped.
     pub fn namespace(&self) -> Option<&str> {
         self.instance["metadata"]["namespace"].as_str()
+    }
+
+    /// The kinds that cannot be listed, each with the order that its objects may have.
+    fn unlisted_in_order(&self) -> Vec<Unlisted> {
+        self.unlisted.iter().map(|kind| kind.ordered(&self.resource.children)).collect()
     }
 
     /// The name of the instance.
@@ -110,6 +117,11 @@ pub enum ChildError {
         /// The kind asked for.
         kind: String,
     },
+    /// The server serves its kind in another version only.
+    KindMoved {
+        /// In which, and what to do.
+        reason: String,
+    },
     /// Objects of its kind cannot be read.
     KindUnknown {
         /// Why.
@@ -128,7 +140,7 @@ impl ChildError {
             Self::Eval(EvalError::Limit(_)) => "LimitExceeded",
             Self::Eval(_) => "RenderFailed",
             Self::Invalid { .. } => "InvalidChild",
-            Self::KindMissing { .. } => "KindMissing",
+            Self::KindMissing { .. } | Self::KindMoved { .. } => "KindMissing",
             Self::TooMany => "TooManyChildren",
         }
     }
@@ -150,7 +162,7 @@ impl fmt::Display for ChildError {
             Self::KindMissing { api_version, kind } => {
                 write!(f, "the API server does not serve {kind} of {api_version}; is its CRD installed?")
             }
-            Self::KindUnknown { reason } => f.write_str(reason),
+            Self::KindMoved { reason } | Self::KindUnknown { reason } => f.write_str(reason),
             Self::TooMany => {
                 write!(f, "more than {MAX_CHILDREN} children; an instance may have {MAX_CHILDREN}")
             }

@@ -1,5 +1,6 @@
 //! What is known of a live child: a few hundred bytes, whatever the object's size.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 use super::fields::FieldSet;
 use super::names::{self, Claim, Stamp};
+use super::reach::group_of;
 use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
 
@@ -21,6 +23,19 @@ pub struct ObjectRef {
     pub namespace: Option<Arc<str>>,
     /// The name.
     pub name: Box<str>,
+}
+
+impl ObjectRef {
+    /// What it is whatever its version: one object is served in several.
+    pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
+        (group_of(&self.api_version), &self.kind, self.namespace.as_deref(), &self.name)
+    }
+}
+
+/// Each object once: where its kind is watched in two versions it is observed in both.
+pub(super) fn once<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<&'a Arc<Observed>> {
+    let mut seen = HashSet::new();
+    objects.filter(|object| seen.insert(&*object.uid)).collect()
 }
 
 impl std::fmt::Display for ObjectRef {

@@ -139,7 +139,13 @@ impl<'a> Building<'a> {
         let mut by_child: HashMap<&str, Made<'_>> = HashMap::new();
         for observed in ctx.observed.iter().filter(|o| o.is_made_by_us()) {
             let id = renamed.get(&*observed.child).copied().unwrap_or(&observed.child);
-            by_child.entry(id).or_default().0.entry(observed.key.as_deref()).or_default().push(observed);
+            let made = by_child.entry(id).or_default().0.entry(observed.key.as_deref()).or_default();
+            // One object, seen in two versions: it is what the child asks for.
+            match made.iter_mut().find(|twin| twin.uid == observed.uid) {
+                None => made.push(observed),
+                Some(twin) if asks_for(ctx, id, observed) => *twin = observed,
+                Some(_) => {}
+            }
         }
         let base = base_scope(ctx);
         let mut building = Self {
@@ -260,7 +266,7 @@ impl<'a> Building<'a> {
         // template that keeps what `self` has must not lose that.
         if let Ok(first) = &intent
             && let Some(named) = self.by_object.get(&first.object).copied()
-            && before.is_none_or(|before| before.uid != named.uid)
+            && before.is_none_or(|before| !Arc::ptr_eq(before, named))
             && *named.instance_uid == *self.ctx.uid()
             && named.is_made_by_us()
         {
@@ -296,7 +302,16 @@ impl<'a> Building<'a> {
         let yields = self.yields(child, scope)?;
         // Whoever edits our labels does not thereby make us take back what we have given up.
         let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
-        let intent = intent::build(self.ctx, child, key, body, &observed, &yields)?;
+        let intent = match intent::build(self.ctx, child, key, body, &observed, &yields) {
+            Err(ChildError::KindMissing { api_version, kind }) if (self.ctx.listed)(&api_version, &kind) => {
+                let reason = (self.ctx.unknown)(&api_version, &kind);
+                return Err(reason.map_or_else(
+                    || ChildError::KindMissing { api_version, kind },
+                    |reason| ChildError::KindMoved { reason },
+                ));
+            }
+            intent => intent?,
+        };
         match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
             Some(reason) => Err(ChildError::KindUnknown { reason }),
             None => Ok(intent),
@@ -408,6 +423,13 @@ impl<'a> Building<'a> {
     fn kind_unknown(&self, child: &Child) -> Option<String> {
         child.kinds.iter().find_map(|(api_version, kind)| (self.ctx.unknown)(api_version, kind))
     }
+}
+
+/// Whether a child of that id can be of the object's kind and version.
+fn asks_for(ctx: &Context<'_>, id: &str, observed: &Observed) -> bool {
+    let ObjectRef { api_version, kind, .. } = &observed.object;
+    let child = ctx.resource.children.iter().find(|child| child.id == id);
+    child.is_some_and(|child| child.kinds.iter().any(|(a, k)| **a == **api_version && **k == **kind))
 }
 
 /// What holds an object that is being deleted.

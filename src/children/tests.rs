@@ -77,6 +77,8 @@ struct World {
     foreign: Vec<Arc<Referred>>,
     /// Kinds that cannot be listed now.
     lost: BTreeSet<String>,
+    /// Those of them that are there in another version.
+    elsewhere: BTreeSet<String>,
     /// Those of them that the server has.
     unlisted: Vec<Unlisted>,
     /// New objects are ready at once.
@@ -103,6 +105,7 @@ impl World {
             serial: 100,
             foreign: Vec::new(),
             lost: BTreeSet::new(),
+            elsewhere: BTreeSet::new(),
             unlisted: Vec::new(),
             quick: true,
             former: Vec::new(),
@@ -132,6 +135,7 @@ impl World {
             namespaced: &|_, kind| Some(kind != "ClusterRole"),
             unknown: &unknown,
             unlisted: &self.unlisted,
+            listed: &|_, kind| !self.lost.contains(kind) || self.elsewhere.contains(kind),
             checked: &|_| !self.untried,
             former: &self.former,
             is_package_kind: &|_, kind| kind == "Elsewhere",

@@ -235,6 +235,7 @@ fn render(
         namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
         unknown: &|_, _| None,
         unlisted: &[],
+        listed: &|_, _| true,
         checked: &|_| true,
         former: &[],
         is_package_kind: &|_, _| false,

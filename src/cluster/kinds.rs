@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::core::GroupVersionKind;
-use kube::discovery::Scope;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::discovery::{ApiCapabilities, Scope};
 
 use super::{CallError, Class};
 use crate::crd;
@@ -148,7 +148,6 @@ impl Kinds {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<Arc<ApiKind>>, CallError> {
-        let key = (api_version.to_owned(), kind.to_owned());
         let (group, version) = split_api_version(api_version);
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let deadline = super::DEADLINE;
@@ -156,18 +155,7 @@ impl Kinds {
             .await
             .map_err(|_| CallError::timeout(deadline))?;
         match answer {
-            Ok((resource, capabilities)) => {
-                let found = Arc::new(ApiKind {
-                    group: resource.group,
-                    version: resource.version,
-                    kind: resource.kind,
-                    plural: resource.plural,
-                    namespaced: capabilities.scope == Scope::Namespaced,
-                });
-                let reports = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
-                self.lock().insert(key, Found { kind: Arc::clone(&found), reports });
-                Ok(Some(found))
-            }
+            Ok((resource, capabilities)) => Ok(Some(self.keep(resource, &capabilities))),
             Err(kube::Error::Discovery(_)) => Ok(None),
             Err(e) => match CallError::from_kube(&e) {
                 e if e.class == Class::NotFound => Ok(None),
@@ -205,15 +193,22 @@ impl Kinds {
             .versions()
             .flat_map(|version| served.versioned_resources(version))
             .find(|(resource, _)| resource.kind == kind);
-        Ok(found.map(|(resource, capabilities)| {
-            self.insert(ApiKind {
-                group: resource.group,
-                version: resource.version,
-                kind: resource.kind,
-                plural: resource.plural,
-                namespaced: capabilities.scope == Scope::Namespaced,
-            })
-        }))
+        Ok(found.map(|(resource, capabilities)| self.keep(resource, &capabilities)))
+    }
+
+    /// Records what discovery has said.
+    fn keep(&self, resource: ApiResource, capabilities: &ApiCapabilities) -> Arc<ApiKind> {
+        let kind = Arc::new(ApiKind {
+            group: resource.group,
+            version: resource.version,
+            kind: resource.kind,
+            plural: resource.plural,
+            namespaced: capabilities.scope == Scope::Namespaced,
+        });
+        let reports = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
+        let found = Found { kind: Arc::clone(&kind), reports };
+        self.lock().insert((kind.api_version(), kind.kind.clone()), found);
+        kind
     }
 
     /// The kind if an earlier [`Self::find`] found it.

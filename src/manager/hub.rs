@@ -250,20 +250,30 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
         nudged.as_mut().enable();
         match shared.kinds.find(&shared.clients.own().client(), api_version, kind).await {
             Ok(Some(found)) => {
-                watch_kind(shared, &found, api_version, kind, watch).await;
-                // Until discovery finds it again, nobody shall take it for served.
+                watch_kind(shared, &found, api_version, kind, watch, &KindState::Synced).await;
+                // Until discovery finds it again, nobody shall take it for served. Nor for gone, before it is known
+                // whether its objects are there in another version.
                 shared.kinds.forget(api_version, kind);
-                lose(shared, api_version, kind, &KindState::NotServed);
+                let reason = format!("the API server has stopped serving {kind} of {api_version}");
+                lose(shared, api_version, kind, &KindState::Unknown(reason));
+                wait = REDISCOVER_FIRST;
             }
             Ok(None) => {
-                watch.failed(&KindState::NotServed.reason(api_version, kind).unwrap_or_default());
-                lose(shared, api_version, kind, &KindState::NotServed);
+                match shared.kinds.in_any_version(&shared.clients.own().client(), api_version, kind).await {
+                    // It is there again, as the one answer says and the other did not yet.
+                    Ok(Some(found)) if found.api_version() == **api_version => wait = REDISCOVER_FIRST,
+                    Ok(Some(found)) => {
+                        follow(shared, &found, api_version, kind, watch).await;
+                        wait = REDISCOVER_FIRST;
+                    }
+                    Ok(None) => {
+                        watch.failed(&KindState::NotServed.reason(api_version, kind).unwrap_or_default());
+                        lose(shared, api_version, kind, &KindState::NotServed);
+                    }
+                    Err(error) => undiscovered(shared, api_version, kind, watch, &error),
+                }
             }
-            Err(error) => {
-                let reason = format!("{kind} of {api_version} cannot be discovered: {error}");
-                failed(shared, watch, &format!("{kind}.{api_version}"), &reason);
-                lose(shared, api_version, kind, &KindState::Unknown(reason));
-            }
+            Err(error) => undiscovered(shared, api_version, kind, watch, &error),
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2).min(REDISCOVER),
@@ -273,19 +283,67 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
     }
 }
 
-/// Watches until the kind is not served any more.
-async fn watch_kind(
+fn undiscovered(
+    shared: &Arc<Shared>,
+    api_version: &Arc<str>,
+    kind: &Arc<str>,
+    watch: &Watch,
+    error: &CallError,
+) {
+    let reason = format!("{kind} of {api_version} cannot be discovered: {error}");
+    failed(shared, watch, &format!("{kind}.{api_version}"), &reason);
+    lose(shared, api_version, kind, &KindState::Unknown(reason));
+}
+
+/// Watches the objects of a kind in another version, until the one that is asked for is served, or neither is: they
+/// are the same, though nothing can be applied as it was asked for.
+async fn follow(
     shared: &Arc<Shared>,
     found: &ApiKind,
     api_version: &Arc<str>,
     kind: &Arc<str>,
     watch: &Watch,
 ) {
+    let how = KindState::Elsewhere(found.api_version());
+    info!(%api_version, %kind, served = %found.api_version(), "its version is not served: another is watched");
+    let mut watching = std::pin::pin!(watch_kind(shared, found, api_version, kind, watch, &how));
+    let mut wait = REDISCOVER;
+    loop {
+        let mut nudged = std::pin::pin!(shared.hub.nudged());
+        nudged.as_mut().enable();
+        tokio::select! {
+            () = &mut watching => {
+                shared.kinds.forget(&found.api_version(), kind);
+                let reason = format!("the API server has stopped serving {found}");
+                return lose(shared, api_version, kind, &KindState::Unknown(reason));
+            }
+            () = tokio::time::sleep(wait) => wait = wait.saturating_mul(2).min(REDISCOVER),
+            () = nudged => wait = REDISCOVER_FIRST,
+        }
+        // What cannot be told now is asked again; until then what is known serves.
+        let asked = shared.kinds.ask(&shared.clients.own().client(), api_version, kind).await;
+        if matches!(asked, Ok(Some(_))) {
+            return;
+        }
+    }
+}
+
+/// Watches until the kind is not served any more; once listed it is known as `how`.
+async fn watch_kind(
+    shared: &Arc<Shared>,
+    found: &ApiKind,
+    api_version: &Arc<str>,
+    kind: &Arc<str>,
+    watch: &Watch,
+    how: &KindState,
+) {
     let config = watcher::Config::default().labels(names::INSTANCE_UID);
     let resource = found.resource();
     let cluster = shared.clients.own();
-    let whole = readiness::needs_status(&found.group, &found.kind)
-        || shared.registry().reads_content(api_version, kind);
+    // In another version the content is of another form: nothing shall read it.
+    let whole = *how == KindState::Synced
+        && (readiness::needs_status(&found.group, &found.kind)
+            || shared.registry().reads_content(api_version, kind));
     let reads = |operator: &str, child: &str| shared.registry().reads(operator, child);
     if whole {
         let api = Api::<Raw>::all_with(cluster.client(), &resource);
@@ -295,7 +353,7 @@ async fn watch_kind(
                 Fed::new(api_version, kind, &raw.metadata, raw.observe(api_version, kind, reports, reads))
             })
         });
-        consume(shared, api_version, kind, watch, stream).await;
+        consume(shared, (api_version, kind, how), watch, stream).await;
     } else {
         let api = Api::<PartialObjectMeta<Raw>>::all_with(cluster.client(), &resource);
         let stream = lasting::watch(cluster, api, config).map_ok(|event| {
@@ -305,7 +363,7 @@ async fn watch_kind(
                 Fed::new(api_version, kind, &partial.metadata, seen.observe(reads))
             })
         });
-        consume(shared, api_version, kind, watch, stream).await;
+        consume(shared, (api_version, kind, how), watch, stream).await;
     }
 }
 
@@ -340,8 +398,7 @@ impl Fed {
 
 async fn consume(
     shared: &Arc<Shared>,
-    api_version: &Arc<str>,
-    kind: &Arc<str>,
+    (api_version, kind, how): (&Arc<str>, &Arc<str>, &KindState),
     watch: &Watch,
     stream: impl Stream<Item = watcher::Result<Event<Fed>>> + Send,
 ) {
@@ -350,7 +407,7 @@ async fn consume(
         match event {
             Ok(event) => {
                 let listed = matches!(event, Event::InitDone);
-                on_child(shared, api_version, kind, event);
+                on_child(shared, (api_version, kind, how), event);
                 if listed { watch.listed() } else { watch.event() }
             }
             Err(error) => {
@@ -382,7 +439,11 @@ pub(super) fn failed(shared: &Arc<Shared>, watch: &Watch, kind: &str, error: &st
     shared.monitor.metrics.watch_failures.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
 }
 
-fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event: Event<Fed>) {
+fn on_child(
+    shared: &Arc<Shared>,
+    (api_version, kind, how): (&Arc<str>, &Arc<str>, &KindState),
+    event: Event<Fed>,
+) {
     let concerned = match event {
         Event::Init => {
             shared.index().begin_kind(api_version, kind);
@@ -399,7 +460,7 @@ fn on_child(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>, event
             let version = fed.resource_version.as_deref();
             shared.index().remove_child(&fed.object, &fed.uid, version).into_iter().collect()
         }
-        Event::InitDone => shared.index().end_kind(api_version, kind),
+        Event::InitDone => shared.index().end_kind(api_version, kind, how),
     };
     for key in concerned {
         shared.queue.add(key);

@@ -61,6 +61,8 @@ pub(super) enum KindState {
     Syncing,
     /// Listed, and watched since.
     Synced,
+    /// Listed and watched in this version of its group: the server does not serve the one that is asked for.
+    Elsewhere(String),
     /// The server does not have it: what exists of it is unknown, but none of it can be deleted.
     NotServed,
     /// It cannot be listed, for that reason. What exists of it is unknown, not nothing.
@@ -72,6 +74,9 @@ impl KindState {
     pub(super) fn reason(&self, api_version: &str, kind: &str) -> Option<String> {
         match self {
             Self::Synced => None,
+            Self::Elsewhere(other) => Some(format!(
+                "the API server does not serve {kind} of {api_version}, but of {other}: the package is to ask for that"
+            )),
             Self::Syncing => Some("its objects are being listed".to_owned()),
             Self::NotServed => Some(format!("the API server does not serve {kind} of {api_version}")),
             Self::Unknown(reason) => Some(reason.clone()),
@@ -422,12 +427,17 @@ impl Index {
         entry.state.get_or_insert(KindState::Syncing);
     }
 
-    /// A list of a child kind is complete; returns the instances of children that it did not bring, and
-    /// all instances if the kind was not known before.
-    pub(super) fn end_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) -> Vec<InstanceKey> {
+    /// A list of a child kind is complete, which makes it known as `how`; returns the instances of children that it
+    /// did not bring, and all instances if the kind was not known before.
+    pub(super) fn end_kind(
+        &mut self,
+        api_version: &Arc<str>,
+        kind: &Arc<str>,
+        how: &KindState,
+    ) -> Vec<InstanceKey> {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         let listed = entry.relist.take().unwrap_or_default();
-        let first = entry.state.replace(KindState::Synced) != Some(KindState::Synced);
+        let first = entry.state.replace(how.clone()).as_ref() != Some(how);
         let gone: Vec<_> = self
             .children
             .iter()
@@ -620,7 +630,7 @@ mod tests {
         index.begin_kind(&api_version, &kind);
         assert_eq!(index.kind_state("v1", "ConfigMap"), unknown);
         assert!(!index.falter_kind(&api_version, &kind, "500"));
-        assert_eq!(index.end_kind(&api_version, &kind).len(), 2);
+        assert_eq!(index.end_kind(&api_version, &kind, &KindState::Synced).len(), 2);
         // A passing failure of what is known changes nothing.
         assert!(!index.falter_kind(&api_version, &kind, "500"));
         assert_eq!(index.kind_state("v1", "ConfigMap"), KindState::Synced);

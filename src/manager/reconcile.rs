@@ -252,6 +252,10 @@ impl Shared {
             let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()))?;
             state.reason(api_version, kind)
         };
+        let listed = |api_version: &str, kind: &str| {
+            let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()));
+            state.is_none_or(|state| matches!(state, KindState::Synced | KindState::Elsewhere(_)))
+        };
         let apis = if resource.reads_cluster { self.served.get(self) } else { None };
         let ctx = Context {
             package,
@@ -261,6 +265,7 @@ impl Shared {
             observed: &look.observed,
             namespaced: &namespaced,
             unknown: &unknown,
+            listed: &listed,
             unlisted: &unlisted,
             checked: &|shape| self.shapes.passed(shape),
             former: &look.former,

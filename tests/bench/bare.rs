@@ -106,6 +106,7 @@ impl Bare {
                 namespaced: &namespaced,
                 unknown: &|_, _| None,
                 unlisted: &[],
+                listed: &|_, _| true,
                 checked: &|_| true,
                 former: &[],
                 is_package_kind: &|_, _| false,

@@ -4,27 +4,33 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::deletion::{self, Wave};
+use super::super::deletion::{self, Unlisted, Wave};
 use super::{Action, Deciding, Failure, Item, Memory};
 use crate::children::intent::Intent;
-use crate::children::observed::{ObjectRef, Observed};
+use crate::children::names;
+use crate::children::observed::{ObjectRef, Observed, once};
 use crate::cluster::Class;
 
 impl Deciding<'_> {
     /// Prunes what is not in the target: only once all of the target is applied, and in reverse order. What a
     /// former instance of that name has left behind is pruned as well.
     pub(super) fn leftovers(&mut self) {
-        let wanted: HashSet<&ObjectRef> =
-            self.target.items.iter().filter_map(|i| i.intent.as_ref().ok()).map(|i| &i.object).collect();
+        let wanted: HashSet<_> = self
+            .target
+            .items
+            .iter()
+            .filter_map(|i| i.intent.as_ref().ok())
+            .map(|i| i.object.identity())
+            .collect();
         let unwanted = |o: &&Arc<Observed>| {
-            !wanted.contains(&o.object) && (self.ctx.unknown)(&o.object.api_version, &o.object.kind).is_none()
+            !wanted.contains(&o.object.identity()) && (self.ctx.listed)(&o.object.api_version, &o.object.kind)
         };
         let own = self.ctx.observed.iter().filter(|o| o.is_to_go());
         let former = self.ctx.former.iter().filter(|o| deletion::is_leftover(o));
-        let leftovers: Vec<&Arc<Observed>> = own.chain(former).filter(unwanted).collect();
-        let orphans: Vec<&Arc<Observed>> =
-            self.ctx.former.iter().filter(|o| o.is_orphaned()).filter(unwanted).collect();
+        let leftovers = once(own.chain(former).filter(unwanted));
+        let orphans = once(self.ctx.former.iter().filter(|o| o.is_orphaned()).filter(unwanted));
         if leftovers.is_empty() && orphans.is_empty() {
+            self.unseen();
             return;
         }
         let applied = self.target.open.is_empty()
@@ -38,6 +44,10 @@ impl Deciding<'_> {
             return;
         }
         let Wave { mut actions, waits, pending, again } = deletion::wave(&leftovers, self.ctx.occupant);
+        let hidden = deletion::hold_back(&mut actions, &self.ctx.unlisted_in_order());
+        if hidden.is_none() {
+            self.unseen();
+        }
         self.hold_swinging(&mut actions);
         actions.extend(orphans.into_iter().map(|o| Action::Orphan(Arc::clone(o))));
         for (object, failure) in rest(&mut actions, self.memory, self.now) {
@@ -51,13 +61,33 @@ impl Deciding<'_> {
             }
         }
         self.actions.extend(actions);
-        if let Some(waits) = waits {
+        if let Some(waits) = hidden.or(waits) {
             self.notes.waiting.push(("Pruning".into(), waits));
         }
         if let Some(again) = again {
             self.wake(again);
         }
         self.notes.pending = pending;
+    }
+
+    /// Of a kind that no child has any more something may be left, and cannot be seen: nobody shall take it for pruned.
+    fn unseen(&mut self) {
+        let children = &self.ctx.resource.children;
+        let is_had = |kind: &Unlisted| {
+            let mut kinds = children.iter().flat_map(|child| &child.kinds);
+            kinds.any(|(api_version, name)| *api_version == kind.api_version && *name == kind.kind)
+        };
+        for Unlisted { api_version, kind, reason, .. } in
+            self.ctx.unlisted.iter().filter(|kind| !is_had(kind))
+        {
+            let text = format!(
+                "whether a {kind} of {api_version}, which the package has no more, is left to prune cannot be told: \
+                 {reason}; if none is, take it out of the annotation {} of the CRD {}",
+                names::CHILD_KINDS,
+                self.ctx.resource.crd_name()
+            );
+            self.notes.waiting.push(("Pruning".into(), text));
+        }
     }
 
     /// The finalizer stands before the first child that the garbage collector must not take, and only

@@ -273,7 +273,7 @@ pub struct Decision {
 /// Decides about an instance. `now` is time since the manager started.
 pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
     if !ctx.instance["metadata"]["deletionTimestamp"].is_null() {
-        let unlisted: Vec<_> = ctx.unlisted.iter().map(|kind| kind.ordered(&ctx.resource.children)).collect();
+        let unlisted = ctx.unlisted_in_order();
         let leaving = super::deletion::Leaving {
             instance: ctx.instance,
             observed: ctx.observed,

@@ -274,3 +274,63 @@ fn self_is_found_by_name_too() {
         assert!(world.decide().actions.is_empty(), "{child} {key:?}");
     }
 }
+
+/// One object, watched in two versions of its kind: what is wanted in one is not unwanted in the other.
+#[test]
+fn an_object_that_is_seen_in_two_versions_is_one() {
+    let mut world = world("");
+    let mut twin = world.objects["ConfigMap/a-c"].clone();
+    for version in ["v0", "v2"] {
+        twin.object.api_version = version.into();
+        world.objects.insert(version.into(), twin.clone());
+    }
+    assert!(world.decide().actions.is_empty(), "{:?}", world.decide().actions);
+    // Once it is unwanted it goes, once.
+    world.edit(json!({}));
+    let deleted = world.decide().actions;
+    assert!(matches!(&deleted[..], [Action::Delete(_)]), "{deleted:?}");
+}
+
+/// The version of a kind is not served, but another is: what is not wanted goes, and what is wanted is unknown.
+#[test]
+fn what_lives_on_in_another_version_is_pruned_and_not_applied() {
+    let mut world = world("");
+    world.lost.insert("ConfigMap".into());
+    world.edit(json!({}));
+    assert!(world.decide().actions.is_empty(), "it is unknown");
+    world.elsewhere.insert("ConfigMap".into());
+    assert!(matches!(&world.decide().actions[..], [Action::Delete(_)]));
+    world.edit(json!({"size": 2}));
+    assert!(world.decide().actions.is_empty());
+    let verdict = world.decide().verdict;
+    assert!(!matches!(verdict, Verdict::Ready { .. }), "{verdict:?}");
+}
+
+/// A kind of earlier versions of the package cannot be listed: what may stand under it is not pruned before it, and
+/// nobody is told that all is as it should be.
+#[test]
+fn what_cannot_be_seen_is_not_taken_for_pruned() {
+    let mut world = world("");
+    world.unlisted = vec![Unlisted {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        reason: "forbidden".into(),
+        order: None,
+    }];
+    let waits = |world: &World, words: &str| {
+        let decision = world.decide();
+        assert!(decision.actions.is_empty(), "{:?}", decision.actions);
+        assert!(
+            matches!(&decision.verdict, Verdict::Reconciling { reason, message }
+                if reason == "Pruning" && message.contains("Pod of v1") && message.contains(words)),
+            "{:?}",
+            decision.verdict
+        );
+    };
+    waits(&world, "annotation operetta.dev/child-kinds of the CRD");
+    world.edit(json!({}));
+    waits(&world, "ConfigMap n/a-c stays until");
+    // One that a child has is told of by that child, and is of its order.
+    world.unlisted[0].kind = "ConfigMap".into();
+    assert!(matches!(&world.decide().actions[..], [Action::Delete(_)]));
+}

@@ -179,9 +179,8 @@ pub(super) fn contested_text(name: &str, package: &Package, crd: &Crd) -> Option
 
 /// Whether nothing of it has changed that concerns instances.
 pub(super) fn is_same(before: Option<&Facts>, now: Option<&Facts>) -> bool {
-    let key = |facts: &Facts| {
-        (facts.uid.clone(), facts.generation, facts.child_kinds.clone(), facts.reach.clone())
-    };
+    let key =
+        |facts: &Facts| (facts.uid.clone(), facts.generation, facts.child_kinds.clone(), facts.reach.clone());
     before.map(key) == now.map(key)
 }
 

@@ -306,8 +306,7 @@ impl Registrar {
         self.looks.spawn(async move {
             let hold = |crd: &str| shared.hold(crd, Some("it has been put back".into()));
             let ours = wanted::Ours { lease: &shared.lease, namespace: &shared.namespace };
-            let seen =
-                consider::consider((shared.clients.own(), ours), &CRD, &package, &past, &hold);
+            let seen = consider::consider((shared.clients.own(), ours), &CRD, &package, &past, &hold);
             Look::Package(index, contained(seen).await)
         });
     }

@@ -64,12 +64,7 @@ enum Base {
 }
 
 /// Compares a live CRD, if there is one, with what the package wants.
-pub(super) fn stand(
-    live: Option<&Value>,
-    package: &Package,
-    resource: &Resource,
-    ours: Ours<'_>,
-) -> Stand {
+pub(super) fn stand(live: Option<&Value>, package: &Package, resource: &Resource, ours: Ours<'_>) -> Stand {
     let name = resource.crd_name();
     if let Some(live) = live {
         if let Some(refusal) = refusal(live, name, package, resource) {
