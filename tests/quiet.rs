@@ -28,9 +28,10 @@ const SETTLES: Duration = Duration::from_secs(120);
 /// How long after a restart nothing may be written.
 const AFTER_RESTART: Duration = Duration::from_secs(15);
 
+/// Besides watches that go on; one that begins anew is a list.
 fn besides_watches(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
     let mut requests = managers_requests(audit, mark);
-    requests.retain(|r| r.verb != "watch" && !is_lease(r));
+    requests.retain(|r| (r.verb != "watch" || r.streams_list()) && !is_lease(r));
     requests
 }
 

@@ -485,13 +485,13 @@ async fn a_kind_without_rights() {
     // What it may not list is unknown, which is said, and it is asked for less and less often.
     let unknown = |o: &Value| {
         let message = condition(o, "Ready")["message"].as_str().unwrap_or_default();
-        message.contains("cannot list resource") && message.contains("needs the verbs list and watch")
+        message.contains("cannot watch resource") && message.contains("needs the verbs list and watch")
     };
     scene.until("Unknown", LIGHT, "early", unknown).await;
     let started = Instant::now();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut lists = audit.requests_since(mark).unwrap();
-    lists.retain(|r| r.user.ends_with(":limited") && r.resource == "secrets" && r.verb == "list");
+    lists.retain(|r| r.user.ends_with(":limited") && r.resource == "secrets" && r.verb == "watch");
     let most = 6 + started.elapsed().as_secs() / 20;
     assert!(lists.len() as u64 <= most, "{}", support::ext::list(&lists));
     kubectl_stdin(&["apply", "-f", "-"], &rules(&["get", "list", "watch"])).await.ok();

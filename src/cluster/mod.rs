@@ -13,6 +13,7 @@ mod list;
 mod requests;
 mod served;
 mod shares;
+mod streams;
 mod transport;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ pub use list::Query;
 pub use requests::Requests;
 pub use served::Served;
 pub use shares::{Permit, Share, Shares};
+pub use streams::{Streams, refuses_streams};
 
 /// How long one call may take. Lists of large collections are paged, so this is ample.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -50,6 +52,7 @@ pub struct Cluster {
     fence: Fence,
     share: Option<Share>,
     deadline: Duration,
+    streams: Streams,
 }
 
 /// What goes with a connection.
@@ -134,7 +137,7 @@ impl Cluster {
 
     /// Over a client that exists, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, fence: Fence::open(), share: None, deadline: DEADLINE }
+        Self { client, fence: Fence::open(), share: None, deadline: DEADLINE, streams: Streams::default() }
     }
 
     /// The same, but no write passes a closed fence.
@@ -159,6 +162,11 @@ impl Cluster {
     /// How long one call may take.
     pub fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// Whether lists come as streams.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// The client of the library, for watches and Events.

@@ -74,6 +74,11 @@ impl AuditEvent {
         self.stage == "ResponseStarted" || !long_running
     }
 
+    /// Whether it is a watch that begins with all there is: a list that comes as a stream.
+    pub fn streams_list(&self) -> bool {
+        self.verb == "watch" && self.uri.contains("sendInitialEvents=true")
+    }
+
     /// Whether the request could change something. A dry run could not.
     pub fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch" | "head" | "options")
@@ -232,5 +237,14 @@ mod tests {
         let text = r#"{"auditID":"i","stage":"ResponseComplete","requestURI":"/readyz","verb":"get","user":{},"stageTimestamp":"t"}"#;
         let events = parse(format!("{text}\n").as_bytes()).unwrap();
         assert_eq!((events[0].resource.as_str(), events[0].code, events[0].writes()), ("", 0, false));
+    }
+
+    #[test]
+    fn a_watch_may_be_a_list() {
+        let text = line("ResponseStarted", "watch", 200);
+        let list = text.replace("x=1", "watch=true&sendInitialEvents=true&resourceVersion=");
+        let told: Vec<bool> =
+            [text, list].iter().map(|text| parse(text.as_bytes()).unwrap()[0].streams_list()).collect();
+        assert_eq!(told, [false, true]);
     }
 }

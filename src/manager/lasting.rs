@@ -1,6 +1,6 @@
-//! The library's watcher, made to last: it does not wait for ever for a list that never comes, does not ask for
-//! ever to go on from a resourceVersion that the server no longer knows, and asks less and less often for what it
-//! does not get.
+//! Watches that last: they begin with a list that is a stream, or comes in pages where there are no streams. They do
+//! not wait for ever for a list that never comes, do not ask for ever to go on from a resourceVersion that the server
+//! no longer knows, and ask less and less often for what they do not get.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::hub;
+use super::{hub, streaming};
 use crate::cluster::{Class, Cluster, scattered};
 
 /// How long until the attempt after the first failure: doubled with each in a row.
@@ -22,6 +22,17 @@ const REST_LAST: Duration = Duration::from_secs(10);
 const REST_REFUSED: Duration = Duration::from_secs(30);
 /// Failures that are so long apart are not in a row: a watch may be silent, and nobody hears that it works.
 const APART: Duration = Duration::from_secs(120);
+
+/// For how long a list comes in pages where there was none as a stream: an API server of somebody's own may not know
+/// what is asked of it, and send changes only.
+const PAGES: Duration = Duration::from_secs(600);
+
+/// How a list comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Stream,
+    Pages,
+}
 
 /// How long to leave the server alone. The library's own way begins anew with each attempt, since a list begins
 /// before it fails.
@@ -56,6 +67,8 @@ struct Lasting<F, T> {
     rest: Rest,
     /// Until when nothing is asked.
     until: Option<Instant>,
+    /// Until when lists come in pages.
+    pages: Option<Instant>,
 }
 
 /// Lists and watches what `config` selects. After an error the next attempt waits, longer each time.
@@ -72,7 +85,14 @@ where
         + Send
         + 'static,
 {
-    let make = move || kube::runtime::watcher(api.clone(), config.clone()).boxed();
+    let streams = cluster.streams().clone();
+    let make = move |way| {
+        if way == Way::Stream && streams.may_come() {
+            streaming::watch(api.clone(), &config, streams.clone()).boxed()
+        } else {
+            kube::runtime::watcher(api.clone(), config.clone()).boxed()
+        }
+    };
     lasting(cluster.deadline(), make)
 }
 
@@ -80,10 +100,17 @@ where
 /// while it lists; a watch may be silent.
 fn lasting<T, F>(deadline: Duration, make: F) -> impl Stream<Item = watcher::Result<Event<T>>>
 where
-    F: Fn() -> BoxStream<'static, watcher::Result<Event<T>>>,
+    F: Fn(Way) -> BoxStream<'static, watcher::Result<Event<T>>>,
 {
-    let state =
-        Lasting { make, deadline, current: None, is_listing: true, rest: Rest::default(), until: None };
+    let state = Lasting {
+        make,
+        deadline,
+        current: None,
+        is_listing: true,
+        rest: Rest::default(),
+        until: None,
+        pages: None,
+    };
     stream::unfold(state, |mut state| async move {
         if let Some(until) = state.until.take() {
             tokio::time::sleep_until(until).await;
@@ -98,16 +125,17 @@ where
     })
 }
 
-impl<T, F: Fn() -> BoxStream<'static, watcher::Result<Event<T>>>> Lasting<F, T> {
+impl<T, F: Fn(Way) -> BoxStream<'static, watcher::Result<Event<T>>>> Lasting<F, T> {
     async fn next(&mut self) -> watcher::Result<Event<T>> {
         loop {
             let current = self.current.get_or_insert_with(|| {
                 self.is_listing = true;
-                (self.make)()
+                let paged = self.pages.is_some_and(|until| Instant::now() < until);
+                (self.make)(if paged { Way::Pages } else { Way::Stream })
             });
             let next = if self.is_listing {
                 let Ok(next) = tokio::time::timeout(self.deadline, current.next()).await else {
-                    self.current = None;
+                    self.next_in_pages();
                     return Err(too_late(self.deadline));
                 };
                 next
@@ -124,15 +152,22 @@ impl<T, F: Fn() -> BoxStream<'static, watcher::Result<Event<T>>>> Lasting<F, T> 
                     return Ok(event);
                 }
                 Some(Err(error)) => {
-                    // The library begins anew only if the word comes in the midst of a watch.
+                    // The library begins anew by itself only if the word comes in the midst of a watch, and ours
+                    // never does.
                     if hub::is_expired(&error) {
                         self.current = None;
                     }
                     return Err(error);
                 }
-                None => self.current = None,
+                None => self.next_in_pages(),
             }
         }
+    }
+
+    /// Begins anew, the other way.
+    fn next_in_pages(&mut self) {
+        self.current = None;
+        self.pages = Some(Instant::now() + PAGES);
     }
 }
 
@@ -160,7 +195,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_list_that_never_comes_is_asked_for_again_and_a_watch_may_be_silent() {
         let made = AtomicUsize::new(0);
-        let mut events = std::pin::pin!(lasting(DEADLINE, || {
+        let mut events = std::pin::pin!(lasting(DEADLINE, |_| {
             match made.fetch_add(1, Ordering::Relaxed) {
                 0 => stream::iter([Ok(Event::Init)]).chain(stream::pending()).boxed(),
                 _ => stream::iter([Ok(Event::Init), Ok(Event::InitApply(1)), Ok(Event::InitDone)])
@@ -177,6 +212,35 @@ mod tests {
         assert_eq!(made.load(Ordering::Relaxed), 2);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_list_as_a_stream_comes_in_pages_for_a_while() {
+        let ways = std::sync::Mutex::new(Vec::new());
+        let mut events = std::pin::pin!(lasting(DEADLINE, |way| {
+            let mut ways = ways.lock().unwrap();
+            ways.push(way);
+            let expires = stream::once(async {
+                tokio::time::sleep(PAGES / 2).await;
+                Err(expired())
+            });
+            match ways.len() {
+                // It begins and never ends; it ends before it is complete; it is a list.
+                1 => {
+                    stream::iter([Ok(Event::Init), Ok(Event::InitApply(1))]).chain(stream::pending()).boxed()
+                }
+                4 => stream::iter([Ok(Event::Init), Ok(Event::InitApply(1))]).boxed(),
+                _ => stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(expires).boxed(),
+            }
+        }));
+        let mut errors = 0;
+        while ways.lock().unwrap().len() < 6 {
+            errors += usize::from(events.next().await.unwrap().is_err());
+        }
+        let told: String =
+            ways.lock().unwrap().iter().map(|way| if *way == Way::Stream { 's' } else { 'p' }).collect();
+        assert_eq!(told, "sppspp");
+        assert_eq!(errors, 4, "what ended early is no failure: it is asked for at once");
+    }
+
     /// How often what answers so is asked within that time.
     async fn attempts(within: Duration, code: u16, reason: &str) -> usize {
         let made = AtomicUsize::new(0);
@@ -185,7 +249,7 @@ mod tests {
             let status = Status::failure("no", reason).with_code(code);
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
         };
-        let make = || stream::iter([Ok(Event::<()>::Init), failure()]).boxed();
+        let make = |_| stream::iter([Ok(Event::<()>::Init), failure()]).boxed();
         let listen = lasting(DEADLINE, make).for_each(|_| std::future::ready(()));
         assert!(tokio::time::timeout(within, listen).await.is_err(), "it gave up");
         made.load(Ordering::Relaxed)
@@ -216,7 +280,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_has_expired_is_listed_anew() {
         let made = AtomicUsize::new(0);
-        let mut events = std::pin::pin!(lasting(DEADLINE, || {
+        let mut events = std::pin::pin!(lasting(DEADLINE, |_| {
             match made.fetch_add(1, Ordering::Relaxed) {
                 0 => stream::iter([Ok(Event::Init), Ok(Event::InitDone), Err(expired())])
                     .chain(stream::pending())

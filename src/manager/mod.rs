@@ -16,6 +16,7 @@ mod refs;
 mod register;
 mod registry;
 mod shapes;
+mod streaming;
 mod watch;
 
 use std::collections::HashMap;

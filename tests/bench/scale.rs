@@ -231,7 +231,7 @@ async fn meddle(
 fn requests(events: &[AuditEvent]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for event in events.iter().filter(|e| e.user == "admin" && e.user_agent.starts_with("operetta/")) {
-        if event.verb != "watch" {
+        if event.verb != "watch" || event.streams_list() {
             *counts.entry(format!("{} {}", event.verb, event.resource)).or_default() += 1;
         }
     }

@@ -1,9 +1,11 @@
 //! What watches and lists do not tell, tell late, or tell of the past.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::faults::case::Case;
-use crate::faults::{Answer, Fault, Rule, Verb, story};
+use crate::faults::{Answer, Entry, Fault, Rule, Verb, story};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
 use crate::{first, reference, second};
@@ -56,7 +58,7 @@ pub(crate) async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
     let mark = case.wire.mark();
     case.wire.end_watches(Some("configmaps"));
     eventually("a list", LONG, async || {
-        let lists = |e: &&crate::faults::Entry| e.call.verb == Verb::List && e.call.plural == "configmaps";
+        let lists = |e: &&Entry| e.call.verb.lists() && e.call.plural == "configmaps";
         match case.wire.since(mark).iter().find(lists) {
             Some(_) if case.wire.struck(refused) == 1 => Ok(()),
             _ => Err(story(&case.wire.since(mark))),
@@ -64,6 +66,110 @@ pub(crate) async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
     })
     .await;
     let process = case.stays(process, &["old"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a list is a stream, of the newest state; when the server closes it, it goes on where it was.
+pub(crate) async fn lists_are_streams_that_go_on_as_watches() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("flows", &first()).await;
+    // The first process may find kinds that are too new.
+    let process = case.stays(process, &["flows"]).await;
+    process.stop().await;
+    let mark = case.wire.mark();
+    let process = case.start().await;
+    case.decided(&["flows"]).await;
+    case.quiet().await;
+    let log = case.wire.since(mark);
+    let mut paged = log.clone();
+    // Who registers CRDs looks once which there are, beside the watch.
+    paged.retain(|e| e.call.verb == Verb::List && !e.call.plural.ends_with("definitions"));
+    assert!(paged.is_empty(), "{}", story(&paged));
+    for plural in ["configmaps", "secrets", "services", "jobs", "wholes", "customresourcedefinitions"] {
+        let streams: Vec<&Entry> =
+            log.iter().filter(|e| e.call.verb == Verb::Stream && e.call.plural == plural).collect();
+        assert_eq!(streams.len(), 1, "{plural}: {}", story(&log));
+        let uri = &streams[0].call.uri;
+        assert!(uri.ends_with("&resourceVersionMatch=NotOlderThan&resourceVersion="), "{uri}");
+    }
+    let mark = case.wire.mark();
+    case.wire.end_watches(None);
+    case.scene.kubectl(&["delete", "configmap", "flows-a"]).await;
+    case.scene.until("there again", CONFIG_MAP, "flows-a", |o| o["data"]["stage"] == "one").await;
+    case.quiet().await;
+    let log = case.wire.since(mark);
+    let again: Vec<Entry> = log.iter().filter(|e| e.call.verb.lists()).cloned().collect();
+    assert!(again.is_empty(), "{}", story(&again));
+    let on = log.iter().filter(|e| e.call.verb == Verb::Watch && e.call.plural == "configmaps").count();
+    assert_eq!(on, 1, "{}", story(&log));
+    let process = case.stays(process, &["flows"]).await;
+    case.finish(process).await;
+}
+
+/// 13: what has come of a list before it broke off is not all there is.
+pub(crate) async fn a_stream_that_breaks_off_is_no_list() {
+    let expected = reference().await;
+    let case = Case::new().await.with_deadline(Duration::from_secs(1));
+    let mut process = case.start().await;
+    case.apply("i-torn", &first()).await;
+    case.ready("i-torn").await;
+    for (fault, deleted) in [(Fault::Cut, "i-torn-b"), (Fault::Lost, "i-torn-second")] {
+        case.quiet().await;
+        let mark = case.wire.mark();
+        let torn = case.wire.rule(Rule::on(&[Verb::List], fault.clone()).plural("configmaps").times(1));
+        case.wire.freeze("configmaps");
+        case.scene.kubectl(&["delete", "configmap", deleted]).await;
+        case.wire.fail_watches(Some("configmaps"), 410);
+        case.scene.until("there again", CONFIG_MAP, deleted, |o| o["data"]["stage"] == "one").await;
+        case.quiet().await;
+        assert_eq!(case.wire.struck(torn), 1);
+        let only = [(format!("configmaps {}", deleted.replace("i-torn", "<name>")), (1, 0))];
+        assert_eq!(case.counts(mark, "i-torn"), only.into(), "{}", story(&case.wire.writes(mark)));
+        // From the start on.
+        process.stop().await;
+        case.wire.heal();
+        let mark = case.wire.mark();
+        let torn = ["configmaps", "wholes"]
+            .map(|plural| case.wire.rule(Rule::on(&[Verb::List], fault.clone()).plural(plural).times(1)));
+        process = case.start().await;
+        case.decided(&["i-torn"]).await;
+        case.quiet().await;
+        assert_eq!(torn.map(|rule| case.wire.struck(rule)), [1, 1]);
+        let mut writes = case.wire.writes(mark);
+        // That nothing is known of a kind yet may be said of the instance.
+        writes.retain(|e| e.call.plural != "wholes");
+        assert!(writes.is_empty(), "all was right, and yet it wrote:\n{}", story(&writes));
+    }
+    case.same("i-torn", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-torn"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a server that has no streams, or has them switched off.
+pub(crate) async fn where_no_list_is_a_stream_they_come_in_pages() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let words = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is \
+                 forbidden for watch unless the WatchList feature gate is enabled";
+    let refusal = Fault::Answer(Answer::status(422, "Invalid").saying(words));
+    let refused = case.wire.rule(Rule::on(&[Verb::Stream], refusal));
+    let process = case.start().await;
+    case.apply("i-paged", &first()).await;
+    case.ready("i-paged").await;
+    case.quiet().await;
+    let asked = case.wire.struck(refused);
+    assert!((1..=6).contains(&asked), "{}", story(&case.wire.since(0)));
+    let mark = case.wire.mark();
+    case.wire.freeze("configmaps");
+    case.scene.kubectl(&["delete", "configmap", "i-paged-a"]).await;
+    case.wire.fail_watches(Some("configmaps"), 410);
+    case.scene.until("there again", CONFIG_MAP, "i-paged-a", |o| o["data"]["stage"] == "one").await;
+    let log = case.wire.since(mark);
+    assert_eq!(case.wire.struck(refused), asked, "it is remembered:\n{}", story(&log));
+    assert!(log.iter().any(|e| e.call.verb == Verb::List && e.call.plural == "configmaps"));
+    case.same("i-paged", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-paged"]).await;
     case.finish(process).await;
 }
 

@@ -25,10 +25,32 @@ pub(super) struct Watch {
     life: Life,
     /// Whether the process has ended; wakes who waits.
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Of which group CRDs are shown; `None` where nothing is hidden.
-    shows: Option<String>,
     /// The beginning of a line whose end has not arrived.
     part: Vec<u8>,
+    lines: Lines,
+    /// The lines of the list that it begins with, until that is complete.
+    list: Vec<u8>,
+    /// Whether a line was let through.
+    has_begun: bool,
+}
+
+/// What becomes of its lines.
+pub(super) struct Lines {
+    /// Of which group CRDs are shown; `None` where nothing is hidden.
+    pub shows: Option<String>,
+    /// Whether it breaks after the first.
+    pub breaks: Option<Break>,
+    /// What takes the list that it begins with, up to the mark that ends it.
+    pub keep: Option<Keep>,
+}
+
+pub(super) type Keep = Box<dyn FnMut(Bytes) + Send>;
+
+/// How it breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Break {
+    Cut,
+    Silent,
 }
 
 impl Reply {
@@ -36,10 +58,11 @@ impl Reply {
         Self::Whole(Some(bytes.into()))
     }
 
-    pub(super) fn watch(inner: Body, tap: Arc<Tap>, life: Life, shows: Option<String>) -> Self {
+    pub(super) fn watch(inner: Body, tap: Arc<Tap>, life: Life, lines: Lines) -> Self {
         let over = life.clone();
         let end = Box::pin(async move { over.over().await });
-        Self::Watch(Box::new(Watch { inner, tap, life, end, shows, part: Vec::new() }))
+        let (part, list) = (Vec::new(), Vec::new());
+        Self::Watch(Box::new(Watch { inner, tap, life, end, part, lines, list, has_begun: false }))
     }
 }
 
@@ -65,6 +88,16 @@ impl Watch {
             if self.life.is_over() || self.end.as_mut().poll(cx).is_ready() {
                 return Poll::Pending;
             }
+            if self.has_begun {
+                match self.lines.breaks {
+                    Some(Break::Cut) => {
+                        self.lines.breaks = Some(Break::Silent);
+                        return Poll::Ready(Some(Err(super::broken(std::io::ErrorKind::ConnectionReset))));
+                    }
+                    Some(Break::Silent) => return Poll::Pending,
+                    None => {}
+                }
+            }
             {
                 let mut tap = self.tap.lock();
                 tap.waker = Some(cx.waker().clone());
@@ -84,9 +117,14 @@ impl Watch {
                     let Some(end) = self.part.iter().rposition(|b| *b == b'\n') else { continue };
                     let rest = self.part.split_off(end + 1);
                     let lines = std::mem::replace(&mut self.part, rest);
-                    let shown = self.show(lines);
+                    let mut shown = self.show(lines);
+                    self.note(&shown);
+                    if self.lines.breaks.is_some() {
+                        shown.truncate(shown.iter().position(|b| *b == b'\n').map_or(0, |end| end + 1));
+                    }
                     if !shown.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::data(shown))));
+                        self.has_begun = true;
+                        return Poll::Ready(Some(Ok(Frame::data(shown.into()))));
                     }
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
@@ -96,8 +134,22 @@ impl Watch {
         }
     }
 
-    fn show(&self, lines: Vec<u8>) -> Bytes {
-        let Some(group) = &self.shows else { return lines.into() };
+    /// Keeps the list that it begins with.
+    fn note(&mut self, lines: &[u8]) {
+        let Some(keep) = &mut self.lines.keep else { return };
+        for line in lines.split_inclusive(|b| *b == b'\n') {
+            self.list.extend_from_slice(line);
+            let event = serde_json::from_slice::<Value>(line).unwrap_or_default();
+            if event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" {
+                keep(std::mem::take(&mut self.list).into());
+                self.lines.keep = None;
+                return;
+            }
+        }
+    }
+
+    fn show(&self, lines: Vec<u8>) -> Vec<u8> {
+        let Some(group) = &self.lines.shows else { return lines };
         let own = |line: &&[u8]| {
             serde_json::from_slice::<Value>(line).is_ok_and(|event| super::is_own(&event["object"], group))
         };

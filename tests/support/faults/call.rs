@@ -8,6 +8,8 @@ use kube::client::Body;
 pub enum Verb {
     Get,
     List,
+    /// A list that comes as a stream: a watch that begins with all there is.
+    Stream,
     Watch,
     Create,
     Apply,
@@ -26,6 +28,7 @@ pub const WRITES: &[Verb] = &[Verb::Create, Verb::Apply, Verb::Patch, Verb::Dele
 pub const ALL: &[Verb] = &[
     Verb::Get,
     Verb::List,
+    Verb::Stream,
     Verb::Watch,
     Verb::Create,
     Verb::Apply,
@@ -41,7 +44,12 @@ impl Verb {
     }
 
     pub fn reads(self) -> bool {
-        matches!(self, Self::Get | Self::List)
+        matches!(self, Self::Get) || self.lists()
+    }
+
+    /// Whether all objects of a kind are asked for, in either way.
+    pub fn lists(self) -> bool {
+        matches!(self, Self::List | Self::Stream)
     }
 }
 
@@ -81,6 +89,7 @@ impl Call {
         let at = |i: usize| rest.get(i).copied().unwrap_or_default().to_owned();
         let verb = match *method {
             _ if rest.is_empty() => Verb::Discover,
+            Method::GET if query.contains("sendInitialEvents=true") => Verb::Stream,
             Method::GET if query.contains("watch=true") => Verb::Watch,
             Method::GET if rest.len() == 1 => Verb::List,
             Method::GET => Verb::Get,
@@ -127,6 +136,10 @@ fn requests_are_told_apart() {
     assert_eq!(
         call(Method::GET, "/api/v1/secrets?&watch=true&resourceVersion=5", ""),
         is(Verb::Watch, "secrets", "", "", "")
+    );
+    assert_eq!(
+        call(Method::GET, "/api/v1/secrets?&watch=true&sendInitialEvents=true&resourceVersion=", ""),
+        is(Verb::Stream, "secrets", "", "", "")
     );
     assert_eq!(call(Method::GET, "/api/v1/secrets?limit=500", ""), is(Verb::List, "secrets", "", "", ""));
     assert_eq!(call(Method::PATCH, "/api/v1/namespaces/n/secrets/s?dryRun=All", apply).0, Verb::DryRun);

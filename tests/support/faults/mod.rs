@@ -32,7 +32,7 @@ use operetta::local::ControlPlane;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use body::{Reply, Tap};
+use body::{Break, Keep, Lines, Reply, Tap};
 pub use call::{ALL, Call, Verb, WRITES};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -44,15 +44,16 @@ pub enum Fault {
     Answer(Answer),
     /// The connection is refused: the server never sees the request.
     Refused,
-    /// The server does what is asked, and the connection breaks before its reply arrives.
+    /// The server does what is asked, and the connection breaks before its reply arrives; of a stream, after the
+    /// first line.
     Cut,
     /// The request arrives that much later.
     Delay(Duration),
     /// The connection is accepted and nothing ever comes; the server never sees the request.
     Never,
-    /// The server does what is asked, and nothing ever comes.
+    /// The server does what is asked, and nothing ever comes; of a stream, nothing after the first line.
     Lost,
-    /// A read is answered with what it was answered the first time.
+    /// A read is answered with what it was answered the first time. A stream ends there.
     Stale,
     /// A watch ends after that time, as when the server closes it.
     WatchEnds(Duration),
@@ -182,10 +183,17 @@ impl Rule {
         Self { chance, ..self }
     }
 
+    /// What strikes lists strikes those that are streams; they are watches, too, once they have begun.
+    fn strikes(&self, verb: Verb) -> bool {
+        let begun = matches!(self.fault, Fault::WatchEnds(_) | Fault::WatchFails(..));
+        let also = if begun { Verb::Watch } else { Verb::List };
+        self.verbs.contains(&verb) || verb == Verb::Stream && self.verbs.contains(&also)
+    }
+
     fn matches(&self, call: &Call) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|w| w == found);
         let begins = |wanted: &str| wanted.strip_suffix('*').is_some_and(|w| call.name.starts_with(w));
-        self.verbs.contains(&call.verb)
+        self.strikes(call.verb)
             && (self.plural.is_some() || call.plural != "events")
             && is(&self.group, &call.group)
             && is(&self.plural, &call.plural)
@@ -491,7 +499,7 @@ impl Line {
             }
             _ => {}
         }
-        if call.verb == Verb::Watch {
+        if matches!(call.verb, Verb::Watch | Verb::Stream) {
             return self.watch(request, call, number, fault.as_ref()).await;
         }
         // On a task of its own: what is sent is sent, whatever becomes of who waits for the reply.
@@ -528,6 +536,15 @@ impl Line {
     ) -> Result<Response<Reply>, BoxError> {
         let (parts, body) = self.upstream.send(request).await?.into_parts();
         self.wire.note(number, parts.status.as_u16());
+        let breaks = match fault {
+            Some(Fault::Cut) => Some(Break::Cut),
+            Some(Fault::Lost) => Some(Break::Silent),
+            Some(Fault::DieAfter) => {
+                self.life.end();
+                return std::future::pending().await;
+            }
+            _ => None,
+        };
         let tap = Arc::new(Tap::default());
         match fault {
             Some(Fault::WatchEnds(after)) => tap.clone().later(*after, Tap::end),
@@ -539,8 +556,16 @@ impl Line {
         }
         let hides = call.plural == "customresourcedefinitions";
         let hidden = hides.then(|| self.wire.0.group.clone());
+        let wire = self.wire.clone();
+        let uri = call.uri.clone();
+        let keep = (call.verb == Verb::Stream && parts.status.is_success()).then(|| -> Keep {
+            Box::new(move |list| {
+                wire.lock().answers.entry(uri.clone()).or_insert(list);
+            })
+        });
         self.wire.lock().taps.push((call, Arc::clone(&tap)));
-        Ok(Response::from_parts(parts, Reply::watch(body, tap, self.life.clone(), hidden)))
+        let lines = Lines { shows: hidden, breaks, keep };
+        Ok(Response::from_parts(parts, Reply::watch(body, tap, self.life.clone(), lines)))
     }
 
     /// A list of CRDs without those of other managers.

@@ -53,6 +53,7 @@ impl Mix {
         add(&[Verb::Watch], Fault::WatchFails(Duration::from_millis(300), 410), 6);
         add(&[Verb::Watch], Fault::WatchFails(Duration::from_millis(300), 504), 3);
         add(&[Verb::Watch], Fault::Answer(Answer::status(410, "Expired")), 2);
+        add(&[Verb::List], Fault::Cut, 3);
         Self { seed, rules }
     }
 

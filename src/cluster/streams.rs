@@ -1,0 +1,70 @@
+//! Whether the API server sends lists as streams: that is known once it has refused to.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::CallError;
+
+/// How long until a server that refused is asked again: it may have been upgraded.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// What is known of it. Clones know the same.
+#[derive(Debug, Clone, Default)]
+pub struct Streams(Arc<Mutex<Option<Instant>>>);
+
+impl Streams {
+    /// Whether to ask for one.
+    pub fn may_come(&self) -> bool {
+        let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.is_none_or(|at| at.elapsed() >= AGAIN)
+    }
+
+    /// There was none, and there will be none for a while; `true` if that is news.
+    pub fn are_refused(&self) -> bool {
+        let news = self.may_come();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        news
+    }
+}
+
+/// Whether the server refused a list only because it was to be a stream: it does not know what that is, or is
+/// told not to do it. Other refusals name the account or the selector, and say the same of any list.
+pub fn refuses_streams(error: &CallError) -> bool {
+    matches!(error.code, 400 | 422)
+        && ["sendInitialEvents", "resourceVersionMatch"].iter().any(|word| error.whole().contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_refuses_is_asked_again_much_later() {
+        let streams = Streams::default();
+        assert!(streams.may_come());
+        assert!(streams.clone().are_refused() && !streams.are_refused());
+        assert!(!streams.may_come());
+        tokio::time::advance(AGAIN).await;
+        assert!(streams.may_come() && streams.are_refused());
+    }
+
+    #[test]
+    fn a_refusal_names_what_it_refuses() {
+        let said = |code: u16, reason: &str, message: &str| {
+            refuses_streams(&CallError::from_status(&Status::failure(message, reason).with_code(code)))
+        };
+        // Words of 1.36 with WatchList=false, and of servers before 1.27.
+        let switched_off = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        assert!(said(422, "Invalid", switched_off));
+        let unknown = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch";
+        assert!(said(422, "Invalid", unknown));
+        let rights = "secrets is forbidden: User \"sendInitialEvents\" cannot watch resource \"secrets\"";
+        assert!(!said(403, "Forbidden", rights));
+        assert!(!said(400, "BadRequest", "unable to parse requirement: <nil>"));
+        assert!(!said(503, "ServiceUnavailable", "sendInitialEvents"));
+    }
+}
