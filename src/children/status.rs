@@ -149,6 +149,22 @@ impl Status {
     }
 }
 
+/// What is said of an instance that is ready, in its condition and its Event.
+pub fn ready(children: usize) -> String {
+    match children {
+        1 => "its child is applied and ready".to_owned(),
+        _ => format!("all {children} children are applied and ready"),
+    }
+}
+
+/// What is said of one that is ready because `readyWhen` says so.
+pub fn enough(children: usize) -> String {
+    match children {
+        1 => "readyWhen is met, its child is applied".to_owned(),
+        _ => format!("readyWhen is met, {children} children are applied"),
+    }
+}
+
 /// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. A third of what the
 /// server stores, decodes and sends of a status that says all is well would be that they do not.
 fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
@@ -159,13 +175,8 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
         message: message.into(),
     };
     let (ready, cause, reason, message) = match verdict {
-        Verdict::Ready { children: 1 } => (true, None, "Ready", "its child is applied and ready".to_owned()),
-        Verdict::Ready { children } => {
-            (true, None, "Ready", format!("all {children} children are applied and ready"))
-        }
-        Verdict::Enough { children } => {
-            (true, None, "Ready", format!("readyWhen is met, {children} children are applied"))
-        }
+        Verdict::Ready { children } => (true, None, "Ready", ready(*children)),
+        Verdict::Enough { children } => (true, None, "Ready", enough(*children)),
         Verdict::Reconciling { reason, message } => {
             (false, Some(RECONCILING), reason.as_str(), message.clone())
         }

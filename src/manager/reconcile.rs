@@ -411,12 +411,8 @@ impl Shared {
     /// One Event a transition.
     fn tell_verdict(&self, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
         let (reason, message, warning) = match verdict {
-            Verdict::Ready { children } => {
-                ("Ready".to_owned(), format!("all {children} children are applied and ready"), false)
-            }
-            Verdict::Enough { children } => {
-                ("Ready".to_owned(), format!("readyWhen is met, {children} children are applied"), false)
-            }
+            Verdict::Ready { children } => ("Ready".to_owned(), children::ready(*children), false),
+            Verdict::Enough { children } => ("Ready".to_owned(), children::enough(*children), false),
             Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
             Verdict::Paused => {
                 ("Paused".to_owned(), "nothing is written until it is resumed".to_owned(), false)

@@ -8,7 +8,7 @@ use super::super::index::Origin;
 use super::super::registry::Registered;
 use super::apply::apply_body;
 use super::{Applied, GOING, NOTES, secrets};
-use crate::children::{Apply, Expect, fields, names};
+use crate::children::{Apply, Expect, ObjectRef, fields, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
 /// What may be done with an object that is in the way.
@@ -55,7 +55,7 @@ impl Shared {
         }
         let mut is_taken = labelled;
         if !labelled {
-            match self.taking(&live, &body, apply).await? {
+            match self.taking(kind, &live, &body, apply).await? {
                 Taking::Ours => is_taken = true,
                 Taking::Adopt => migrate(cluster, kind, apply, &live, &manager).await?,
                 Taking::No(why) => {
@@ -76,7 +76,13 @@ impl Shared {
     /// Whether an object that is not labelled as this instance's may become its: it was made for it and
     /// somebody changed the label, it was that of a former instance of the same name and nobody owns it any
     /// more, or a person or the package says so. Never that of another living instance.
-    async fn taking(&self, live: &Value, body: &Value, apply: &Apply) -> Result<Taking, CallError> {
+    async fn taking(
+        &self,
+        kind: &ApiKind,
+        live: &Value,
+        body: &Value,
+        apply: &Apply,
+    ) -> Result<Taking, CallError> {
         let meta = &live["metadata"];
         let wanted = &body["metadata"];
         let label = |meta: &Value, label: &str| meta["labels"][label].as_str().map(str::to_owned);
@@ -107,9 +113,9 @@ impl Shared {
         let annotated = meta["annotations"][names::ADOPT] == "true";
         if !annotated && !apply.adopt {
             return Ok(Taking::No(format!(
-                "exists and does not belong to this instance; delete it, or annotate it with {}=true to hand it \
-                 over",
-                names::ADOPT
+                "exists and does not belong to this instance: delete it, or hand it over by `{}`; it is tried again \
+                 within minutes, and at once when the instance changes",
+                handing_over(kind, &apply.intent.object)
             )));
         }
         if let Some(owner) = self.living_owner(meta).await? {
@@ -142,6 +148,13 @@ impl Shared {
         let live = self.for_instances(&registered).get(&registered.kind, namespace, name).await?;
         Ok(live.filter(|live| live["metadata"]["uid"] == uid).map(|_| format!("{kind} {name}")))
     }
+}
+
+/// The command by which a person hands an object over.
+fn handing_over(kind: &ApiKind, object: &ObjectRef) -> String {
+    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    let place = object.namespace.as_ref().map(|namespace| format!("-n {namespace} ")).unwrap_or_default();
+    format!("kubectl {place}annotate {}{group} {} {}=true", kind.plural, object.name, names::ADOPT)
 }
 
 /// Before an adoption: what client-side apply declared becomes our declaration, so that the apply replaces
