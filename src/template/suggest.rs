@@ -64,6 +64,18 @@ impl Cx<'_> {
                     Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
                     _ => Vec::new(),
                 };
+                // It is the very word: what it stands for is not there.
+                if keys.iter().any(|key| **key == **name) {
+                    return Ok(match &base.kind {
+                        Kind::Var(root) if **root == *"children" => {
+                            Some(format!("the child `{name}` does not exist, or not yet"))
+                        }
+                        Kind::Var(root) if **root == *"refs" => {
+                            Some(format!("`refs.{name}` has no object now"))
+                        }
+                        _ => None,
+                    });
+                }
                 let near = near(name, keys.iter().map(String::as_str));
                 Ok(near.map(|near| format!("did you mean `{near}`?")))
             }

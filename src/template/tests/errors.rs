@@ -136,6 +136,24 @@ fn undefined_variables_suggest_near_names() {
     );
 }
 
+/// Nobody meant another word than the one that stands there.
+#[test]
+fn what_is_declared_and_not_there_is_said_to_be_so() {
+    let nothing = || Var::Vars([("first".to_owned(), Var::Undefined)].into());
+    let mut scope = usual();
+    scope.set("children", nothing());
+    scope.set("refs", nothing());
+    for (text, part) in [
+        ("children.first.data.stage", "the child `first` does not exist, or not yet"),
+        ("children.fisrt.data.stage", "did you mean `first`?"),
+        ("refs.first.data.stage", "`refs.first` has no object now"),
+    ] {
+        let (_, message) = problem(eval_in(text, &scope));
+        let suggested = message.contains("did you mean") == part.contains("did you mean");
+        assert!(message.contains(part) && suggested, "{text}: {message}");
+    }
+}
+
 #[test]
 fn errors_within_partials_and_lets_have_their_place() {
     let engine =
