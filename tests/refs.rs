@@ -11,38 +11,11 @@ use std::time::Duration;
 use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 use support::ext::{
-    CONFIG_MAP, ECHO, Kind, LATECOMER, LONG, LOOP, OUTER, READER, SERVICE_ACCOUNT, Scene, condition, fixture,
-    is_ready, name_of, watching,
+    CONFIG_MAP, ECHO, Kind, LATECOMER, LONG, LOOP, OUTER, READER, SERVICE_ACCOUNT, Scene, account, condition,
+    fixture, is_ready, name_of, watching,
 };
 use support::{Operetta, eventually, kubectl, kubectl_stdin, plane};
 use tokio::sync::OnceCell;
-
-/// Everything in the groups that the packages need, but no Secrets.
-const RIGHTS: &str = "
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: reader, namespace: kube-system}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: reader}
-rules:
-  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
-    resources: ['*']
-    verbs: ['*']
-  - {apiGroups: [''], resources: [configmaps, serviceaccounts, events, namespaces], verbs: ['*']}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: secrets}
-rules: [{apiGroups: [''], resources: [secrets], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
-subjects: [{kind: ServiceAccount, name: reader, namespace: kube-system}]
-";
 
 const USER: &str = "system:serviceaccount:kube-system:reader";
 
@@ -53,15 +26,7 @@ async fn scene() -> Scene {
     MANAGER
         .get_or_init(async || {
             let plane = plane().await;
-            kubectl_stdin(&["apply", "-f", "-"], RIGHTS).await.ok();
-            let token = kubectl(&["-n", "kube-system", "create", "token", "reader"]).await.ok();
-            let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
-            let lines = admin.lines().map(|line| match line.split_once("token:") {
-                Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
-                None => format!("{line}\n"),
-            });
-            let path = plane.folder().join("reader.kubeconfig");
-            std::fs::write(&path, lines.collect::<String>()).expect("a kubeconfig");
+            let path = account(plane, "reader", "configmaps, serviceaccounts, events, namespaces").await;
             let packages = [fixture("refs"), fixture("echo")];
             let args = ["run", &packages[0], &packages[1]];
             let mut operetta = Operetta::run_with(&args, &[("KUBECONFIG", &path)]);

@@ -10,8 +10,8 @@ use operetta::local::{ControlPlane, Options};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::ext::{
-    CONFIG_MAP, Kind, LIGHT, LONG, SECRET, SERVICE, SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, WAY, condition,
-    copy_folder, file, find_in, fixture, is_ready, list, managers_requests, run, uid_of, watching,
+    CONFIG_MAP, Kind, LIGHT, LONG, SECRET, SERVICE, SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, WAY, account,
+    condition, copy_folder, file, find_in, fixture, is_ready, list, managers_requests, run, uid_of, watching,
 };
 use support::{OPERETTA, Operetta, eventually, kubectl_of, options, plane, signal};
 
@@ -350,34 +350,8 @@ async fn without_a_terminal_nobody_is_taken_to_have_approved() {
     place.fate("w", "", &[("ask", Fate::Asks)]).await;
 }
 
-/// All that the packages need, but no Secrets.
-const RIGHTS: &str = "
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: blinkered, namespace: default}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: blinkered}
-rules:
-  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
-    resources: ['*']
-    verbs: ['*']
-  - apiGroups: ['']
-    resources: [configmaps, services, serviceaccounts, persistentvolumeclaims, events, namespaces]
-    verbs: ['*']
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: blinkered}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: blinkered}
-subjects: [{kind: ServiceAccount, name: blinkered, namespace: default}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: secrets}
-rules: [{apiGroups: [''], resources: [secrets], verbs: [get, list, watch]}]
----
+/// The kind of gadgets is no package's.
+const GADGET_RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: gadgets}
@@ -390,17 +364,11 @@ rules: [{apiGroups: [fixtures.example.com], resources: [gadgets], verbs: ['*']}]
 async fn a_ref_is_forbidden() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
-    place.kubectl(&["apply", "-f", "-"], RIGHTS).await;
-    let token = place.kubectl(&["create", "token", "blinkered"], "").await;
-    let admin = std::fs::read_to_string(plane.kubeconfig_path()).unwrap();
-    let lines = admin.lines().map(|line| match line.split_once("token:") {
-        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
-        None => format!("{line}\n"),
-    });
-    let config = plane.folder().join("blinkered.kubeconfig");
-    std::fs::write(&config, lines.collect::<String>()).unwrap();
+    place.kubectl(&["apply", "-f", "-"], GADGET_RIGHTS).await;
+    let core = "configmaps, services, serviceaccounts, persistentvolumeclaims, events, namespaces";
+    let config = account(&plane, "blinkered", core).await;
     let allow = async || {
-        let subject = "--serviceaccount=default:blinkered";
+        let subject = "--serviceaccount=kube-system:blinkered";
         place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject], "").await;
     };
     let start = async |package: &str| {
@@ -421,7 +389,7 @@ async fn a_ref_is_forbidden() {
     };
     let reason = async |reason: &str, words: &[&str]| reason_of("w", reason, words).await;
     let allow_gadgets = async || {
-        let subject = "--serviceaccount=default:blinkered";
+        let subject = "--serviceaccount=kube-system:blinkered";
         place
             .kubectl(&["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", subject], "")
             .await;
@@ -747,6 +715,11 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
         }
         place.kubectl(&["delete", "way", name, "--wait=false"], "").await;
     }
+    // Of one child all marks are gone, and with them all that tells whose it is.
+    let unmark = r#"[{"op":"remove","path":"/metadata/labels"},{"op":"remove","path":"/metadata/annotations"},
+        {"op":"replace","path":"/metadata/managedFields","value":[{}]}]"#;
+    place.kubectl(&["patch", "configmap", "crd-delete", "--type=json", "-p", unmark], "").await;
+    let unmarked = uid("crd-delete").await;
     // And another is orphaned: its mark is gone when the manager comes.
     place.kubectl(&["delete", "way", "orphan", "--cascade=orphan", "--wait=false"], "").await;
     eventually("the garbage collector to take its mark away", LONG, async || {
@@ -778,6 +751,22 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.approve("stripped", &["", "-a", "-b"]).await;
     place.gone("stripped").await;
     place.gone("bare").await;
+
+    // Nobody takes what bears no trace of being ours. The condition says what a person can do, and that does it.
+    let command = eventually("crd to say what to do", LONG, async || {
+        let way = place.find(WAY, "crd").await.unwrap_or_default();
+        let stalled = condition(&way, "Stalled");
+        let message = stalled["message"].as_str().unwrap_or_default().to_owned();
+        let command = message.split('`').find_map(|part| part.strip_prefix("kubectl ")).map(str::to_owned);
+        command.filter(|_| stalled["reason"] == "NameTaken").ok_or(message)
+    })
+    .await;
+    let command: Vec<&str> = command.split_whitespace().collect();
+    place.fate("crd", "", &[("delete", Fate::Free)]).await;
+    kubectl_of(&plane, &command, "").await.ok();
+    place.settled("crd").await;
+    place.fate("crd", "", &all(Fate::Wanted)).await;
+    assert_eq!(uid("crd-delete").await, unmarked);
 
     // A version of a child's kind is not served any more: what is wanted of it is unknown, the others go on.
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(false)).await;

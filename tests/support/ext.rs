@@ -151,6 +151,49 @@ pub async fn watching(operetta: &mut Operetta, kinds: usize) {
     }
 }
 
+/// All that the packages of tests need, but no Secrets: `NAME` is the account's name, `CORE` what it may write of the core
+/// group. The role `secrets` is bound where a test lets it read them.
+const RIGHTS: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: NAME, namespace: kube-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAME}
+rules:
+  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
+    resources: ['*']
+    verbs: ['*']
+  - {apiGroups: [''], resources: [CORE], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: secrets}
+rules: [{apiGroups: [''], resources: [secrets], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NAME}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
+subjects: [{kind: ServiceAccount, name: NAME, namespace: kube-system}]
+";
+
+/// Makes an account with those rights for a manager; its kubeconfig.
+pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
+    let rights = RIGHTS.replace("NAME", name).replace("CORE", core);
+    kubectl_of(plane, &["apply", "-f", "-"], &rights).await.ok();
+    let token = kubectl_of(plane, &["-n", "kube-system", "create", "token", name], "").await.ok();
+    let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
+    let lines = admin.lines().map(|line| match line.split_once("token:") {
+        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
+        None => format!("{line}\n"),
+    });
+    let path = plane.folder().join(format!("{name}.kubeconfig"));
+    std::fs::write(&path, lines.collect::<String>()).expect("a kubeconfig");
+    path
+}
+
 /// What the manager of this binary has printed.
 fn manager_output() -> String {
     let lock = |m: &'static Mutex<Operetta>| -> MutexGuard<'static, Operetta> {
