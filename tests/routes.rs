@@ -579,6 +579,9 @@ async fn a_childs_kind_changes_its_version() {
         assert_eq!(applied_in(&gadget(name).await), Some("fixtures.example.com/v2"), "{name}");
     }
     assert_eq!(uid_of(&gadget("moved").await), uid_of(&before));
+    // Both versions are on record and served: each object is counted once.
+    let told = place.operetta(&["get", "ways", "-o", "wide"]).await;
+    assert!(told.lines().any(|line| line.contains("moved") && line.contains("/17 ")), "{told}");
     let mut deleted = managers_requests(&audit, mark);
     deleted.retain(|r| r.verb == "delete");
     assert!(deleted.is_empty(), "{}", list(&deleted));

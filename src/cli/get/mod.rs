@@ -317,6 +317,9 @@ impl Get<'_> {
         kinds.sort_unstable();
         // A list of all namespaces, which sorts first, has those of each.
         kinds.dedup_by(|b, a| a == b || (a.0, a.1, None) == (b.0, b.1, a.2));
+        // An object is served in every version of its kind: one that is served counts it.
+        let all = kinds.clone();
+        kinds.retain(|of| !all.iter().any(|other| self.is_counted_by(*of, *other)));
         let lists = stream::iter(kinds)
             .map(|(api_version, kind, namespace)| self.count_kind(api_version, kind, namespace));
         let mut counts = Counts::new();
@@ -333,6 +336,20 @@ impl Get<'_> {
             }
         }
         counts
+    }
+
+    /// Whether a list in another version of the kind counts the same objects.
+    fn is_counted_by(
+        &self,
+        (api_version, kind, namespace): (&str, &str, Option<&str>),
+        (other, of, place): (&str, &str, Option<&str>),
+    ) -> bool {
+        let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned());
+        let served = |api_version| self.catalog.served(api_version, kind).is_some();
+        let same = (kind, group(api_version)) == (of, group(other)) && api_version != other;
+        same && (place.is_none() || place == namespace)
+            && served(other)
+            && (!served(api_version) || other > api_version || (place.is_none() && namespace.is_some()))
     }
 
     async fn count_kind(
