@@ -406,7 +406,7 @@ async fn a_ref_is_forbidden() {
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     let mut manager = start(&fixture("routes")).await;
-    let words = ["refs.gate", "may not be read", "cannot list resource \"secrets\""];
+    let words = ["refs.gate", "may not be read", "cannot watch resource \"secrets\""];
     reason("RefForbidden", &words).await;
     // What does not read it goes on; nothing of what does goes, nor does anything that is not wanted any more.
     place.patch("w", &json!({"keys": ["a", "c"]})).await;
@@ -485,7 +485,7 @@ async fn a_ref_is_forbidden() {
     manager.wait(LONG).await;
     let mut manager = start(fewer).await;
     place.patch("y", &json!({"on": false})).await;
-    let words = ["a Gadget of fixtures.example.com/v1", "cannot list resource", "operetta.dev/child-kinds"];
+    let words = ["a Gadget of fixtures.example.com/v1", "cannot watch resource", "operetta.dev/child-kinds"];
     reason_of("x", "Pruning", &words).await;
     reason_of("y", "Pruning", &["-delete stays until", "each Gadget of fixtures.example.com/v1"]).await;
     place.fate("y", "", &[("delete", Fate::Wanted)]).await;
