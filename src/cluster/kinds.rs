@@ -182,12 +182,8 @@ impl Kinds {
         let served = match answer {
             Ok(served) => served,
             Err(kube::Error::Discovery(_)) => return Ok(None),
-            Err(e) => {
-                return match CallError::from_kube(&e) {
-                    e if e.class == Class::NotFound => Ok(None),
-                    e => Err(e),
-                };
-            }
+            // Also 404: the group is there, and one of its versions is not any more, which says nothing of the others.
+            Err(e) => return Err(CallError::from_kube(&e)),
         };
         let found = served
             .versions()
@@ -236,5 +232,60 @@ impl Kinds {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A server that lists the group `example.org` with these versions, of which it serves those that have a list.
+    fn client(versions: &'static [(&'static str, bool)]) -> kube::Client {
+        let answer = move |path: &str| -> Option<Value> {
+            let name =
+                |version: &str| json!({"groupVersion": format!("example.org/{version}"), "version": version});
+            if path == "/apis" {
+                let group = |all: Vec<Value>| json!({"name": "example.org", "versions": all});
+                let groups: Vec<Value> = if versions.is_empty() {
+                    Vec::new()
+                } else {
+                    vec![group(versions.iter().map(|(version, _)| name(version)).collect())]
+                };
+                return Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}));
+            }
+            let (version, _) =
+                versions.iter().find(|(version, served)| *served && path.ends_with(version))?;
+            let gadget = json!({"name": "gadgets", "singularName": "gadget", "namespaced": true, "kind": "Gadget",
+                "verbs": ["get", "list", "watch"]});
+            let mut list = json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": [gadget]});
+            list["groupVersion"] = name(version)["groupVersion"].take();
+            Some(list)
+        };
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (code, body) = match answer(request.uri().path()) {
+                Some(body) => (200, body),
+                None => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"})),
+            };
+            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            async move { response.map_err(tower::BoxError::from) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_version_that_goes_says_nothing_of_the_others() {
+        let kinds = Kinds::default();
+        let of = async |versions, kind| kinds.in_any_version(&client(versions), "example.org/v1", kind).await;
+        let found = of(&[("v1", true), ("v2", true)], "Gadget").await.unwrap().unwrap();
+        assert_eq!(found.group, "example.org");
+        assert_eq!(of(&[("v2", true)], "Gadget").await.unwrap().unwrap().version, "v2");
+        assert!(of(&[("v2", true)], "Widget").await.unwrap().is_none());
+        assert!(of(&[], "Gadget").await.unwrap().is_none());
+        // Discovery still lists a version that is gone.
+        assert!(of(&[("v1", false), ("v2", true)], "Gadget").await.is_err());
     }
 }
