@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use operetta::children::{Context, Found, names, target};
@@ -224,23 +224,26 @@ impl Bare {
         }
     }
 
-    /// Lists everything that the manager watches, in pages as it does: instances, and children by their label.
+    /// Lists everything that the manager watches, as streams as it does: instances, and children by their label.
     pub(crate) async fn list_all(&self, package: &Package) -> Result<()> {
         let resource = resource(package)?;
         let kinds = self.child_kinds(resource).await?.into_values().map(|kind| (kind, true));
         let instances = std::iter::once((Arc::new(instance_kind(resource)), false));
         let lists = kinds.chain(instances).map(|(kind, children)| async move {
-            let mut next = String::new();
-            loop {
-                let selector =
-                    if children { format!("&labelSelector={}", names::INSTANCE_UID) } else { String::new() };
-                let page = self.get(&format!("{}?limit=500{selector}{next}", kind.path(None, None))).await?;
-                let page: Value = serde_json::from_str(&page)?;
-                match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
-                    Some(token) => next = format!("&continue={token}"),
-                    None => return Result::Ok(()),
+            let selector =
+                if children { format!("&labelSelector={}", names::INSTANCE_UID) } else { String::new() };
+            let path = format!(
+                "{}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true{selector}",
+                kind.path(None, None)
+            );
+            let mut lines = self.client.request_stream(Request::get(&path).body(Vec::new())?).await?.lines();
+            while let Some(line) = lines.try_next().await? {
+                let event: Value = serde_json::from_str(&line)?;
+                if event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" {
+                    return Ok(());
                 }
             }
+            Err(format!("{path} ended before all was told").into())
         });
         stream::iter(lists).buffer_unordered(self.concurrency).try_collect().await
     }

@@ -77,15 +77,33 @@ pub(crate) async fn run(
     bench.backlog("warm-backlog", WARM_UP).await?;
     let mut all = Vec::new();
     for number in 1..=rounds {
-        let bare = bench.bare(&format!("bare-{number}"), instances, false).await?;
-        let rate = |seconds: f64| per_second(instances, seconds);
-        eprintln!("round {number} of {rounds}: bare client   {:7.1} instances/s", rate(bare.applying));
-        let whole = bench.bare(&format!("whole-{number}"), instances, true).await?;
-        eprintln!("round {number} of {rounds}: with status   {:7.1} instances/s", rate(whole.applying));
-        let backlog = bench.backlog(&format!("backlog-{number}"), instances).await?;
-        eprintln!("round {number} of {rounds}: backlog       {:7.1} instances/s", rate(backlog.all));
-        let arriving = bench.arriving(&format!("arriving-{number}"), instances).await?;
-        eprintln!("round {number} of {rounds}: arriving      {:7.1} instances/s", rate(arriving.all));
+        let name = |what: &str| format!("{what}-{number}");
+        let tell = |what: &str, seconds: f64| {
+            let rate = per_second(instances, seconds);
+            eprintln!("round {number} of {rounds}: {what:<13} {rate:7.1} instances/s");
+        };
+        let clients = async || -> Result<_> {
+            let bare = bench.bare(&name("bare"), instances, false).await?;
+            tell("bare client", bare.applying);
+            let whole = bench.bare(&name("whole"), instances, true).await?;
+            tell("with status", whole.applying);
+            Ok((bare, whole))
+        };
+        let managers = async || -> Result<_> {
+            let backlog = bench.backlog(&name("backlog"), instances).await?;
+            tell("backlog", backlog.all);
+            let arriving = bench.arriving(&name("arriving"), instances).await?;
+            tell("arriving", arriving.all);
+            Ok((backlog, arriving))
+        };
+        // In turn first and second: what one leaves behind for the next is in both.
+        let ((bare, whole), (backlog, arriving)) = if number % 2 == 1 {
+            let clients = clients().await?;
+            (clients, managers().await?)
+        } else {
+            let managers = managers().await?;
+            (clients().await?, managers)
+        };
         all.push(Round { bare, whole, backlog, arriving });
     }
     Ok(all)
