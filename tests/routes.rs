@@ -538,18 +538,21 @@ fn applied_in(gadget: &Value) -> Option<&str> {
     ours["apiVersion"].as_str()
 }
 
+/// The package with a change, in a folder of that name.
+fn variant(folder: &tempfile::TempDir, name: &str, change: impl Fn(String) -> String) -> String {
+    let package = folder.path().join(name);
+    copy_folder(Path::new(&fixture("routes")), &package, &change);
+    package.to_str().unwrap().to_owned()
+}
+
 /// The kind of a child gets another version: the objects are the same, in whichever it is asked for.
 #[tokio::test]
 async fn a_childs_kind_changes_its_version() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
     let folder = tempfile::tempdir().unwrap();
-    let package = |name: &str, change: &dyn Fn(String) -> String| {
-        let package = folder.path().join(name);
-        copy_folder(Path::new(&fixture("routes")), &package, &|text| change(text));
-        package.to_str().unwrap().to_owned()
-    };
-    let newer = package("newer", &|text| text.replace("fixtures.example.com/v1", "fixtures.example.com/v2"));
+    let newer =
+        variant(&folder, "newer", |text| text.replace("fixtures.example.com/v1", "fixtures.example.com/v2"));
     let says = async |name: &str, words: &[&str]| {
         eventually(&format!("{name} to say {words:?}"), LONG, async || {
             let way = place.find(WAY, name).await.unwrap_or_default();
@@ -640,11 +643,6 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
     let folder = tempfile::tempdir().unwrap();
-    let copy = |name: &str, change: &dyn Fn(String) -> String| {
-        let package = folder.path().join(name);
-        copy_folder(Path::new(&fixture("routes")), &package, &|text| change(text));
-        package.to_str().unwrap().to_owned()
-    };
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
     let mut manager = run(&plane, &["routes", "light"]);
     watching(&mut manager, 2).await;
@@ -657,7 +655,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     let before = uid("renamed-delete").await;
 
     // The ids are other ones in the next version: the objects are the same.
-    let renamed = copy("renamed", &|text| {
+    let renamed = variant(&folder, "renamed", |text| {
         ["delete", "retain", "ask", "data"]
             .iter()
             .fold(text, |text, id| {
@@ -680,8 +678,9 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     assert_eq!(uid("renamed-delete").await, before);
 
     // A version without the children.
-    let fewer =
-        copy("fewer", &|text| text.replace("when: spec[\"on\"]", "when: name != 'renamed' and spec[\"on\"]"));
+    let fewer = variant(&folder, "fewer", |text| {
+        text.replace("when: spec[\"on\"]", "when: name != 'renamed' and spec[\"on\"]")
+    });
     restart(&plane, &mut manager, &[&fewer, "light"], 2).await;
     place.fate("renamed", "", &UNWANTED).await;
     place.approve("renamed", &[""]).await;

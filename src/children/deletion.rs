@@ -47,8 +47,7 @@ impl Unlisted {
     /// With the order that the children of a package give it.
     #[must_use]
     pub fn ordered(&self, children: &[Child]) -> Self {
-        let is_of_it =
-            |child: &&Child| child.kinds.iter().any(|(a, k)| *a == self.api_version && *k == self.kind);
+        let is_of_it = |child: &&Child| child.has_kind(&self.api_version, &self.kind);
         let order = children.iter().filter(is_of_it).map(|child| child.depth).max();
         Self { order, ..self.clone() }
     }

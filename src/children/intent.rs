@@ -67,7 +67,7 @@ pub(super) fn build<'a>(
     let (Some(api_version), Some(kind)) = (text(root, "apiVersion"), text(root, "kind")) else {
         return Err(invalid(format!("{} renders without apiVersion or kind", child.template)));
     };
-    if !child.kinds.iter().any(|(a, k)| *a == api_version && *k == kind) {
+    if !child.has_kind(&api_version, &kind) {
         return Err(invalid(format!(
             "{} renders a kind that does not stand in it literally",
             child.template

@@ -59,7 +59,7 @@ pub struct Context<'a> {
     pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
     /// Why the objects of a kind cannot be known now, as the version that was asked for; `None` if they are known.
     pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
-    /// Whether the objects of a kind are known nevertheless: the server has them in another version.
+    /// Whether the objects of a kind are known, be it in another version than was asked for.
     pub listed: &'a dyn Fn(&str, &str) -> bool,
     /// Kinds on record that cannot be listed now, though the server has them.
     pub unlisted: &'a [Unlisted],

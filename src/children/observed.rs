@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::fields::FieldSet;
 use super::names::{self, Claim, Stamp};
-use super::reach::group_of;
+use crate::crd::group_of;
 use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::observed::ObjectRef;
+use crate::crd::group_of;
 use crate::package::Resource;
 
 /// What stands for all namespaces.
@@ -70,11 +71,6 @@ impl Reach {
         };
         is_there && kinds.iter().any(|(of, kind)| **kind == *object.kind && group_of(of) == group)
     }
-}
-
-/// The group of an `apiVersion`; empty for the core group.
-pub(super) fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ChildError, Context, MAX_CHILDREN, names};
+use crate::crd;
 use crate::package::{ForEach, Place, Places, Ref, RefTarget};
 use crate::readiness;
 use crate::template::{EvalError, Live, Scope, Var};
@@ -284,7 +285,7 @@ impl Refs {
 }
 
 fn keep(reference: &Ref) -> Keep {
-    let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = crd::group_of(&reference.api_version);
     let metadata_only = |path: &Vec<String>| path.first().is_some_and(|first| first == "metadata");
     let content = !reference.reads.iter().all(metadata_only)
         || (reference.asks_state && readiness::needs_status(group, &reference.kind));

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::intent::Intent;
 use super::{Context, Expect, names};
+use crate::crd;
 use crate::package::Child;
 
 /// A write of a child that nobody has tried in this shape before.
@@ -135,7 +136,7 @@ pub(super) fn leans_on(intent: &Intent, other: &Intent) -> bool {
         "Namespace" => intent.object.namespace.as_deref() == Some(&*other.object.name),
         // Whatever is of a kind that is only about to be served.
         "CustomResourceDefinition" => {
-            let group = intent.object.api_version.split_once('/').map_or("", |(group, _)| group);
+            let group = crd::group_of(&intent.object.api_version);
             other.body.pointer("/spec/group").and_then(Value::as_str) == Some(group)
         }
         "Role" => same_namespace && named("/roleRef/name") && is(intent, "/roleRef/kind", "Role"),

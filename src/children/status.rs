@@ -165,8 +165,8 @@ pub fn enough(children: usize) -> String {
     }
 }
 
-/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. A third of what the
-/// server stores, decodes and sends of a status that says all is well would be that they do not.
+/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. See
+/// `docs/design/0011-conditions-that-hold.md`.
 fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
     let condition = |kind: &str, status: bool, reason: &str, message: &str| Condition {
         kind: kind.into(),

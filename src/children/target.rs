@@ -429,7 +429,7 @@ impl<'a> Building<'a> {
 fn asks_for(ctx: &Context<'_>, id: &str, observed: &Observed) -> bool {
     let ObjectRef { api_version, kind, .. } = &observed.object;
     let child = ctx.resource.children.iter().find(|child| child.id == id);
-    child.is_some_and(|child| child.kinds.iter().any(|(a, k)| **a == **api_version && **k == **kind))
+    child.is_some_and(|child| child.has_kind(api_version, kind))
 }
 
 /// What holds an object that is being deleted.

@@ -299,7 +299,7 @@ fn is_namespaced(package: &Package, api_version: &str, kind: &str) -> bool {
     if let Some(resource) = package.resource(api_version, kind) {
         return resource.kind.namespaced;
     }
-    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    let group = crate::crd::group_of(api_version);
     !CLUSTER_SCOPED.contains(&(group, kind))
 }
 

@@ -194,14 +194,18 @@ impl Kinds {
 
     /// Records what discovery has said.
     fn keep(&self, resource: ApiResource, capabilities: &ApiCapabilities) -> Arc<ApiKind> {
-        let kind = Arc::new(ApiKind {
+        let kind = ApiKind {
             group: resource.group,
             version: resource.version,
             kind: resource.kind,
             plural: resource.plural,
             namespaced: capabilities.scope == Scope::Namespaced,
-        });
-        let reports = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
+        };
+        self.remember(kind, capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status"))
+    }
+
+    fn remember(&self, kind: ApiKind, reports: bool) -> Arc<ApiKind> {
+        let kind = Arc::new(kind);
         let found = Found { kind: Arc::clone(&kind), reports };
         self.lock().insert((kind.api_version(), kind.kind.clone()), found);
         kind
@@ -224,10 +228,7 @@ impl Kinds {
 
     /// Records a kind that is known without discovery, such as one just registered.
     pub fn insert(&self, kind: ApiKind) -> Arc<ApiKind> {
-        let kind = Arc::new(kind);
-        let found = Found { kind: Arc::clone(&kind), reports: true };
-        self.lock().insert((kind.api_version(), kind.kind.clone()), found);
-        kind
+        self.remember(kind, true)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Found>> {

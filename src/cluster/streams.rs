@@ -21,8 +21,8 @@ impl Streams {
         refused.is_none_or(|at| at.elapsed() >= AGAIN)
     }
 
-    /// There was none, and there will be none for a while; `true` if that is news.
-    pub fn are_refused(&self) -> bool {
+    /// Notes that there was none, and will be none for a while; `true` if that is news.
+    pub fn note_refusal(&self) -> bool {
         let news = self.may_come();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         news
@@ -46,10 +46,10 @@ mod tests {
     async fn who_refuses_is_asked_again_much_later() {
         let streams = Streams::default();
         assert!(streams.may_come());
-        assert!(streams.clone().are_refused() && !streams.are_refused());
+        assert!(streams.clone().note_refusal() && !streams.note_refusal());
         assert!(!streams.may_come());
         tokio::time::advance(AGAIN).await;
-        assert!(streams.may_come() && streams.are_refused());
+        assert!(streams.may_come() && streams.note_refusal());
     }
 
     #[test]

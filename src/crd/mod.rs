@@ -46,6 +46,11 @@ impl Kind {
     }
 }
 
+/// The group of an `apiVersion`; empty for the core group.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// The kind that a CRD defines; `None` if it is too broken to say.
 pub fn kind(crd: &Value) -> Option<Kind> {
     let spec = crd.get("spec")?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::children::{ObjectRef, Paths, Reach, names};
 use crate::cluster::ApiKind;
+use crate::crd;
 use crate::package::{Package, Resource};
 use crate::template::Segment;
 
@@ -100,7 +101,7 @@ impl Registry {
 
     /// Whether the objects of a kind are instances of a package, loaded or not, whoever cares for them.
     pub(super) fn is_instance_kind(&self, api_version: &str, kind: &str) -> bool {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = crd::group_of(api_version);
         self.iter().chain(self.others()).any(|r| r.kind.group == group && r.kind.kind == kind)
     }
 
@@ -128,9 +129,10 @@ impl Registered {
     /// Whether an expression of its package reads more of a child of that kind than its metadata.
     pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
         self.resource().is_some_and(|(_, resource)| {
-            resource.children.iter().any(|child| {
-                !child.reads_live.is_empty() && child.kinds.iter().any(|(a, k)| a == api_version && k == kind)
-            })
+            resource
+                .children
+                .iter()
+                .any(|child| !child.reads_live.is_empty() && child.has_kind(api_version, kind))
         })
     }
 }

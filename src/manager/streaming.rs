@@ -112,7 +112,7 @@ impl<K: Resource, A: Fn(Since<'_>) -> Asked<K>> Streaming<K, A> {
                         if !is_answer || concerns_any_list(why.code) {
                             return Some(Err(watcher::Error::WatchStartFailed(error)));
                         }
-                        if refuses_streams(&why) && self.streams.are_refused() {
+                        if refuses_streams(&why) && self.streams.note_refusal() {
                             info!(%why, "the API server sends no lists as streams; they come in pages");
                         }
                         debug!(%why, "no list as a stream");

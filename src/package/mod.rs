@@ -204,6 +204,13 @@ pub struct Child {
     pub location: Location,
 }
 
+impl Child {
+    /// Whether its template gives objects of that `apiVersion` and kind.
+    pub fn has_kind(&self, api_version: &str, kind: &str) -> bool {
+        self.kinds.iter().any(|(a, k)| a == api_version && k == kind)
+    }
+}
+
 /// One object for each item of a list.
 #[derive(Debug, Clone)]
 pub struct ForEach {

@@ -280,8 +280,7 @@ fn presentable(message: &str) -> String {
 }
 
 fn group(object: &Value) -> &str {
-    let version = text(object, "/apiVersion").unwrap_or_default();
-    version.split_once('/').map_or("", |(group, _)| group)
+    crate::crd::group_of(text(object, "/apiVersion").unwrap_or_default())
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {

@@ -28,7 +28,7 @@ use crate::watch::{Changes, Readiness};
 const STEADY: Duration = Duration::from_secs(60);
 /// How many objects are meddled with.
 const EDITS: usize = 1_000;
-/// What one more instance costs is measured by that many batches of so many, at each number of instances.
+/// What one more instance costs is measured by that many batches of so many at most, at each number of instances.
 const BATCHES: usize = 7;
 const BATCH: usize = 100;
 
@@ -115,24 +115,23 @@ pub(crate) async fn run(
     };
     let mut steps = Vec::new();
     let (mut there, mut bytes_a_child) = (0, 0.0);
-    for count in [most / 100, most / 10, most] {
-        if count > there {
-            // The first instances find a cold server.
-            grow(&format!("scale-{count}"), count - there).await?;
-            there = count;
-        }
-        eprintln!("{there} instances are Ready");
-        let instances = there;
+    // All batches of a step are fewer than the next step adds.
+    let batch = (most / 100).clamp(1, BATCH);
+    for count in [most / 100, most / 10, most].into_iter().filter(|count| *count > 0) {
+        // The first instances find a cold server.
+        grow(&format!("scale-{count}"), count - there).await?;
+        there = count;
+        eprintln!("{count} instances are Ready");
         let memory = Memory::of(manager.pid())?;
         bytes_a_child = share(memory.resident.saturating_sub(empty.resident) as f64, there * each);
         let mut costs = Vec::new();
-        for batch in 1..=BATCHES {
-            costs.push(grow(&format!("scale-{count}-{batch}"), BATCH).await?);
-            there += BATCH;
+        for number in 1..=BATCHES {
+            costs.push(grow(&format!("scale-{count}-{number}"), batch).await?);
+            there += batch;
         }
         let of = |f: fn(&Cost) -> f64| median(costs.iter().map(f).collect());
         steps.push(Step {
-            instances,
+            instances: count,
             milliseconds: of(|cost| cost.milliseconds),
             requests: of(|cost| cost.requests),
             cpu: of(|cost| cost.cpu),

@@ -73,10 +73,8 @@ impl Deciding<'_> {
     /// Of a kind that no child has any more something may be left, and cannot be seen: nobody shall take it for pruned.
     fn unseen(&mut self) {
         let children = &self.ctx.resource.children;
-        let is_had = |kind: &Unlisted| {
-            let mut kinds = children.iter().flat_map(|child| &child.kinds);
-            kinds.any(|(api_version, name)| *api_version == kind.api_version && *name == kind.kind)
-        };
+        let is_had =
+            |kind: &Unlisted| children.iter().any(|child| child.has_kind(&kind.api_version, &kind.kind));
         for Unlisted { api_version, kind, reason, .. } in
             self.ctx.unlisted.iter().filter(|kind| !is_had(kind))
         {

@@ -18,6 +18,7 @@ use super::connect::{self, Place, Server};
 use super::out::{self, printable};
 use crate::children::names;
 use crate::cluster::{ApiKind, CallError, Query, Served};
+use crate::crd::group_of;
 use crate::manager::raw::Raw;
 use crate::readiness;
 use row::{Counts, Format, Row, Shape};
@@ -344,9 +345,8 @@ impl Get<'_> {
         (api_version, kind, namespace): (&str, &str, Option<&str>),
         (other, of, place): (&str, &str, Option<&str>),
     ) -> bool {
-        let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned());
         let served = |api_version| self.catalog.served(api_version, kind).is_some();
-        let same = (kind, group(api_version)) == (of, group(other)) && api_version != other;
+        let same = (kind, group_of(api_version)) == (of, group_of(other)) && api_version != other;
         same && (place.is_none() || place == namespace)
             && served(other)
             && (!served(api_version) || other > api_version || (place.is_none() && namespace.is_some()))

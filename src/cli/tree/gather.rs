@@ -152,7 +152,7 @@ impl Gather<'_> {
                     let problem = format!(
                         "children of kind {kind} of {api_version} are not shown: the API server does not serve it"
                     );
-                    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+                    let group = crate::crd::group_of(api_version);
                     return (group, kind, Listed { problem: Some(problem), ..Listed::default() });
                 };
                 (served.kind.group.as_str(), kind, self.children_of_kind(served, &opens).await)

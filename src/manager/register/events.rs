@@ -120,9 +120,8 @@ impl Registrar {
         let registry = self.shared.registry();
         let kinds: BTreeSet<(String, String)> =
             registry.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect();
-        let of_group = kinds
-            .into_iter()
-            .filter(|(api_version, _)| api_version.split_once('/').is_some_and(|(of, _)| of == group));
+        let of_group =
+            kinds.into_iter().filter(|(api_version, _)| crate::crd::group_of(api_version) == group);
         let mut is_concerned = false;
         for (api_version, kind) in of_group {
             let served = self.shared.kinds.known(&api_version, &kind);
