@@ -495,17 +495,31 @@ async fn a_ref_is_forbidden() {
         assert!(place.find(GADGETS, name).await.is_none(), "{name}: not pruned");
     }
     place.fate("y", "", &UNWANTED).await;
-    // Or a person knows that none is left, and says so where it is on record.
+    // None is left: it is on record no more, and nobody needs the right any more.
+    let ways = "ways.fixtures.operetta.dev";
+    let record = async || place.kubectl(&["get", "crd", ways, "-o", RECORD], "").await;
+    eventually("gadgets to go from the record", LONG, async || {
+        let record = record().await;
+        if record.contains("Gadget") { Err(record) } else { Ok(()) }
+    })
+    .await;
+    manager.wait_for("watched no longer", LONG).await;
     place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     let mut manager = start(fewer).await;
+    place.patch("x", &json!({"keys": ["a", "d"]})).await;
+    place.settled("x").await;
+    assert!(!manager.output().contains("kind=Gadget"), "{}", manager.output());
+    // A person says that there may be some, and then that there are none.
+    let kinds = record().await;
+    let write = async |kinds: &str| {
+        let record = format!("operetta.dev/child-kinds={kinds}");
+        place.kubectl(&["annotate", "crd", ways, "--overwrite", &record], "").await;
+    };
+    write(&format!("fixtures.example.com/v1/Gadget,{kinds}")).await;
     reason_of("x", "Pruning", &words).await;
-    let ways = "ways.fixtures.operetta.dev";
-    let record = place.kubectl(&["get", "crd", ways, "-o", RECORD], "").await;
-    let kinds: Vec<&str> = record.split(',').filter(|kind| !kind.contains("Gadget")).collect();
-    let record = format!("operetta.dev/child-kinds={}", kinds.join(","));
-    place.kubectl(&["annotate", "crd", ways, "--overwrite", &record], "").await;
+    write(&kinds).await;
     place.settled("x").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;

@@ -22,6 +22,9 @@ pub enum Reach {
 }
 
 impl Reach {
+    /// The namespace of the instance alone.
+    pub const HOME: Self = Self::Beyond(BTreeSet::new());
+
     /// What the templates of a resource say. `operator`: the manager's namespace.
     pub fn of(resource: &Resource, operator: &str) -> Self {
         let mut all = BTreeSet::new();
@@ -61,14 +64,20 @@ impl Reach {
         }
     }
 
+    /// Whether children may lie in a namespace, whatever that of their instance.
+    pub fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Beyond(all) => all.contains(namespace),
+        }
+    }
+
     /// Whether an object can be a child of an instance that lies in `home`. `kinds`: those that its children have,
     /// or had, in any version. (Cluster-scoped objects are for those who may do much anyway.)
     pub fn holds(&self, home: Option<&str>, kinds: &BTreeSet<(String, String)>, object: &ObjectRef) -> bool {
         let group = group_of(&object.api_version);
-        let is_there = match (self, object.namespace.as_deref()) {
-            (Self::Anywhere, _) | (_, None) => true,
-            (Self::Beyond(all), Some(namespace)) => home == Some(namespace) || all.contains(namespace),
-        };
+        let namespace = object.namespace.as_deref();
+        let is_there = namespace.is_none_or(|namespace| home == Some(namespace) || self.has(namespace));
         is_there && kinds.iter().any(|(of, kind)| **kind == *object.kind && group_of(of) == group)
     }
 }

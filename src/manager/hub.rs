@@ -1,7 +1,7 @@
 //! The watch hub: one watch a kind for the whole process. Events go into the index, and the instances that
 //! they concern into the queue.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +35,14 @@ pub(super) const REDISCOVER: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(2);
 
 /// By name.
-type Tasks = HashMap<String, (Arc<Watch>, JoinHandle<()>)>;
+type Tasks = HashMap<String, Task>;
+
+struct Task {
+    watch: Arc<Watch>,
+    handle: JoinHandle<()>,
+    /// It only takes away what the watch has brought, which no other may do beside a new watch.
+    is_leaving: bool,
+}
 
 /// The running watches.
 #[derive(Default)]
@@ -68,7 +75,7 @@ impl Hub {
 
     /// Watches the children of a kind, all packages' together.
     pub(super) fn watch_children(&self, shared: &Arc<Shared>, api_version: &str, kind: &str, again: Again) {
-        let name = format!("children {api_version} {kind}");
+        let name = children_name(api_version, kind);
         let shared = Arc::clone(shared);
         let (api_version, kind): (Arc<str>, Arc<str>) = (api_version.into(), kind.into());
         self.start(name, again, move |watch| {
@@ -80,8 +87,31 @@ impl Hub {
 
     /// Ends the watch of the instances of a CRD that is gone.
     pub(super) fn forget_instances(&self, crd: &str) {
-        if let Some((_, task)) = self.lock().remove(&instances_name(crd)) {
-            task.abort();
+        if let Some(task) = self.lock().remove(&instances_name(crd)) {
+            task.handle.abort();
+        }
+    }
+
+    /// Ends the watches of children of all kinds but these.
+    pub(super) fn keep_children(&self, shared: &Arc<Shared>, kinds: &BTreeSet<(String, String)>) {
+        let kept: HashSet<String> = kinds.iter().map(|(a, k)| children_name(a, k)).collect();
+        let mut tasks = self.lock();
+        let is_over = |(name, task): &(&String, &Task)| {
+            !task.is_leaving && name.starts_with(CHILDREN) && !kept.contains(*name)
+        };
+        let over: Vec<String> = tasks.iter().filter(is_over).map(|(name, _)| name.clone()).collect();
+        for name in over {
+            let kind = name.strip_prefix(CHILDREN).and_then(|kind| kind.split_once(' '));
+            let Some((api_version, kind)) = kind.map(|(a, k)| (a.to_owned(), k.to_owned())) else { continue };
+            let Some(Task { watch, handle: former, .. }) = tasks.remove(&name) else { continue };
+            info!(%api_version, %kind, "no package has it any more: watched no longer");
+            former.abort();
+            let shared = Arc::clone(shared);
+            let handle = tokio::spawn(async move {
+                let _ = former.await;
+                shared.index().drop_kind(&api_version, &kind);
+            });
+            tasks.insert(name, Task { watch, handle, is_leaving: true });
         }
     }
 
@@ -97,7 +127,9 @@ impl Hub {
 
     /// All watches, by name.
     pub(super) fn view(&self) -> Vec<Arc<Watch>> {
-        let mut all: Vec<_> = self.lock().values().map(|(watch, _)| Arc::clone(watch)).collect();
+        let tasks = self.lock();
+        let watching = tasks.values().filter(|task| !task.is_leaving);
+        let mut all: Vec<_> = watching.map(|task| Arc::clone(&task.watch)).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -109,8 +141,8 @@ impl Hub {
 
     /// Ends all watches.
     pub(super) fn stop(&self) {
-        for (_, (_, task)) in self.lock().drain() {
-            task.abort();
+        for (_, task) in self.lock().drain() {
+            task.handle.abort();
         }
     }
 
@@ -122,20 +154,21 @@ impl Hub {
         run: impl Fn(Arc<Watch>) -> F + Send + 'static,
     ) {
         let mut tasks = self.lock();
-        let former = match tasks.get(&name) {
-            Some((_, task)) if !task.is_finished() && again == Again::Keep => return,
-            _ => tasks.remove(&name),
-        };
+        let is_on = |task: &Task| !task.is_leaving && !task.handle.is_finished();
+        if again == Again::Keep && tasks.get(&name).is_some_and(is_on) {
+            return;
+        }
         debug!(watch = %name, ?again, "watching");
-        let (watch, former) = match former {
-            Some((watch, task)) => {
-                task.abort();
-                (watch, Some(task))
+        let (watch, former) = match tasks.remove(&name) {
+            Some(task) if task.is_leaving => (Arc::new(Watch::new(name.clone())), Some(task.handle)),
+            Some(task) => {
+                task.handle.abort();
+                (task.watch, Some(task.handle))
             }
             None => (Arc::new(Watch::new(name.clone())), None),
         };
-        let task = supervise(Arc::clone(&watch), former, run);
-        tasks.insert(name, (watch, task));
+        let handle = supervise(Arc::clone(&watch), former, run);
+        tasks.insert(name, Task { watch, handle, is_leaving: false });
     }
 
     fn lock(&self) -> MutexGuard<'_, Tasks> {
@@ -145,6 +178,13 @@ impl Hub {
 
 fn instances_name(crd: &str) -> String {
     format!("instances {crd}")
+}
+
+/// With what the names of the watches of children begin.
+const CHILDREN: &str = "children ";
+
+fn children_name(api_version: &str, kind: &str) -> String {
+    format!("{CHILDREN}{api_version} {kind}")
 }
 
 /// Runs a watch once a former one has ended, and runs it again should it panic or end.

@@ -475,6 +475,34 @@ impl Index {
         }
     }
 
+    /// The kind is watched no more: nobody has it on record.
+    pub(super) fn drop_kind(&mut self, api_version: &str, kind: &str) {
+        let of_kind = |object: &ObjectRef| *object.kind == *kind && *object.api_version == *api_version;
+        let of_kind: Vec<_> = self
+            .children
+            .iter()
+            .filter(|(object, _)| of_kind(object))
+            .map(|(object, child)| (object.clone(), child.uid.clone()))
+            .collect();
+        for (object, uid) in of_kind {
+            self.remove_child(&object, &uid, None);
+        }
+        self.kinds.retain(|(a, k), _| **a != *api_version || **k != *kind);
+    }
+
+    /// Whether there is a child of that sort of an instance of that CRD, or of an instance that is not known, which
+    /// may have been one. `is_such` gets the instance, if it is known.
+    pub(super) fn has_child(
+        &self,
+        crd: &str,
+        is_such: impl Fn(Option<&InstanceKey>, &ObjectRef) -> bool,
+    ) -> bool {
+        self.children.values().filter(|child| child.is_made_by_us()).any(|child| {
+            let owner = self.by_uid.get(&child.instance_uid).or_else(|| self.by_claim.get(&child.claim));
+            owner.is_none_or(|owner| *owner.crd == *crd) && is_such(owner, &child.object)
+        })
+    }
+
     /// The kind cannot be listed: `lost` says how that stands. Whether it is news.
     pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, lost: KindState) -> bool {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();

@@ -255,8 +255,17 @@ impl Bare {
 
     /// A merge patch; returns the object.
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
+        self.send_patch(path, "application/merge-patch+json", body).await
+    }
+
+    /// A server-side apply of one object; returns the object.
+    pub(crate) async fn apply_one(&self, path: &str, body: &Value) -> Result<Value> {
+        self.send_patch(path, "application/apply-patch+yaml", body).await
+    }
+
+    async fn send_patch(&self, path: &str, content: &str, body: &Value) -> Result<Value> {
         let request = Request::patch(format!("{path}?fieldManager=bare"))
-            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .header(CONTENT_TYPE, content)
             .body(body.to_string().into_bytes())?;
         let text = self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
         Ok(serde_json::from_str(&text)?)

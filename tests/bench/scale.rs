@@ -72,11 +72,20 @@ pub(crate) struct Scale {
     restart: f64,
     /// What it asked for then, watches aside.
     restart_requests: BTreeMap<String, usize>,
-    /// Milliseconds of one apply of the bare client, alone: median and 99th percentile.
+    /// What becomes of what somebody else does to children.
+    meddling: Meddling,
+}
+
+/// How long repairs take: milliseconds, median and 99th percentile.
+#[derive(Debug, Serialize)]
+struct Meddling {
+    /// One apply of the bare client, alone.
     apply: (f64, f64),
-    /// Milliseconds from the answer to an edit until a watch shows it undone: the same.
+    /// From the answer to an edit or a deletion until a watch shows that it is undone.
+    repaired: (f64, f64),
+    /// Of edits alone.
     edited: (f64, f64),
-    /// Milliseconds from the answer to a deletion until a watch shows the object again: the same.
+    /// Of deletions alone.
     deleted: (f64, f64),
 }
 
@@ -146,7 +155,7 @@ pub(crate) async fn run(
     let steady_requests = requests(&audit.requests_since(mark)?);
 
     eprintln!("meddling with {EDITS} objects");
-    let (apply, edited, deleted) = meddle(plane, &bare, package, &format!("scale-{most}")).await?;
+    let meddling = meddle(plane, &bare, package, &format!("scale-{most}")).await?;
 
     eprintln!("a restart");
     manager.kill9();
@@ -171,9 +180,7 @@ pub(crate) async fn run(
         ready,
         restart,
         restart_requests,
-        apply,
-        edited,
-        deleted,
+        meddling,
     })
 }
 
@@ -213,7 +220,7 @@ async fn meddle(
     bare: &Bare,
     package: &Arc<Package>,
     namespace: &str,
-) -> Result<((f64, f64), (f64, f64), (f64, f64))> {
+) -> Result<Meddling> {
     let instances = bare.instances(resource(package)?, namespace).await?;
     let pick = || instances[fastrand::usize(..instances.len())]["metadata"]["name"].clone();
     let (mut applies, mut edits, mut deletions) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,9 +233,10 @@ async fn meddle(
         let name = name.as_str().unwrap_or_default();
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let started = Instant::now();
-        // Nothing of ours: one round trip, written to the store.
-        let note = json!({"metadata": {"annotations": {"example.org/edit": number.to_string()}}});
-        let before = bare.patch(&path, &note).await?;
+        // Nothing of the manager's: one round trip, written to the store.
+        let note = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "annotations": {"example.org/edit": number.to_string()}}});
+        let before = bare.apply_one(&path, &note).await?;
         applies.push(millis(started.elapsed()));
         if number % 2 == 0 {
             let edit = json!({"data": {"greeting": format!("edited {number}")}});
@@ -247,7 +255,13 @@ async fn meddle(
             deletions.push(millis(changes.until(name, anew).await?.saturating_duration_since(replied)));
         }
     }
-    Ok((spread(applies), spread(edits), spread(deletions)))
+    let repairs = edits.iter().chain(&deletions).copied().collect();
+    Ok(Meddling {
+        apply: spread(applies),
+        repaired: spread(repairs),
+        edited: spread(edits),
+        deleted: spread(deletions),
+    })
 }
 
 /// Of the manager, by verb and resource; everybody else has another user, or this user agent.
@@ -310,11 +324,12 @@ impl fmt::Display for Scale {
             writeln!(f, "    {count:>6} {name}")?;
         }
         for (name, (median, high)) in [
-            ("one patch of the bare client", self.apply),
-            ("from an edit until it is undone", self.edited),
-            ("from a deletion until it is there again", self.deleted),
+            ("one apply of the bare client", self.meddling.apply),
+            ("from an edit or a deletion until all is right", self.meddling.repaired),
+            ("from an edit until it is undone", self.meddling.edited),
+            ("from a deletion until it is there again", self.meddling.deleted),
         ] {
-            writeln!(f, "{name:<42} median {median:>7.2} ms, p99 {high:>7.2} ms")?;
+            writeln!(f, "{name:<46} median {median:>7.2} ms, p99 {high:>7.2} ms")?;
         }
         Ok(())
     }

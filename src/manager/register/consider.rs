@@ -1,13 +1,12 @@
 //! One look at the CRDs of a package: what is wrong with them is mended, and told how they stand.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 use tracing::info;
 
+use super::record::{Record, Spent};
 use super::wanted::{self, MANAGER, Ours, Stand, Wrong};
-use crate::children::Reach;
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -16,12 +15,14 @@ use crate::package::{Package, Resource};
 const WORDS: usize = 4_000;
 
 /// What this process has seen of a CRD before.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     /// It was as it should be: what is wrong now, somebody has put back.
     pub was_right: bool,
     /// Whether it may be mended once more.
     pub may_mend: bool,
+    /// What is on record and of no use any more.
+    pub spent: Spent,
 }
 
 /// How a CRD stands after the look.
@@ -50,10 +51,8 @@ pub(super) struct Facts {
     pub resource_version: String,
     /// Whether the version that the package is about has its status subresource.
     pub has_status: bool,
-    /// Kinds that children of its instances have, or had.
-    pub child_kinds: BTreeSet<(String, String)>,
-    /// In which namespaces they lie, or lay.
-    pub reach: Reach,
+    /// Where children of its instances are, or were.
+    pub record: Record,
     /// Which manager it says cares for it.
     pub lease: Option<String>,
 }
@@ -65,8 +64,7 @@ impl Facts {
             generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
             resource_version: crd["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned(),
             has_status: wanted::has_status(crd, &resource.kind.version),
-            child_kinds: wanted::recorded_kinds(crd),
-            reach: wanted::recorded_reach(crd),
+            record: Record::of(crd),
             lease: wanted::lease(crd).map(str::to_owned),
         }
     }
@@ -109,7 +107,8 @@ pub(super) async fn consider(
     let mut drafts = Vec::new();
     let mut seen: Vec<Option<Seen>> = Vec::new();
     for (resource, past) in package.resources.iter().zip(past) {
-        match look((cluster, ours), crd, package, resource, *past, hold).await {
+        let ours = Ours { spent: &past.spent, ..ours };
+        match look((cluster, ours), crd, package, resource, past, hold).await {
             Ok(state) => {
                 seen.push(Some(state));
                 drafts.push(None);
@@ -143,7 +142,7 @@ async fn look(
     crd: &ApiKind,
     package: &Package,
     resource: &Resource,
-    past: Past,
+    past: &Past,
     hold: &(dyn Fn(&str) + Sync),
 ) -> Result<Seen, Box<Draft>> {
     let name = resource.crd_name();
@@ -167,7 +166,12 @@ async fn look(
         }
         Stand::Wrong(wrong) => wrong,
     };
-    if past.was_right && live.as_ref().is_some_and(|live| !wanted::has_status(live, &resource.kind.version)) {
+    // If only what is of no use any more is to go, nobody has put anything back.
+    let spares = Ours { spent: &Spent::NOTHING, ..ours };
+    let was_right = past.was_right
+        && (past.spent.is_nothing()
+            || !matches!(wanted::stand(live.as_ref(), package, resource, spares), Stand::Right));
+    if was_right && live.as_ref().is_some_and(|live| !wanted::has_status(live, &resource.kind.version)) {
         hold(name);
     }
     let mut with_spec = wrong.spec_differs;
@@ -185,7 +189,7 @@ async fn look(
         Err(error) => return Ok(Seen::new(refused(resource, &error))),
     }
     let mut reverted_by = None;
-    if let Some(live) = live.as_ref().filter(|_| past.was_right) {
+    if let Some(live) = live.as_ref().filter(|_| was_right) {
         reverted_by = Some(wanted::last_writer(live).unwrap_or_else(|| "somebody".to_owned()));
         if !past.may_mend {
             let state = State::Contested(Facts::of(live, resource));

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::consider::Facts;
+use super::record::{Record, Spent};
 use super::watch::Meta;
 use crate::cluster::scattered;
 use crate::diag::{self, Diagnostic};
@@ -20,6 +21,10 @@ const RETRY_LAST: Duration = Duration::from_secs(300);
 /// How long until what is awaited is looked at although no event has told of it: doubled likewise.
 const AWAIT_FIRST: Duration = Duration::from_millis(50);
 const AWAIT_LAST: Duration = Duration::from_secs(30);
+/// How long until it is seen whether something on record has come to be of no use: doubled likewise. It costs no
+/// request.
+const SPENT_FIRST: Duration = Duration::from_secs(5);
+const SPENT_LAST: Duration = Duration::from_secs(300);
 /// A CRD that is put back so often within [`WINDOW`] is left to whoever does it, until they have let it be for
 /// as long.
 pub(super) const REVERTS: usize = 3;
@@ -59,6 +64,13 @@ pub(super) struct Crd {
     pub contender: Option<String>,
     /// Its objects are to be listed once more when it is served everywhere.
     pub was_changed: bool,
+    /// What is on record and of no use any more.
+    pub spent: Spent,
+    /// When it is looked whether something of the record has come to be of no use; `None` if it holds no more than the
+    /// package needs.
+    pub spent_at: Option<Instant>,
+    /// How often in a row that was not so.
+    pub unspent: u32,
 }
 
 impl Entry {
@@ -156,6 +168,23 @@ impl Crd {
         !self.is_contested && recent + 1 < REVERTS
     }
 
+    /// A look has shown the record.
+    pub(super) fn on_record(&mut self, record: &Record, needed: &Record, now: Instant) {
+        self.spent = Spent::NOTHING;
+        if self.facts.as_ref().is_none_or(|facts| facts.record != *record) {
+            (self.spent_at, self.unspent) = (None, 0);
+        }
+        self.spent_at = record.exceeds(needed).then(|| self.spent_at.unwrap_or(now + SPENT_FIRST));
+    }
+
+    /// What of the record is of no use any more. If it is nothing, the question is asked again later.
+    pub(super) fn on_spent(&mut self, spent: Spent, now: Instant) {
+        let wait = SPENT_FIRST.saturating_mul(2u32.saturating_pow(self.unspent.min(16))).min(SPENT_LAST);
+        self.spent_at = Some(now + wait);
+        self.unspent = self.unspent.saturating_add(1);
+        self.spent = spent;
+    }
+
     /// The manager that it names now and did not before.
     pub(super) fn taken_by<'a>(&self, now: &'a Facts) -> Option<&'a str> {
         let before = self.facts.as_ref().and_then(|facts| facts.lease.as_deref());
@@ -177,11 +206,9 @@ pub(super) fn contested_text(name: &str, package: &Package, crd: &Crd) -> Option
     ))
 }
 
-/// Whether nothing of it has changed that concerns instances.
-pub(super) fn is_same(before: Option<&Facts>, now: Option<&Facts>) -> bool {
-    let key =
-        |facts: &Facts| (facts.uid.clone(), facts.generation, facts.child_kinds.clone(), facts.reach.clone());
-    before.map(key) == now.map(key)
+/// Whether it is the same CRD with the same text.
+pub(super) fn is_same(before: Option<&Facts>, now: &Facts) -> bool {
+    before.is_some_and(|before| (&before.uid, before.generation) == (&now.uid, now.generation))
 }
 
 /// Whether what the watch tells of a CRD is more than was looked at.

@@ -18,7 +18,7 @@ impl Registrar {
     pub(super) fn on_event(&mut self, event: CrdEvent) {
         match event {
             CrdEvent::Seen(name, meta, is_first) => {
-                let before = self.known.insert(name.clone(), meta.clone());
+                let before = self.known.crds.insert(name.clone(), meta.clone());
                 if before.as_ref() == Some(&meta) {
                     return;
                 }
@@ -43,8 +43,9 @@ impl Registrar {
                     self.look_at_orphan(name);
                 }
             }
+            CrdEvent::Listed => self.known.is_whole = true,
             CrdEvent::Gone(name, uid) => {
-                self.known.remove(&name);
+                self.known.crds.remove(&name);
                 self.shared.served.crds_changed();
                 self.on_gone(&name, &uid);
                 self.look_again(&name, None);

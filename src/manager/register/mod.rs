@@ -9,6 +9,7 @@ mod consider;
 mod entry;
 mod events;
 mod publish;
+mod record;
 mod wanted;
 mod watch;
 
@@ -34,6 +35,7 @@ use crate::package::Package;
 use consider::{Past, Seen, State};
 use entry::{Entry, REVERTS, WINDOW, contested_text, is_news, is_same};
 use publish::Later;
+use record::{Record, Spent};
 use watch::Meta;
 
 /// How long packages that are registered wait for one that is not yet, so that all are watched at once.
@@ -162,6 +164,22 @@ enum Look {
     Watch,
 }
 
+/// All CRDs of the cluster, as the watch has told.
+#[derive(Default)]
+struct Known {
+    crds: HashMap<String, Meta>,
+    /// None is missing.
+    is_whole: bool,
+}
+
+impl Known {
+    /// Whether a CRD of that group is there, or may be.
+    fn has_group(&self, group: &str) -> bool {
+        let is_of_group = |name: &String| name.split_once('.').is_some_and(|(_, of)| of == group);
+        !self.is_whole || self.crds.keys().any(is_of_group)
+    }
+}
+
 struct Registrar {
     shared: Arc<Shared>,
     packages: Vec<Entry>,
@@ -173,8 +191,7 @@ struct Registrar {
     others: BTreeMap<String, Arc<Registered>>,
     /// What was listed at the start, until it is known which of them are orphans.
     labelled: Vec<Value>,
-    /// All CRDs of the cluster, as the watch has told.
-    known: HashMap<String, Meta>,
+    known: Known,
     looks: JoinSet<Look>,
     later: Vec<(Instant, Later)>,
     start: Arc<Start>,
@@ -202,7 +219,7 @@ impl Registrar {
             former: by_name(true),
             others: BTreeMap::new(),
             looks: JoinSet::new(),
-            known: HashMap::new(),
+            known: Known::default(),
             later: Vec::new(),
             start,
             is_gathering: true,
@@ -228,14 +245,18 @@ impl Registrar {
         let looks = self.packages.iter().enumerate().filter(may_look).filter_map(|(_, p)| p.next);
         let gathered = self.is_gathering.then(|| self.started + GATHER);
         let later = self.later.iter().map(|(at, _)| *at);
+        let is_asked = |p: &&Entry| p.is_published && !p.is_looking;
+        let spent = self.packages.iter().filter(is_asked).flat_map(|p| &p.crds);
+        let spent = spent.filter(|crd| !crd.is_contested).filter_map(|crd| crd.spent_at);
         let now = Instant::now();
-        let due = looks.chain(later).chain(gathered.filter(|at| *at > now)).min();
+        let due = looks.chain(later).chain(spent).chain(gathered.filter(|at| *at > now)).min();
         due.unwrap_or_else(|| now + Duration::from_secs(3_600))
     }
 
     /// Starts the looks that are due, publishes what can be, and tells the first verdict.
     fn go_on(&mut self) {
         let now = Instant::now();
+        self.find_spent(now);
         for index in 0..self.packages.len() {
             let is_due = self.packages[index].next.is_some_and(|at| at <= now);
             if self.packages.iter().filter(|p| p.is_looking).count() >= LOOKS {
@@ -300,12 +321,17 @@ impl Registrar {
         let past: Vec<Past> = entry
             .crds
             .iter()
-            .map(|crd| Past { was_right: crd.was_right, may_mend: crd.may_mend(now) })
+            .map(|crd| Past {
+                was_right: crd.was_right,
+                may_mend: crd.may_mend(now),
+                spent: crd.spent.clone(),
+            })
             .collect();
         let shared = Arc::clone(&self.shared);
         self.looks.spawn(async move {
             let hold = |crd: &str| shared.hold(crd, Some("it has been put back".into()));
-            let ours = wanted::Ours { lease: &shared.lease, namespace: &shared.namespace };
+            let (lease, namespace) = (&shared.lease, &shared.namespace);
+            let ours = wanted::Ours { lease, namespace, spent: &Spent::NOTHING };
             let seen = consider::consider((shared.clients.own(), ours), &CRD, &package, &past, &hold);
             Look::Package(index, contained(seen).await)
         });
@@ -314,7 +340,7 @@ impl Registrar {
     fn on_look(&mut self, index: usize, seen: Vec<Seen>) {
         let now = Instant::now();
         let (mut problems, mut awaited, mut is_passing, mut after) = (Vec::new(), Vec::new(), false, None);
-        let mut changed = Vec::new();
+        let (mut changed, mut recorded) = (Vec::new(), Vec::new());
         let entry = &mut self.packages[index];
         entry.is_looking = false;
         for (position, seen) in seen.into_iter().enumerate() {
@@ -331,28 +357,30 @@ impl Registrar {
             }
             match seen.state {
                 State::Right(facts) => {
-                    let facts = Some(facts);
+                    let needed = Record::needed(&entry.package.resources[position], &self.shared.namespace);
+                    crd.on_record(&facts.record, &needed, now);
                     if seen.reverted_by.is_some() {
                         crd.reverts.retain(|at| now.duration_since(*at) < WINDOW);
                         crd.reverts.push(now);
                     }
-                    if !is_same(crd.facts.as_ref(), facts.as_ref())
-                        || crd.is_contested
-                        || seen.reverted_by.is_some()
-                    {
+                    let is_same = is_same(crd.facts.as_ref(), &facts);
+                    if !is_same || crd.is_contested || seen.reverted_by.is_some() {
                         changed.push((position, seen.reverted_by));
+                    } else if crd.facts.as_ref().is_some_and(|before| before.record != facts.record) {
+                        recorded.push(position);
                     }
-                    (crd.facts, crd.was_right, crd.is_contested) = (facts, true, false);
+                    (crd.facts, crd.was_right, crd.is_contested) = (Some(facts), true, false);
                 }
                 State::Contested(facts) => {
-                    let facts = Some(facts);
-                    if !is_same(crd.facts.as_ref(), facts.as_ref()) || !crd.is_contested {
+                    let is_same = is_same(crd.facts.as_ref(), &facts)
+                        && crd.facts.as_ref().is_some_and(|before| before.record == facts.record);
+                    if !is_same || !crd.is_contested {
                         crd.reverts.push(now);
                         crd.reverts.drain(..crd.reverts.len().saturating_sub(REVERTS));
                         crd.contender.clone_from(&seen.reverted_by);
                         changed.push((position, seen.reverted_by));
                     }
-                    (crd.facts, crd.is_contested) = (facts, true);
+                    (crd.facts, crd.is_contested) = (Some(facts), true);
                     let again = crd.reverts.last().map_or(now, |last| *last + WINDOW);
                     if again <= now {
                         // They have let it be: one more try.
@@ -373,9 +401,12 @@ impl Registrar {
         entry.conclude(problems, &awaited, is_passing, after, now);
         if std::mem::take(&mut entry.is_overtaken) {
             let mut crds = entry.package.resources.iter().zip(&entry.crds);
-            if crds.any(|(r, crd)| is_news(self.known.get(r.crd_name()), crd.facts.as_ref())) {
+            if crds.any(|(r, crd)| is_news(self.known.crds.get(r.crd_name()), crd.facts.as_ref())) {
                 entry.next = Some(now);
             }
+        }
+        for position in recorded {
+            self.on_record(index, position);
         }
         for (position, reverted_by) in changed {
             self.on_change(index, position, reverted_by);
@@ -420,6 +451,7 @@ impl Registrar {
         }
         let crd: Arc<str> = name.into();
         self.rebuild();
+        self.watch_children_of(&crd);
         self.shared.schemas.fetch_add(1, Ordering::Relaxed);
         if let Some(registered) = self.shared.registry().get(&crd) {
             self.shared.hub.watch_instances(&self.shared, &registered, Again::Relist);

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::entry::{Entry, contested_text};
+use super::record::Record;
 use super::{ORPHANED, Registrar, SPREAD, wanted};
-use crate::children::Reach;
 use crate::crd;
 use crate::manager::hub::Again;
 use crate::manager::registry::{Registered, Registry};
@@ -117,12 +117,13 @@ impl Registrar {
                 continue;
             }
             let Some(kind) = crd::kind(&crd) else { continue };
+            let record = Record::of(&crd);
             let registered = Arc::new(Registered {
                 crd: name.as_str().into(),
                 kind: self.shared.kinds.insert((&kind).into()),
                 package: None,
-                child_kinds: wanted::recorded_kinds(&crd),
-                reach: wanted::recorded_reach(&crd),
+                child_kinds: record.kinds,
+                reach: record.reach,
                 contested: None,
             });
             if let Some(lease) = wanted::lease(&crd).filter(|lease| *lease != self.shared.lease) {
@@ -144,6 +145,48 @@ impl Registrar {
         found
     }
 
+    /// Looks whether something on record has come to be of no use; that is then taken out.
+    pub(super) fn find_spent(&mut self, now: Instant) {
+        let known = &self.known;
+        for entry in self.packages.iter_mut().filter(|entry| entry.is_published && !entry.is_looking) {
+            for (crd, resource) in entry.crds.iter_mut().zip(&entry.package.resources) {
+                let is_due = crd.spent_at.is_some_and(|at| at <= now) && !crd.is_contested;
+                let Some(facts) = crd.facts.as_ref().filter(|_| is_due) else { continue };
+                let needed = Record::needed(resource, &self.shared.namespace);
+                let spent = facts.record.spent(&needed, resource.crd_name(), &self.shared.index(), |group| {
+                    known.has_group(group)
+                });
+                if !spent.is_nothing() {
+                    entry.next = Some(now);
+                }
+                crd.on_spent(spent, now);
+            }
+        }
+    }
+
+    /// Only the record of a CRD has changed.
+    pub(super) fn on_record(&mut self, index: usize, position: usize) {
+        let entry = &self.packages[index];
+        if !entry.is_published {
+            return;
+        }
+        let crd = entry.package.resources[position].crd_name().to_owned();
+        self.rebuild();
+        self.watch_children_of(&crd);
+        let keys: Vec<_> = self.shared.index().instances_of(&crd).cloned().collect();
+        for key in keys {
+            self.shared.queue.add(key);
+        }
+    }
+
+    /// Of a kind that somebody has put on record nothing is known before it is watched.
+    pub(super) fn watch_children_of(&self, crd: &str) {
+        let Some(registered) = self.shared.registry().get(crd) else { return };
+        for (api_version, kind) in &registered.child_kinds {
+            self.shared.hub.watch_children(&self.shared, api_version, kind, Again::Keep);
+        }
+    }
+
     fn is_in_force(&self, crd: &str) -> bool {
         let is_published = |p: &Entry| p.is_published && p.position(crd).is_some();
         self.former.contains_key(crd) || self.packages.iter().any(is_published)
@@ -162,22 +205,23 @@ impl Registrar {
                 self.orphans.remove(name);
                 self.former.remove(name);
                 self.others.remove(name);
-                let mut child_kinds = crd.facts.as_ref().map(|f| f.child_kinds.clone()).unwrap_or_default();
-                child_kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
-                let reach = Reach::of(resource, &self.shared.namespace);
-                let recorded = crd.facts.as_ref().map(|f| f.reach.clone());
+                let recorded = crd.facts.as_ref().map(|f| f.record.clone());
+                let needed = Record::needed(resource, &self.shared.namespace);
+                let record = recorded.into_iter().fold(needed, Record::and);
                 all.push(Arc::new(Registered {
                     crd: name.into(),
                     kind: self.shared.kinds.insert((&resource.kind).into()),
                     package: Some((Arc::clone(&entry.package), index)),
-                    child_kinds,
-                    reach: recorded.into_iter().fold(reach, Reach::and),
+                    child_kinds: record.kinds,
+                    reach: record.reach,
                     contested: contested_text(name, &entry.package, crd).map(Into::into),
                 }));
             }
         }
         all.extend(self.orphans.values().chain(self.former.values()).cloned());
         let others = self.others.values().cloned().collect();
+        let kinds = all.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect();
         self.shared.set_registry(Registry::new(all, others));
+        self.shared.hub.keep_children(&self.shared, &kinds);
     }
 }

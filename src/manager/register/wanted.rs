@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::record::{Record, Spent};
 use crate::children::fields::{FieldSet, uncovered};
 use crate::children::{Reach, names};
 use crate::crd;
@@ -18,13 +19,15 @@ use crate::package::{Package, Resource};
 /// The field manager of CRDs.
 pub(super) const MANAGER: &str = "operetta";
 
-/// This manager, as far as CRDs tell of it.
+/// This manager, as far as a CRD tells of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ours<'a> {
     /// The Lease that it leads with: which manager cares for a CRD's instances.
     pub lease: &'a str,
     /// Its namespace, which templates call `operator.namespace`.
     pub namespace: &'a str,
+    /// What it has found to be of no use any more on the CRD.
+    pub spent: &'a Spent,
 }
 
 /// How a CRD stands.
@@ -84,7 +87,7 @@ pub(super) fn stand(live: Option<&Value>, package: &Package, resource: &Resource
         }
         _ => resource.augmented_crd(),
     };
-    let mut metadata = metadata(&augmented, &base, live, package, resource, ours.namespace);
+    let mut metadata = metadata(&augmented, &base, live, package, resource, ours);
     metadata["annotations"][names::MANAGER] = ours.lease.into();
     let spec_differs = live.is_none_or(|live| !same(&augmented["spec"], &live["spec"]));
     let wrong = Wrong {
@@ -157,15 +160,18 @@ fn metadata(
     live: Option<&Value>,
     package: &Package,
     resource: &Resource,
-    operator: &str,
+    ours: Ours<'_>,
 ) -> Value {
-    let mut kinds = live.map(recorded_kinds).unwrap_or_default();
-    kinds.extend(resource.children.iter().flat_map(|child| child.kinds.iter().cloned()));
+    let needed = Record::needed(resource, ours.namespace);
+    let record = live.map(Record::of).into_iter().fold(needed, |needed, mut recorded| {
+        // Without a record of namespaces no child was made that it would have told of.
+        if live.is_some_and(|live| live["metadata"]["annotations"][names::CHILD_NAMESPACES].is_null()) {
+            recorded.reach = Reach::HOME;
+        }
+        needed.and(recorded.without(ours.spent))
+    });
     let kinds: Vec<String> =
-        kinds.iter().map(|(api_version, kind)| format!("{api_version}/{kind}")).collect();
-    let has_record = |live: &&Value| live["metadata"]["annotations"][names::CHILD_NAMESPACES].is_string();
-    let recorded = live.filter(has_record).map(recorded_reach);
-    let reach = recorded.into_iter().fold(Reach::of(resource, operator), Reach::and);
+        record.kinds.iter().map(|(api_version, kind)| format!("{api_version}/{kind}")).collect();
     let mut metadata = match base {
         Base::Package => json!({
             "labels": object(&augmented["metadata"]["labels"]),
@@ -175,7 +181,7 @@ fn metadata(
     };
     metadata["labels"][names::OPERATOR] = package.name.as_str().into();
     metadata["annotations"][names::CHILD_KINDS] = kinds.join(",").into();
-    metadata["annotations"][names::CHILD_NAMESPACES] = reach.text().into();
+    metadata["annotations"][names::CHILD_NAMESPACES] = record.reach.text().into();
     match base {
         Base::Package => {
             metadata["labels"][names::MANAGED_BY] = "operetta".into();
@@ -345,17 +351,6 @@ fn whole(number: &serde_json::Number) -> Value {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => (float as i64).into(),
         _ => Value::Number(number.clone()),
     }
-}
-
-/// The kinds that children of a CRD's instances have, or had.
-pub(super) fn recorded_kinds(crd: &Value) -> BTreeSet<(String, String)> {
-    let text = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
-    names::read_kinds(text).collect()
-}
-
-/// The namespaces in which children of a CRD's instances lie, or lay.
-pub(super) fn recorded_reach(crd: &Value) -> Reach {
-    Reach::read(crd["metadata"]["annotations"][names::CHILD_NAMESPACES].as_str())
 }
 
 /// The manager that cares for a CRD's instances, if it says so.

@@ -22,6 +22,8 @@ use crate::manager::raw::Raw;
 pub(super) enum CrdEvent {
     /// It is there, perhaps changed; or it was there when the watch began.
     Seen(String, Meta, bool),
+    /// All that there are have been told.
+    Listed,
     /// The CRD of that uid is gone.
     Gone(String, String),
 }
@@ -69,6 +71,7 @@ pub(super) async fn watch(cluster: Cluster, sender: mpsc::Sender<CrdEvent>) {
                     known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
                 gone.into_iter()
                     .filter_map(|name| known.remove(&name).map(|uid| CrdEvent::Gone(name, uid)))
+                    .chain([CrdEvent::Listed])
                     .collect()
             }
             Err(error) => {

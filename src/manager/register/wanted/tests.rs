@@ -39,7 +39,7 @@ fn plain_crd() -> Value {
     })
 }
 
-const OURS: Ours<'_> = Ours { lease: "n/operetta", namespace: "n" };
+const OURS: Ours<'_> = Ours { lease: "n/operetta", namespace: "n", spent: &Spent::NOTHING };
 const SPEC: [&str; 4] = ["f:group", "f:names", "f:scope", "f:versions"];
 
 fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {
