@@ -132,10 +132,49 @@ fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
     status.entry("type").or_insert_with(|| json!("object"));
     for (name, schema) in own_fields() {
         add_field(status, &[name], &schema);
+        if name == "conditions" {
+            admit_conditions(status, &schema);
+        }
     }
     for name in &additions.status {
         let path: Vec<&str> = name.split('.').collect();
         add_field(status, &path, &anything());
+    }
+}
+
+/// Lets our conditions through whole where the author's schema of a condition knows less than ours. (What the
+/// server drops would be written again by every manager that starts, and one unknown type has it refuse all.)
+fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
+    let items =
+        status.get_mut("properties").and_then(|fields| fields.get_mut("conditions")?.get_mut("items"));
+    let (Some(items), Some(own)) = (items.and_then(Value::as_object_mut), properties(&own["items"])) else {
+        return;
+    };
+    if items.get("type").is_some_and(|kind| kind != "object") {
+        return;
+    }
+    if let Some(required) = items.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name.as_str().is_some_and(|name| own.contains_key(name)));
+        if required.is_empty() {
+            items.remove("required");
+        }
+    }
+    if !is_open(items) {
+        let Some(fields) = object_at(items, "properties") else { return };
+        for (name, schema) in own {
+            fields.entry(name).or_insert_with(|| schema.clone());
+        }
+    }
+    let Some(fields) = items.get_mut("properties") else { return };
+    let is_missing =
+        |values: &Value, word: &str| values.as_array().is_some_and(|v| !v.iter().any(|v| v == word));
+    for (name, words) in [("type", None), ("status", Some(["True", "False", "Unknown"]))] {
+        let Some(field) = fields.get_mut(name).and_then(Value::as_object_mut) else { continue };
+        let Some(values) = field.get("enum") else { continue };
+        // Types are the package's to choose.
+        if words.is_none_or(|words| words.iter().any(|word| is_missing(values, word))) {
+            field.remove("enum");
+        }
     }
 }
 

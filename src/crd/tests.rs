@@ -513,9 +513,40 @@ fn status_schemas() {
     // What the author says stays.
     let own = json!({"type": "object", "properties": {"conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}}, "a": {"type": "integer"}}});
     let got = of(own.clone(), &["a", "b"]);
-    assert_eq!(got["properties"]["conditions"], own["properties"]["conditions"]);
+    let known = &got["properties"]["conditions"]["items"]["properties"];
+    assert_eq!(known["type"], json!({"type": "string"}));
     assert_eq!(got["properties"]["a"], json!({"type": "integer"}));
     assert_eq!(got["properties"]["b"], keep);
+    // Our conditions fit among those that the author knows.
+    let conditions = |items: Value| {
+        let own = json!({"type": "array", "maxItems": 8, "items": items});
+        let got = of(json!({"type": "object", "properties": {"conditions": own}}), &[]);
+        let mut got = got["properties"]["conditions"].clone();
+        assert_eq!(got["maxItems"], 8);
+        got["items"].take()
+    };
+    let got = conditions(json!({
+        "type": "object",
+        "required": ["type", "severity"],
+        "properties": {
+            "type": {"type": "string", "enum": ["Up", "Down"], "maxLength": 99},
+            "status": {"type": "string", "enum": ["True", "False"]},
+            "message": {"type": "string", "maxLength": 32_768},
+            "severity": {"type": "string"},
+        },
+    }));
+    assert_eq!(got["required"], json!(["type"]));
+    assert_eq!(got["properties"]["type"], json!({"type": "string", "maxLength": 99}));
+    assert_eq!(got["properties"]["message"]["maxLength"], 32_768);
+    assert_eq!(got["properties"]["severity"], json!({"type": "string"}));
+    assert_eq!(got["properties"]["status"].get("enum"), None, "Unknown is among ours");
+    for name in ["reason", "lastTransitionTime", "observedGeneration"] {
+        assert!(got["properties"][name].is_object(), "{name}: {got}");
+    }
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    assert_eq!(conditions(open.clone()), open);
+    let texts = json!({"type": "string"});
+    assert_eq!(conditions(texts.clone()), texts);
     // A status is written before all of it is known.
     let got = of(
         json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "object", "required": ["b", "c"], "properties": {"c": {"type": "string"}}}}}),

@@ -55,7 +55,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Room for the largest known definitions of custom resources (about 2 MiB, 100,000 nodes, 40 levels).
+    /// Room for the largest known definitions of custom resources (about 3 MiB, 100,000 nodes, 40 levels).
     fn default() -> Self {
         Self { bytes: 4 << 20, nodes: 250_000, depth: 100, aliases: 1_000 }
     }

@@ -393,6 +393,12 @@ schema:
           phase: {type: string}
           replicas: {type: integer}
           selector: {type: string}
+          conditions:
+            type: array
+            items:
+              type: object
+              required: [type, severity]
+              properties: {type: {type: string, enum: [Up]}, severity: {type: string}}
 ";
 
 /// A schema of about a megabyte.
@@ -476,6 +482,11 @@ async fn crds_of_all_traits_work() {
     assert_eq!(made["spec"]["list"], json!([{"name": "a", "protocol": "TCP", "weight": 1}]));
     assert_eq!(made["status"]["seen"], json!({"port": "http"}));
     assert_eq!(made["status"]["phase"], "Fine");
+    let ready = condition(&made, "Ready");
+    for field in ["reason", "message", "lastTransitionTime"] {
+        assert!(ready[field].is_string(), "{field} of {ready}");
+    }
+    assert_eq!(ready["observedGeneration"], made["metadata"]["generation"]);
     scene.kubectl(&["scale", "rich", "rich", "--replicas=4"]).await;
     scene.until("scaled", of("riches"), "rich", |o| o["status"]["replicas"] == 4).await;
     let table = scene.kubectl(&["get", "riches"]).await;
