@@ -55,8 +55,8 @@ pub struct Observed {
     pub object: ObjectRef,
     /// Its uid.
     pub uid: Box<str>,
-    /// The uid of the instance that it belongs to, from its label.
-    pub instance_uid: Box<str>,
+    /// The uid of the instance that it belongs to, from its label; shared by siblings.
+    pub instance_uid: Arc<str>,
     /// Its resourceVersion, opaque but for equality and order.
     pub resource_version: Box<str>,
     /// The child id on its label.

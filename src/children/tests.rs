@@ -253,7 +253,7 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
     Observed {
         object: intent.object.clone(),
         uid,
-        instance_uid: text(&meta["labels"][names::INSTANCE_UID]).unwrap(),
+        instance_uid: meta["labels"][names::INSTANCE_UID].as_str().unwrap().into(),
         resource_version: version.to_string().into(),
         child: text(&meta["labels"][names::CHILD]).unwrap(),
         key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),

@@ -4,7 +4,9 @@
 //! Replies are fed in so that the next decision about an instance already sees its last write; an older
 //! event that arrives later is told by its resourceVersion and dropped.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +39,7 @@ impl std::fmt::Display for InstanceKey {
 /// An instance, packed: its JSON is parsed when it is decided about, which is rare.
 #[derive(Debug, Clone)]
 struct Instance {
-    uid: Box<str>,
+    uid: Arc<str>,
     resource_version: Box<str>,
     /// Deleted with `--cascade=orphan`. The mark is seen for a moment only.
     orphaned: bool,
@@ -131,11 +133,34 @@ impl Gone {
 /// How long an end is remembered: longer than any call may take.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
+/// A child, found by which object it is: there are many, and none is to take room twice.
+struct Child(Arc<Observed>);
+
+impl Borrow<ObjectRef> for Child {
+    fn borrow(&self) -> &ObjectRef {
+        &self.0.object
+    }
+}
+
+impl Hash for Child {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.object.hash(state);
+    }
+}
+
+impl PartialEq for Child {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.object == other.0.object
+    }
+}
+
+impl Eq for Child {}
+
 /// The state of the world as far as it concerns us.
 #[derive(Default)]
 pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
-    by_uid: HashMap<Box<str>, InstanceKey>,
+    by_uid: HashMap<Arc<str>, InstanceKey>,
     /// Which instance the children of a former one of its name would be.
     by_claim: HashMap<Claim, InstanceKey>,
     /// The label of the kind of the instances, by CRD: part of their claim.
@@ -144,10 +169,11 @@ pub(super) struct Index {
     ghosts: HashMap<InstanceKey, Instance>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
     kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
-    children: HashMap<ObjectRef, Arc<Observed>>,
-    of_instance: HashMap<Box<str>, Vec<ObjectRef>>,
+    children: HashSet<Child>,
+    /// By the uid on their label, in the order of [`ObjectRef`].
+    of_instance: HashMap<Arc<str>, Vec<Arc<Observed>>>,
     /// The uids that children of a claim bear on their labels: mostly one.
-    uids_of_claim: HashMap<Claim, Vec<Box<str>>>,
+    uids_of_claim: HashMap<Claim, Vec<Arc<str>>>,
     gone: Gone,
 }
 
@@ -214,13 +240,14 @@ impl Index {
         if !self.instances.contains_key(&key) {
             self.by_claim.insert(self.claim(&key), key.clone());
         }
+        let uid = self.by_uid.get_key_value(uid).map_or_else(|| uid.into(), |(known, _)| Arc::clone(known));
         let instance = Instance {
-            uid: uid.into(),
+            uid: Arc::clone(&uid),
             resource_version: resource_version.into(),
             orphaned: known || marked,
             json: object.to_string().into_bytes().into(),
         };
-        self.by_uid.insert(uid.into(), key.clone());
+        self.by_uid.insert(uid, key.clone());
         self.instances.insert(key, instance);
         true
     }
@@ -311,42 +338,64 @@ impl Index {
         if self.gone.covers(&observed.uid, &observed.resource_version) {
             return concerned;
         }
-        if let Some(present) = self.children.get(&observed.object) {
+        if let Some(Child(present)) = self.children.get(&observed.object) {
+            let present = Arc::clone(present);
             if older(&observed.resource_version, &present.resource_version) {
                 // A later event was faster than the reply to a write of ours. What the write has settled is
                 // settled all the same, and no foreign change.
                 if origin == Origin::OwnWrite && present.uid == observed.uid {
-                    let settled = Observed { settled: observed.settled, ..(**present).clone() };
-                    self.children.insert(observed.object, Arc::new(settled));
+                    self.replace(Observed { settled: observed.settled, ..(*present).clone() });
                 }
                 return concerned;
             }
             if origin != Origin::OwnWrite && present.uid == observed.uid {
                 observed.settled = present.settled.clone();
-                if **present == observed {
+                if *present == observed {
                     return concerned;
                 }
             }
             if present.instance_uid != observed.instance_uid {
-                let (object, uid) = (observed.object.clone(), present.instance_uid.clone());
-                self.unlink(&object, &uid);
-                concerned.extend(self.by_uid.get(&uid).cloned());
+                self.unlink(&present);
+                concerned.extend(self.by_uid.get(&present.instance_uid).cloned());
             }
         }
-        // A thousand siblings are not searched for each event of each of them.
-        let known =
-            self.children.get(&observed.object).is_some_and(|o| o.instance_uid == observed.instance_uid);
-        if !known {
-            self.of_instance.entry(observed.instance_uid.clone()).or_default().push(observed.object.clone());
-        }
+        self.share(&mut observed);
         let uids = self.uids_of_claim.entry(observed.claim).or_default();
         if !uids.contains(&observed.instance_uid) {
-            uids.push(observed.instance_uid.clone());
+            uids.push(Arc::clone(&observed.instance_uid));
         }
         let owner = self.by_uid.get(&observed.instance_uid);
         concerned.extend(owner.or_else(|| self.by_claim.get(&observed.claim)).cloned());
-        self.children.insert(observed.object.clone(), Arc::new(observed));
+        self.replace(observed);
         concerned
+    }
+
+    /// What a child has in common with its instance, or with a sibling, is kept once.
+    fn share(&self, observed: &mut Observed) {
+        let instance = self.by_uid.get_key_value(&observed.instance_uid);
+        let (uid, namespace) = match instance.map(|(uid, key)| (uid, key.namespace.as_ref())) {
+            Some(known) => known,
+            None => match self.of_instance.get_key_value(&observed.instance_uid) {
+                Some((uid, siblings)) => (uid, siblings.first().and_then(|s| s.object.namespace.as_ref())),
+                None => return,
+            },
+        };
+        observed.instance_uid = Arc::clone(uid);
+        if observed.object.namespace.as_ref() == namespace {
+            observed.object.namespace = namespace.cloned();
+        }
+    }
+
+    /// Takes in a child, in the place of what was known of it.
+    fn replace(&mut self, observed: Observed) {
+        let observed = Arc::new(observed);
+        // A thousand siblings are not searched one by one for each event of each of them.
+        let siblings = self.of_instance.entry(Arc::clone(&observed.instance_uid)).or_default();
+        match siblings.binary_search_by(|sibling| sibling.object.cmp(&observed.object)) {
+            Ok(place) => siblings[place] = Arc::clone(&observed),
+            Err(place) => siblings.insert(place, Arc::clone(&observed)),
+        }
+        self.children.replace(Child(observed));
     }
 
     /// A child is gone, or has lost its label, at that resourceVersion if it is known; returns the instance
@@ -358,14 +407,15 @@ impl Index {
         resource_version: Option<&str>,
     ) -> Option<InstanceKey> {
         if let Some(resource_version) = resource_version {
-            let known = self.children.get(object).filter(|child| *child.uid == *uid && child.is_made_by_us());
+            let present = self.children.get(object).map(|Child(child)| child);
+            let known = present.filter(|child| *child.uid == *uid && child.is_made_by_us());
             self.gone.add(uid, resource_version, known.map(|child| &*child.instance_uid));
         }
-        if self.children.get(object).is_none_or(|present| *present.uid != *uid) {
+        if self.children.get(object).is_none_or(|Child(present)| *present.uid != *uid) {
             return None;
         }
-        let present = self.children.remove(object)?;
-        self.unlink(object, &present.instance_uid);
+        let Child(present) = self.children.take(object)?;
+        self.unlink(&present);
         if !self.of_instance.contains_key(&present.instance_uid)
             && let Some(uids) = self.uids_of_claim.get_mut(&present.claim)
         {
@@ -392,7 +442,6 @@ impl Index {
             .filter(|uid| !self.by_uid.contains_key(*uid))
             .filter_map(|uid| self.of_instance.get(uid))
             .flatten()
-            .filter_map(|object| self.children.get(object))
             .filter(|child| child.claim == claim)
             .cloned()
             .collect();
@@ -405,16 +454,19 @@ impl Index {
         let lies_in = |place: &Option<Arc<str>>| place.as_deref() == Some(namespace);
         let instance = self.instances.keys().filter(|key| lies_in(&key.namespace) && *key != except).min();
         instance.map(ToString::to_string).or_else(|| {
-            let children = self.children.values().filter(|c| lies_in(&c.object.namespace));
-            children.filter(|c| c.is_made_by_us()).map(|c| &c.object).min().map(ToString::to_string)
+            let children = self.children.iter().map(|Child(child)| child);
+            let children = children.filter(|child| lies_in(&child.object.namespace) && child.is_made_by_us());
+            children.map(|child| &child.object).min().map(ToString::to_string)
         })
     }
 
-    fn unlink(&mut self, object: &ObjectRef, instance_uid: &str) {
-        if let Some(siblings) = self.of_instance.get_mut(instance_uid) {
-            siblings.retain(|o| o != object);
+    fn unlink(&mut self, child: &Observed) {
+        if let Some(siblings) = self.of_instance.get_mut(&child.instance_uid) {
+            if let Ok(place) = siblings.binary_search_by(|sibling| sibling.object.cmp(&child.object)) {
+                siblings.remove(place);
+            }
             if siblings.is_empty() {
-                self.of_instance.remove(instance_uid);
+                self.of_instance.remove(&child.instance_uid);
             }
         }
     }
@@ -441,11 +493,12 @@ impl Index {
         let gone: Vec<_> = self
             .children
             .iter()
+            .map(|Child(child)| (&child.object, child))
             .filter(|(o, _)| o.kind == *kind && o.api_version == *api_version && !listed.contains(*o))
-            .map(|(o, c)| (o.clone(), c.uid.clone()))
+            .map(|(_, child)| Arc::clone(child))
             .collect();
         let mut concerned: Vec<_> =
-            gone.iter().filter_map(|(object, uid)| self.remove_child(object, uid, None)).collect();
+            gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect();
         if first {
             concerned = self.instances.keys().cloned().collect();
         }
@@ -466,28 +519,23 @@ impl Index {
         if let Some((_, entry)) = known {
             entry.state = Some(KindState::Syncing);
         }
-        for (object, observed) in &mut self.children {
-            if *object.kind == *kind && *object.api_version == *api_version {
-                let mut unsettled = Observed::clone(observed);
-                unsettled.settled = Mark::Generation(-1, 0);
-                *observed = Arc::new(unsettled);
-            }
+        for child in self.of_kind(api_version, kind) {
+            self.replace(Observed { settled: Mark::Generation(-1, 0), ..(*child).clone() });
         }
     }
 
     /// The kind is watched no more: nobody has it on record.
     pub(super) fn drop_kind(&mut self, api_version: &str, kind: &str) {
-        let of_kind = |object: &ObjectRef| *object.kind == *kind && *object.api_version == *api_version;
-        let of_kind: Vec<_> = self
-            .children
-            .iter()
-            .filter(|(object, _)| of_kind(object))
-            .map(|(object, child)| (object.clone(), child.uid.clone()))
-            .collect();
-        for (object, uid) in of_kind {
-            self.remove_child(&object, &uid, None);
+        for child in self.of_kind(api_version, kind) {
+            self.remove_child(&child.object, &child.uid, None);
         }
         self.kinds.retain(|(a, k), _| **a != *api_version || **k != *kind);
+    }
+
+    fn of_kind(&self, api_version: &str, kind: &str) -> Vec<Arc<Observed>> {
+        let children = self.children.iter().map(|Child(child)| child);
+        let is_of_kind = |object: &ObjectRef| *object.kind == *kind && *object.api_version == *api_version;
+        children.filter(|child| is_of_kind(&child.object)).cloned().collect()
     }
 
     /// Whether there is a child of that sort of an instance of that CRD, or of an instance that is not known, which
@@ -497,7 +545,8 @@ impl Index {
         crd: &str,
         is_such: impl Fn(Option<&InstanceKey>, &ObjectRef) -> bool,
     ) -> bool {
-        self.children.values().filter(|child| child.is_made_by_us()).any(|child| {
+        let children = self.children.iter().map(|Child(child)| child);
+        children.filter(|child| child.is_made_by_us()).any(|child| {
             let owner = self.by_uid.get(&child.instance_uid).or_else(|| self.by_claim.get(&child.claim));
             owner.is_none_or(|owner| *owner.crd == *crd) && is_such(owner, &child.object)
         })
@@ -523,15 +572,7 @@ impl Index {
 
     /// The children of an instance, in a stable order.
     pub(super) fn children_of(&self, instance_uid: &str) -> Vec<Arc<Observed>> {
-        let mut children: Vec<_> = self
-            .of_instance
-            .get(instance_uid)
-            .into_iter()
-            .flatten()
-            .filter_map(|o| self.children.get(o).cloned())
-            .collect();
-        children.sort_by(|a, b| a.object.cmp(&b.object));
-        children
+        self.of_instance.get(instance_uid).cloned().unwrap_or_default()
     }
 
     /// How many instances and children are held.
@@ -635,6 +676,31 @@ mod tests {
         assert!(index.instance(&two).is_none() && index.ghost(&two).is_some());
         index.remove_child(&role("other", "two").object, "of-other", None);
         assert!(index.ghost(&two).is_none());
+    }
+
+    #[test]
+    fn what_siblings_have_in_common_is_held_once() {
+        let mut index = index();
+        let named = |name: &str, instance_uid: &str| {
+            let mut child = child(instance_uid, "2");
+            (child.object.name, child.uid) = (name.into(), name.into());
+            child
+        };
+        for (name, instance_uid) in [("d", "uid-a"), ("c", "uid-a"), ("f", "unknown"), ("e", "unknown")] {
+            index.put_child(named(name, instance_uid), Origin::Watch);
+        }
+        for (instance_uid, names) in [("uid-a", ["c", "d"]), ("unknown", ["e", "f"])] {
+            let children = index.children_of(instance_uid);
+            assert_eq!(children.iter().map(|c| &*c.object.name).collect::<Vec<_>>(), names);
+            let [one, two] = &children[..] else { panic!("{}", children.len()) };
+            assert!(Arc::ptr_eq(&one.instance_uid, &two.instance_uid), "{instance_uid}");
+            let (one, two) = (&one.object.namespace, &two.object.namespace);
+            assert!(Arc::ptr_eq(one.as_ref().unwrap(), two.as_ref().unwrap()), "{instance_uid}");
+        }
+        assert_eq!(index.instance(&key("a")).unwrap()["metadata"]["uid"], "uid-a");
+        let object = index.children_of("uid-a")[0].object.clone();
+        index.remove_child(&object, "c", None);
+        assert_eq!(index.children_of("uid-a").len(), 1);
     }
 
     #[test]

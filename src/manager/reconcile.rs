@@ -318,6 +318,7 @@ impl Shared {
                 mind.clashes = 0;
                 let changed = object["metadata"]["resourceVersion"] != meta["resourceVersion"];
                 mind.vain = (!changed).then_some(attempt);
+                mind.told.take_if(|told| is_in_status(&object, told));
                 self.learn_instance(key, &object);
                 Outcome::Done
             }
@@ -428,14 +429,11 @@ impl Shared {
             return;
         }
         // After a restart the status tells whether this is news.
-        let before = instance["status"]["conditions"]
-            .as_array()
-            .and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
-        let known = mind.told.is_none() && before.is_some_and(|c| c["reason"] == reason.as_str());
-        mind.told = Some(told);
-        if known {
+        if mind.told.is_none() && ready_reason(instance) == Some(&reason) {
+            mind.told = (!is_in_status(instance, &told)).then_some(told);
             return;
         }
+        mind.told = Some(told);
         if warning {
             warn!(%reason, %message, "stalled");
         } else {
@@ -445,9 +443,31 @@ impl Shared {
     }
 }
 
+/// The reason of its condition Ready.
+fn ready_reason(instance: &Value) -> Option<&str> {
+    let conditions = instance["status"]["conditions"].as_array()?;
+    conditions.iter().find(|c| c["type"] == "Ready")?["reason"].as_str()
+}
+
+/// Whether the status says as much as an Event did; then nobody needs to remember it, and ten thousand instances that
+/// are well take no room.
+fn is_in_status(instance: &Value, (reason, message): &(String, String)) -> bool {
+    message.is_empty() && ready_reason(instance) == Some(reason)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_status_says_need_not_be_remembered() {
+        let instance = json!({"status": {"conditions": [{"type": "Ready", "reason": "Ready"}]}});
+        let told = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+        assert!(is_in_status(&instance, &told("Ready", "")));
+        assert!(!is_in_status(&instance, &told("Paused", "")));
+        assert!(!is_in_status(&instance, &told("Ready", "of which the status may tell only a part")));
+        assert!(!is_in_status(&json!({}), &told("Ready", "")));
+    }
 
     #[test]
     fn long_chains_are_not_slowed_down_and_circles_are() {
