@@ -405,6 +405,36 @@ async fn a_tree_shows_what_belongs_to_an_instance() {
     }
 }
 
+/// Labels and the field manager of a child, in a namespace where no template can put one.
+#[tokio::test]
+async fn what_only_says_that_it_is_a_child_is_not_shown_as_one() {
+    let scene = ready().await;
+    let n = scene.namespace();
+    let elsewhere = Scene::unmanaged().await;
+    let map = format!("{CLUSTER}-bootstrap");
+    let real: Value =
+        serde_json::from_str(&scene.kubectl(&["get", "configmap", &map, "-o", "json"]).await).expect("JSON");
+    let mut forged = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "forged", "labels": real["metadata"]["labels"], "annotations": real["metadata"]["annotations"],
+    }});
+    forged["metadata"]["labels"]["operetta.dev/instance-namespace"] = n.into();
+    let apply = ["apply", "--server-side", "--field-manager=operetta/etcd", "-f", "-"];
+    elsewhere.kubectl_input(&apply, &forged.to_string()).await.expect("applied");
+
+    let of = format!("etcd/{CLUSTER}");
+    let tree = operetta(None, &["tree", &of, "-n", n]).await.ok();
+    assert!(tree.contains(&map) && !tree.contains("forged"), "{tree}");
+    let wide = operetta(None, &["get", "etcd", "-A", "-o", "wide"]).await.ok();
+    let lines = fields(&wide);
+    let line = lines.iter().find(|line| line[0] == n).expect("the cluster");
+    assert_eq!(line[6], "7/7", "{wide}");
+    forged["metadata"]["annotations"]["operetta.dev/deletion-pending"] = "true".into();
+    elsewhere.kubectl_input(&apply, &forged.to_string()).await.expect("applied");
+    let kubeconfig = plane().await.kubeconfig_path().display().to_string();
+    let args = ["approve", &of, "-n", n, "--kubeconfig", &kubeconfig];
+    assert_eq!(operetta(None, &args).await.ok(), "nothing awaits approval\n");
+}
+
 #[tokio::test]
 async fn a_tree_shows_what_holds_a_child_and_what_is_awaited() {
     let scene = ready().await;

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::catalog::{Catalog, PackageKind};
-use super::{connect, out};
+use super::connect::{self, Place};
+use super::out;
 use crate::children::names;
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Query};
+use crate::manager::raw::Raw;
 
 /// Approve that children of an instance are deleted
 ///
@@ -52,6 +54,9 @@ pub(super) struct Args {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+
+    #[command(flatten)]
+    place: Place,
 }
 
 /// An object whose deletion asks.
@@ -93,18 +98,19 @@ fn failed(message: impl Into<String>) -> Failure {
 
 async fn approve(args: &Args) -> Result<String, Failure> {
     let (kind, name) = named(&args.instance)?;
-    let server = connect::connect().await.map_err(failed)?;
+    let server = connect::connect_in(&args.place).await.map_err(failed)?;
     let cluster = &server.cluster;
     let catalog = Catalog::read(cluster).await.map_err(failed)?;
     let found = catalog.find(kind).map_err(failed)?;
-    let namespace = found.served.kind.namespaced.then(|| {
-        let default = || cluster.client().default_namespace().to_owned();
-        args.namespace.clone().unwrap_or_else(default)
-    });
+    let namespace = found
+        .served
+        .kind
+        .namespaced
+        .then(|| args.namespace.clone().unwrap_or_else(|| server.current_namespace().to_owned()));
     let asking = asking(cluster, &catalog, found, (namespace.as_deref(), name)).await?;
     let awaiting: Vec<&Asking> = asking.iter().filter(|object| object.awaits).collect();
     if args.child.is_empty() && !args.all {
-        return Ok(listing(&awaiting, &args.instance.join(" "), args.namespace.as_deref()));
+        return Ok(listing(&awaiting, args));
     }
     let chosen = chosen(args, &asking, awaiting)?;
     if chosen.is_empty() {
@@ -133,8 +139,9 @@ fn named(instance: &[String]) -> Result<(&str, &str), Failure> {
         [kind, name] => Some((kind.as_str(), name.as_str())),
         _ => None,
     };
+    let is_word = |word: &str| !word.is_empty() && !word.contains('/');
     split
-        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        .filter(|(kind, name)| is_word(kind) && is_word(name))
         .ok_or_else(|| ("name the instance as KIND/NAME or KIND NAME".into(), 2))
 }
 
@@ -162,7 +169,7 @@ async fn asking(
     for (api_version, kind) in &found.child_kinds {
         let Some(kind) = catalog.served(api_version, kind).map(|served| &served.kind) else { continue };
         let everywhere = Query { labels: &selector, metadata_only: true, ..Query::default() };
-        let list = |query| async move { cluster.list_all(kind, &query, |object: Value| object).await };
+        let list = |query| async move { cluster.list_all(kind, &query, |object: Raw| object).await };
         let objects = match list(everywhere).await {
             // Whoever may see one namespace only sees what lies there.
             Err(error) if error.code == 403 && kind.namespaced && namespace.is_some() => {
@@ -174,7 +181,8 @@ async fn asking(
             Err(error) if error.class == Class::NotFound => continue,
             objects => objects.map_err(|error| of(&error))?,
         };
-        all.extend(objects.iter().filter_map(|object| asks(object, kind, home)));
+        let can_be = |object: &&Raw| found.bounds.hold(namespace, kind, &object.metadata);
+        all.extend(objects.iter().filter(can_be).filter_map(|object| asks(&object.body, kind, home)));
     }
     if instance.is_none() && all.is_empty() {
         let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
@@ -230,7 +238,7 @@ fn chosen<'a>(
     Ok(awaiting.into_iter().filter(|object| args.child.iter().any(|child| is_named(object, child))).collect())
 }
 
-fn listing(awaiting: &[&Asking], instance: &str, namespace: Option<&str>) -> String {
+fn listing(awaiting: &[&Asking], args: &Args) -> String {
     if awaiting.is_empty() {
         return "nothing awaits approval\n".into();
     }
@@ -238,8 +246,9 @@ fn listing(awaiting: &[&Asking], instance: &str, namespace: Option<&str>) -> Str
     for object in awaiting {
         let _ = writeln!(text, "  {object}");
     }
-    let place = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    let _ = writeln!(text, "approve with: operetta approve {instance}{place} --child CHILD (or --all)");
+    let namespace = args.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let of = args.instance.join(" ") + &namespace + &args.place.flags();
+    let _ = writeln!(text, "approve with: operetta approve {of} --child CHILD (or --all)");
     text
 }
 

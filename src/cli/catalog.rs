@@ -1,11 +1,13 @@
 //! The kinds of all packages in a cluster, and which of them a word on the command line means.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::join;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::out::printable;
-use crate::children::names;
+use crate::children::{ObjectRef, Reach, names};
 use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
@@ -19,6 +21,28 @@ pub(super) struct PackageKind {
     pub package: String,
     /// Kinds that children of its instances have, or had, as `(apiVersion, kind)`.
     pub child_kinds: Vec<(String, String)>,
+    /// Which objects can be children of its instances.
+    pub bounds: Arc<Bounds>,
+}
+
+/// Which objects can be children of a kind's instances: labels alone make nobody a child, see `docs/design/0012`.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    reach: Reach,
+    kinds: BTreeSet<(String, String)>,
+}
+
+impl Bounds {
+    /// Whether an object can be a child of an instance in the namespace `home`.
+    pub(super) fn hold(&self, home: Option<&str>, kind: &ApiKind, object: &ObjectMeta) -> bool {
+        let object = ObjectRef {
+            api_version: kind.api_version().into(),
+            kind: kind.kind.as_str().into(),
+            namespace: object.namespace.as_deref().map(Into::into),
+            name: object.name.as_deref().unwrap_or_default().into(),
+        };
+        self.reach.holds(home, &self.kinds, &object)
+    }
 }
 
 impl PackageKind {
@@ -76,12 +100,21 @@ impl Catalog {
                 map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default()
             };
             match served.iter().find(|served| full_name(&served.kind) == name) {
-                Some(served) => kinds.push(PackageKind {
-                    served: served.clone(),
-                    package: text(&crd.metadata.labels, names::OPERATOR),
-                    child_kinds: names::read_kinds(&text(&crd.metadata.annotations, names::CHILD_KINDS))
-                        .collect(),
-                }),
+                Some(served) => {
+                    let annotations = &crd.metadata.annotations;
+                    let child_kinds: Vec<_> =
+                        names::read_kinds(&text(annotations, names::CHILD_KINDS)).collect();
+                    let places = annotations.as_ref().and_then(|all| all.get(names::CHILD_NAMESPACES));
+                    kinds.push(PackageKind {
+                        served: served.clone(),
+                        package: text(&crd.metadata.labels, names::OPERATOR),
+                        bounds: Arc::new(Bounds {
+                            reach: Reach::read(places.map(String::as_str)),
+                            kinds: child_kinds.iter().cloned().collect(),
+                        }),
+                        child_kinds,
+                    });
+                }
                 None => unserved.push(name),
             }
         }

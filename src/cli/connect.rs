@@ -26,6 +26,15 @@ pub(super) struct Place {
     context: Option<String>,
 }
 
+impl Place {
+    /// As it was given, for a command that people are to give next.
+    pub(super) fn flags(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|file| format!(" --kubeconfig {}", file.display()));
+        let context = self.context.as_ref().map(|context| format!(" --context {context}"));
+        [file, context].into_iter().flatten().collect()
+    }
+}
+
 /// An API server that answers.
 pub(super) struct Server {
     pub cluster: Cluster,

@@ -41,7 +41,7 @@ use crate::package::Package;
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of run, get, tree and dev --cluster current (default: ~/.kube/config)
+  KUBECONFIG           the cluster of run, get, tree, approve and dev --cluster current (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours

@@ -301,7 +301,7 @@ async fn lead(
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 && !manager.is_retrying {
         return Err(
-            "no package could be loaded, and the cluster has no kind of Operetta: nothing to run".into()
+            "no package could be loaded, and no kind in the cluster is in this manager's care: nothing to run".into()
         );
     }
     if loaded == 0 && orphans > 0 {

@@ -5,6 +5,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
@@ -12,7 +13,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use serde_json::Value;
 
-use super::catalog::{Catalog, PackageKind, unreadable};
+use super::catalog::{Bounds, Catalog, PackageKind, unreadable};
 use super::columns::{Cell, Columns};
 use super::connect::{self, Place, Server};
 use super::out::{self, printable};
@@ -120,6 +121,9 @@ fn asked(words: &[String]) -> Result<Vec<Target<'_>>, String> {
                 return Err(format!("{} is not KIND/NAME", printable(word)));
             }
             Some((kind, name)) => add(kind, Some(name)),
+            None if word.split(',').any(str::is_empty) => {
+                return Err(format!("`{}` has no kind before or after a comma", printable(word)));
+            }
             None if slashes || words.len() == 1 => word.split(',').for_each(|kind| add(kind, None)),
             None => {}
         }
@@ -260,10 +264,12 @@ impl Get<'_> {
     async fn table(&self, mut problems: Vec<String>) -> ExitCode {
         let wide = self.args.output == Some(Output::Wide);
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: wide };
-        let keep = |task: &Task<'_>, object: &Value| Row::of(&task.shown, &task.kind.package, object);
+        let keep = |task: &Task<'_>, object: &Value| {
+            (Row::of(&task.shown, &task.kind.package, object), Arc::clone(&task.kind.bounds))
+        };
         let rows = self.read(keep, &mut problems).await;
         let counts =
-            if wide && !rows.is_empty() { self.count(&mut problems).await } else { Counts::default() };
+            if wide && !rows.is_empty() { self.count(&rows, &mut problems).await } else { Counts::default() };
         if rows.is_empty() {
             if problems.is_empty() {
                 out::note(nothing(self.tasks));
@@ -275,7 +281,7 @@ impl Get<'_> {
         if !self.args.no_headers {
             lines.push(row::header(shape));
         }
-        lines.extend(rows.iter().map(|row| row.cells(shape, &counts, now)));
+        lines.extend(rows.iter().map(|(row, _)| row.cells(shape, &counts, now)));
         let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
         let mut text = String::new();
         for line in &lines {
@@ -309,7 +315,9 @@ impl Get<'_> {
     }
 
     /// How many children are ready, by the uid of their instance: one list for each of their kinds.
-    async fn count(&self, problems: &mut Vec<String>) -> Counts {
+    async fn count(&self, rows: &[(Row, Arc<Bounds>)], problems: &mut Vec<String>) -> Counts {
+        let of: HashMap<&str, (&Row, &Bounds)> =
+            rows.iter().map(|(row, bounds)| (row.uid.as_str(), (row, &**bounds))).collect();
         let mut kinds: Vec<(&str, &str, Option<&str>)> = Vec::new();
         for task in self.tasks {
             let namespace = task.namespace.as_deref();
@@ -321,8 +329,17 @@ impl Get<'_> {
         // An object is served in every version of its kind: one that is served counts it.
         let all = kinds.clone();
         kinds.retain(|of| !all.iter().any(|other| self.is_counted_by(*of, *other)));
+        kinds.retain(|(api_version, kind, _)| {
+            let is_served = self.catalog.served(api_version, kind).is_some();
+            if !is_served {
+                out::note(format!(
+                    "warning: children of kind {kind} of {api_version} are not counted: the API server does not serve it"
+                ));
+            }
+            is_served
+        });
         let lists = stream::iter(kinds)
-            .map(|(api_version, kind, namespace)| self.count_kind(api_version, kind, namespace));
+            .map(|(api_version, kind, namespace)| self.count_kind(api_version, kind, namespace, &of));
         let mut counts = Counts::new();
         for list in lists.buffered(AT_ONCE).collect::<Vec<_>>().await {
             match list {
@@ -357,27 +374,30 @@ impl Get<'_> {
         api_version: &str,
         kind: &str,
         namespace: Option<&str>,
+        of: &HashMap<&str, (&Row, &Bounds)>,
     ) -> Result<Vec<Option<(String, bool)>>, String> {
-        let served = self.catalog.served(api_version, kind).ok_or_else(|| {
-            format!(
-                "children of kind {kind} of {api_version} are not counted: the API server does not serve it"
-            )
-        })?;
+        let Some(served) = self.catalog.served(api_version, kind) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole };
-        let list = self.server.cluster.list_all(&served.kind, &query, |raw| counted(raw, served, whole));
+        let keep = |raw: Raw| {
+            let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;
+            let (row, bounds) = of.get(uid.as_str())?;
+            let home = Some(row.namespace.as_str()).filter(|home| !home.is_empty());
+            bounds.hold(home, &served.kind, &raw.metadata).then(|| counted(raw, served, whole))?
+        };
+        let list = self.server.cluster.list_all(&served.kind, &query, keep);
         list.await
             .map_err(|e| format!("children are not counted: {}", unreadable(&served.kind, namespace, &e)))
     }
 }
 
-/// The uid of a child's instance, and whether the child is ready. `None` of a copy of one, and of what is kept
-/// after it left the target.
+/// The uid of a child's instance, and whether the child is ready. `None` of a copy of one, and of what is kept, or
+/// waits for approval to go, after it left the target.
 fn counted(mut raw: Raw, served: &Served, whole: bool) -> Option<(String, bool)> {
     let meta = &raw.metadata;
     let uid = meta.labels.as_ref()?.get(names::INSTANCE_UID)?.clone();
-    let kept = meta.annotations.as_ref().and_then(|all| all.get(names::RETAINED));
-    if kept.is_some_and(|text| text == "true") || !raw.is_applied() {
+    let says = |key| meta.annotations.as_ref().is_some_and(|all| all.get(key).is_some_and(|v| v == "true"));
+    if says(names::RETAINED) || says(names::PENDING) || !raw.is_applied() {
         return None;
     }
     if !whole {
@@ -602,6 +622,30 @@ mod tests {
     }
 
     #[test]
+    fn what_has_left_the_target_is_not_counted() {
+        let config_map = Served {
+            kind: Arc::new(ApiKind {
+                group: String::new(),
+                version: "v1".into(),
+                kind: "ConfigMap".into(),
+                plural: "configmaps".into(),
+                namespaced: true,
+            }),
+            singular: "configmap".into(),
+            short_names: Vec::new(),
+            has_status: false,
+        };
+        for (annotation, is_counted) in [("x", true), (names::RETAINED, false), (names::PENDING, false)] {
+            let object = serde_json::json!({"metadata": {
+                "name": "c", "labels": {names::INSTANCE_UID: "u"}, "annotations": {annotation: "true"},
+                "managedFields": [{"manager": "operetta/p", "operation": "Apply"}],
+            }});
+            let raw = Raw::from_value(object).unwrap();
+            assert_eq!(counted(raw, &config_map, false).is_some(), is_counted, "{annotation}");
+        }
+    }
+
+    #[test]
     fn words_are_read_as_kubectl_reads_them() {
         for (words, expected) in [
             (&[][..], &[][..]),
@@ -614,7 +658,7 @@ mod tests {
         ] {
             assert_eq!(of(words).unwrap(), expected, "{words:?}");
         }
-        for words in [&["a/"][..], &["/x"], &["a/x/y"]] {
+        for words in [&["a/"][..], &["/x"], &["a/x/y"], &[","], &["a,"]] {
             assert!(of(words).is_err(), "{words:?}");
         }
     }

@@ -27,6 +27,13 @@ pub(super) enum Place {
     },
 }
 
+impl Place {
+    /// Whether it is that of a child of the instance with this uid.
+    pub(super) fn is_of(&self, uid: &str) -> bool {
+        matches!(self, Self::Child { instance, .. } if instance == uid)
+    }
+}
+
 /// What is told of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {

@@ -55,6 +55,11 @@ impl<'a> Open<'a> {
             has_finalizer: raw.metadata.finalizers.iter().flatten().any(|name| name == names::FINALIZER),
         }
     }
+
+    /// Whether an object that names it as its instance can be its child.
+    fn can_have(&self, api: &ApiKind, raw: &Raw) -> bool {
+        self.kind.bounds.hold(self.namespace.as_deref(), api, &raw.metadata)
+    }
 }
 
 /// What one list has brought.
@@ -98,14 +103,18 @@ impl Gather<'_> {
                 break;
             }
             let mut next = Vec::new();
-            for (group, api_kind, listed) in self.children(&level).await {
+            for (served, listed) in self.children(&level).await {
                 warnings.extend(listed.warning);
                 problems.extend(listed.problem);
+                let Some(served) = served else { continue };
+                let (group, api_kind) = (served.group.as_str(), served.kind.as_str());
                 for raw in listed.objects {
                     let uid = raw.metadata.uid.clone().unwrap_or_default();
-                    let Some(place) = branch::child_place(&raw).filter(|_| known.insert(uid)) else {
-                        continue;
-                    };
+                    let place = branch::child_place(&raw).filter(|place| {
+                        let open = level.iter().find(|open| place.is_of(&open.uid));
+                        open.is_some_and(|open| open.can_have(served, &raw)) && known.insert(uid)
+                    });
+                    let Some(place) = place else { continue };
                     if let Some(kind) = self.catalog.package_kind(group, api_kind) {
                         nodes.push(Node::instance(place, &raw));
                         next.push(Open::of(&raw, kind));
@@ -135,8 +144,8 @@ impl Gather<'_> {
         })
     }
 
-    /// The children of some instances, kind by kind, each with its group and kind.
-    async fn children<'l>(&'l self, level: &'l [Open<'l>]) -> Vec<(&'l str, &'l str, Listed)> {
+    /// The children of some instances, kind by kind, each with the kind where it is served.
+    async fn children<'l>(&'l self, level: &'l [Open<'l>]) -> Vec<(Option<&'l ApiKind>, Listed)> {
         let mut kinds: BTreeMap<(&'l str, &'l str), Vec<&'l Open<'l>>> = BTreeMap::new();
         for open in level {
             for (api_version, kind) in &open.kind.child_kinds {
@@ -149,13 +158,13 @@ impl Gather<'_> {
         stream::iter(lists)
             .map(|((api_version, kind), opens)| async move {
                 let Some(served) = self.catalog.served(api_version, kind) else {
-                    let problem = format!(
+                    // Nothing of it can be there to be shown, mostly: an API that the package can do without.
+                    let warning = format!(
                         "children of kind {kind} of {api_version} are not shown: the API server does not serve it"
                     );
-                    let group = crate::crd::group_of(api_version);
-                    return (group, kind, Listed { problem: Some(problem), ..Listed::default() });
+                    return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
-                (served.kind.group.as_str(), kind, self.children_of_kind(served, &opens).await)
+                (Some(&*served.kind), self.children_of_kind(served, &opens).await)
             })
             .buffered(AT_ONCE)
             .collect()

@@ -91,7 +91,8 @@ fn asked(words: &[String]) -> Result<(&str, &str), String> {
         [kind, name] => Some((kind.as_str(), name.as_str())),
         _ => None,
     };
-    pair.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/')).ok_or_else(|| {
+    let is_word = |word: &str| !word.is_empty() && !word.contains('/');
+    pair.filter(|(kind, name)| is_word(kind) && is_word(name)).ok_or_else(|| {
         format!(
             "{} is not an instance: give KIND/NAME; `operetta get` shows what there is",
             out::printable(&words.join(" "))
