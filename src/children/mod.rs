@@ -136,7 +136,7 @@ impl ChildError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Eval(EvalError::Unknown { .. }) | Self::KindUnknown { .. } => "Unknown",
-            Self::Eval(EvalError::NotYet(_)) => "NotYet",
+            Self::Eval(error @ EvalError::NotYet(_)) if !error.is_mixed() => "NotYet",
             Self::Eval(EvalError::Limit(_)) => "LimitExceeded",
             Self::Eval(_) => "RenderFailed",
             Self::Invalid { .. } => "InvalidChild",
@@ -147,10 +147,11 @@ impl ChildError {
 
     /// Whether nobody has made a mistake: what it reads is not there yet.
     pub fn is_waiting(&self) -> bool {
-        matches!(
-            self,
-            Self::Eval(EvalError::Unknown { .. } | EvalError::NotYet(_)) | Self::KindUnknown { .. }
-        )
+        match self {
+            Self::Eval(error @ EvalError::NotYet(_)) => !error.is_mixed(),
+            Self::Eval(EvalError::Unknown { .. }) | Self::KindUnknown { .. } => true,
+            _ => false,
+        }
     }
 }
 

@@ -467,6 +467,27 @@ fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
     assert_eq!(world.names(), ["a-10", "a-b"]);
 }
 
+/// What has no order yet is awaited; what never has one is a mistake, and somebody has to mend it.
+#[test]
+fn a_when_that_compares_text_with_a_number_is_a_mistake() {
+    for (when, expected) in [("'5' > spec.size", "RenderFailed"), ("children.b.data.n > 1", "NotYet")] {
+        let package = package(
+            &format!(
+                "children:\n  - {{id: a, template: templates/a.yaml, when: \"{when}\"}}\n  - {{id: b, template: templates/b.yaml}}\n"
+            ),
+            &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
+        );
+        let mut world = World::new(package, &json!({"size": 1}));
+        match (world.settle(), expected) {
+            (Verdict::Stalled { reason, message }, "RenderFailed") => {
+                assert!(reason == expected && message.contains("`| int`"), "{reason} {message}");
+            }
+            (Verdict::Reconciling { reason, .. }, "NotYet") => assert_eq!(reason, expected),
+            (other, _) => panic!("{when}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn retained_children_stay_and_are_taken_again() {
     let mut world = World::new(members("    deletionPolicy: Retain\n"), &json!({"size": 2}));

@@ -29,7 +29,15 @@ pub enum EvalError {
     Failed(Box<Diagnostic>),
 }
 
+/// The code of an order of what has different types.
+const MIXED: &str = "template::types";
+
 impl EvalError {
+    /// Whether it orders values of different types: 'not yet' where something is waited for, and a mistake elsewhere.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self, Self::NotYet(diagnostic) if diagnostic.code == MIXED)
+    }
+
     /// The diagnostic, if it is not about something unknown.
     pub fn diagnostic(&self) -> Option<&Diagnostic> {
         match self {
@@ -99,6 +107,11 @@ impl Fault {
 
     pub(super) fn not_yet(message: impl Into<String>) -> Self {
         Self::new(FaultKind::NotYet, "template::order", message)
+    }
+
+    /// Of different types, which no time makes comparable.
+    pub(super) fn mixed(message: impl Into<String>) -> Self {
+        Self::new(FaultKind::NotYet, MIXED, message)
     }
 
     pub(super) fn limit(message: impl Into<String>, help: &str) -> Self {

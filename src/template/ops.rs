@@ -284,16 +284,16 @@ fn unordered(left: &Val, right: &Val) -> Fault {
             Fault::not_yet("null has no order").help("say what stands for it: `| default(0)`")
         }
         (Val::Version(_), Val::Str(_)) | (Val::Str(_), Val::Version(_)) => {
-            Fault::not_yet("a version and a string have no order").help("use `| semver` on both sides")
+            Fault::mixed("a version and a string have no order").help("use `| semver` on both sides")
         }
         (Val::Quantity(_), Val::Str(_)) | (Val::Str(_), Val::Quantity(_)) => {
-            Fault::not_yet("a quantity and a string have no order").help("use `| quantity` on both sides")
+            Fault::mixed("a quantity and a string have no order").help("use `| quantity` on both sides")
         }
         (Val::Str(_), Val::Int(_) | Val::Float(_)) | (Val::Int(_) | Val::Float(_), Val::Str(_)) => {
-            Fault::not_yet("a string and a number have no order").help("use `| int` on the string")
+            Fault::mixed("a string and a number have no order").help("use `| int` on the string")
         }
-        _ if a == b => Fault::not_yet(format!("{a} has no order")),
-        _ => Fault::not_yet(format!("{a} and {b} have no order")),
+        _ if a == b => Fault::mixed(format!("{a} has no order")),
+        _ => Fault::mixed(format!("{a} and {b} have no order")),
     }
 }
 

@@ -37,7 +37,7 @@ impl Deciding<'_> {
             && self.target.items.iter().all(Item::is_current)
             && !self.actions.iter().any(|a| matches!(a, Action::Apply(_)));
         if !applied {
-            if let Some(first) = leftovers.first() {
+            if let Some(first) = leftovers.iter().find(|o| !self.may_be_wanted(o)) {
                 let text = format!("{} is pruned once all else is applied", first.object);
                 self.notes.waiting.push(("Pruning".into(), text));
             }
@@ -68,6 +68,16 @@ impl Deciding<'_> {
             self.wake(again);
         }
         self.notes.pending = pending;
+    }
+
+    /// Whether it belongs to a child of which cannot be told now what it should be. It goes with nobody, so
+    /// nobody shall read that it will.
+    fn may_be_wanted(&self, observed: &Observed) -> bool {
+        let mut unknown = self.target.items.iter().filter(|item| item.intent.is_err());
+        let mut open = self.target.open.keys().filter_map(|index| self.ctx.resource.children.get(*index));
+        let is_of = |id: &str| *id == *observed.child;
+        unknown.any(|item| item.observed.as_ref().is_some_and(|live| live.object == observed.object))
+            || open.any(|child| is_of(&child.id) || child.renamed_from.iter().any(|id| is_of(id)))
     }
 
     /// Of a kind that no child has any more something may be left, and cannot be seen: nobody shall take it for pruned.

@@ -338,7 +338,7 @@ fn pause(ctx: &Context<'_>, target: &Target) -> Option<Verdict> {
     match ctx.package.engine.truthy(ctx.resource.paused.as_ref()?, &target.scope) {
         Ok(true) => Some(Verdict::Paused),
         Ok(false) => None,
-        Err(error @ (EvalError::Unknown { .. } | EvalError::NotYet(_))) => {
+        Err(error @ (EvalError::Unknown { .. } | EvalError::NotYet(_))) if !error.is_mixed() => {
             Some(Verdict::Reconciling { reason: "PausedUnknown".into(), message: message(&error) })
         }
         Err(error) => Some(Verdict::Stalled { reason: "PausedFailed".into(), message: message(&error) }),
