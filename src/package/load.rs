@@ -260,7 +260,11 @@ impl Reader<'_> {
         }
         let name = self.shown(path);
         match String::from_utf8(content) {
-            Ok(text) => {
+            Ok(mut text) => {
+                // What editors on Windows put before the first line is no part of it.
+                if text.starts_with('\u{feff}') {
+                    text.remove(0);
+                }
                 self.files.insert(path.to_owned(), Source::new(name, text));
             }
             Err(error) => {
@@ -327,6 +331,15 @@ mod tests {
         ]);
         let wanted = ["crds/x.yaml", "operator.yaml", "templates/link.yaml", "templates/sub/y.yaml"];
         assert_eq!(read(&folder).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        let folder =
+            folder(&[("operator.yaml", "\u{feff}a: b\n".as_bytes()), ("templates/x.yaml", b"\xef\xbb\xbfc")]);
+        let files = Files::read(folder.path()).unwrap();
+        let text = |path: &str| files.get(path).unwrap().text.clone();
+        assert_eq!((text("operator.yaml"), text("templates/x.yaml")), ("a: b\n".to_owned(), "c".to_owned()));
     }
 
     #[test]

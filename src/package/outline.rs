@@ -161,6 +161,65 @@ impl Outline {
                 Diagnostic::error("package::field", "`metadata.name` is missing").located(self.location(key));
             diagnostics.push(error.help("name the object after the instance: {{ name }}"));
         }
+        self.written_name(diagnostics);
+        let pods = self.node.get("spec").and_then(|spec| spec.get("template"));
+        for metadata in [Some(&self.node), pods].into_iter().flatten().filter_map(|node| node.get("metadata"))
+        {
+            self.written_labels(metadata, diagnostics);
+        }
+    }
+
+    /// A name whose written part no API server takes. Only of groups in which all names follow one rule.
+    fn written_name(&self, diagnostics: &mut Vec<Diagnostic>) {
+        let group = self.node.get("apiVersion").and_then(Node::as_str);
+        let Some(name) =
+            self.metadata("name").filter(|_| matches!(group, Some("v1" | "apps/v1" | "batch/v1")))
+        else {
+            return;
+        };
+        let is_taken = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let wrong = name
+            .as_str()
+            .filter(|_| !self.text(name).contains("{%"))
+            .and_then(|text| text.find(|c| !is_taken(c)));
+        if wrong.is_some() {
+            let message = "a name may have lower case letters, digits, `-` and `.` only";
+            let error = Diagnostic::error("package::object-name", message).located(self.location(name));
+            diagnostics
+                .push(error.path("metadata.name").help("write it so, or let `| dns_label` make it so"));
+        }
+    }
+
+    /// Labels and annotations that are written out and that no API server takes.
+    fn written_labels(&self, metadata: &Node, diagnostics: &mut Vec<Diagnostic>) {
+        for field in ["labels", "annotations"] {
+            let Some(NodeValue::Map(entries)) = metadata.get(field).map(|map| &map.value) else { continue };
+            for (key, value) in entries {
+                let is_written = |node| !self.text(node).contains("{{") && !self.text(node).contains("{%");
+                let name = key.as_str().unwrap_or_default();
+                if name == "<<" {
+                    continue;
+                }
+                let mut wrong = |node, message: String, help: &str| {
+                    let error = Diagnostic::error("package::label", message).located(self.location(node));
+                    diagnostics.push(error.path(format!("metadata.{field}")).help(help));
+                };
+                let rule = "letters, digits, `-`, `_` and `.`, a letter or digit at both ends, 63 at most";
+                if is_written(key) && !is_label(name.rsplit_once('/').map_or(name, |(_, name)| name), 1) {
+                    wrong(key, format!("`{name}` cannot be a key of {field}"), rule);
+                }
+                match &value.value {
+                    _ if !is_written(value) => {}
+                    NodeValue::Bool(_) | NodeValue::Number(_) => {
+                        wrong(value, format!("{field} are text"), "put it in quotes");
+                    }
+                    NodeValue::String(text) if field == "labels" && !is_label(text, 0) => {
+                        wrong(value, "this cannot be the value of a label".to_owned(), rule);
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Labels and annotations that only Operetta sets.
@@ -196,6 +255,15 @@ impl Outline {
             _ => {}
         }
     }
+}
+
+/// Whether a text can be a label's value, or the name in its key.
+fn is_label(text: &str, least: usize) -> bool {
+    let is_end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    (least..=63).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && is_end(text.chars().next())
+        && is_end(text.chars().next_back())
 }
 
 /// The expression of a text that is one `{{ }}` alone, quoted or not.
@@ -308,6 +376,32 @@ mod tests {
             assert!(namespaces.allows(None, "own", "manager"));
         }
         assert!(Namespaces::any().allows(Some("other"), "own", "manager"));
+    }
+
+    #[test]
+    fn what_is_written_out_and_no_server_takes_is_found() {
+        let long = format!("metadata: {{name: a, labels: {{a: {}}}}}", "b".repeat(64));
+        for (text, errors) in [
+            (
+                "metadata: {name: \"{{ name | upper }}\", labels: {a: b, c.d/e-f: \"\", g: {{ x }}, h: \"1\"}}",
+                0,
+            ),
+            (
+                "metadata: {name: a, labels: {a: 1, b: true}, annotations: {c: 2, d: any text, e: \"{{ x }}\"}}",
+                3,
+            ),
+            ("metadata: {name: a, labels: {a: some text, \"b c\": d, \"{{ x }}\": e, <<: {f: 1}}}", 2),
+            ("metadata: {name: a}\nspec: {template: {metadata: {labels: {a: 1}}}}", 1),
+            (&long, 1),
+            ("apiVersion: v1\nmetadata: {name: \"A_{{ name }}\"}", 1),
+            ("apiVersion: v1\nmetadata: {name: \"{{ name ~ 'A' }}-b.c\"}", 0),
+            ("apiVersion: v1\nmetadata:\n  name: a{% if x %}-b{% endif %}\n", 0),
+            ("apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: \"system:{{ name }}\"}", 0),
+        ] {
+            let mut diagnostics = Vec::new();
+            outline(text).unwrap().fields(&mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{text}: {diagnostics:?}");
+        }
     }
 
     #[test]
