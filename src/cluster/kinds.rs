@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, Scope};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{CallError, Class};
 use crate::crd;
@@ -123,8 +125,77 @@ pub struct Kinds {
 
 struct Found {
     kind: Arc<ApiKind>,
-    /// Whether it has a status subresource.
+    /// Whether a controller says in the status how far it is.
     reports: bool,
+}
+
+/// What is read of a CRD, which may have a megabyte.
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    #[serde(default)]
+    schema: DefinitionSchema,
+}
+
+#[derive(Deserialize, Default)]
+struct DefinitionSchema {
+    #[serde(default, rename = "openAPIV3Schema")]
+    root: RootSchema,
+}
+
+#[derive(Deserialize, Default)]
+struct RootSchema {
+    #[serde(default)]
+    properties: RootFields,
+    #[serde(default, rename = "x-kubernetes-preserve-unknown-fields")]
+    open: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct RootFields {
+    status: Option<StatusSchema>,
+}
+
+#[derive(Deserialize)]
+struct StatusSchema {
+    properties: Option<StatusFields>,
+    #[serde(default, rename = "x-kubernetes-preserve-unknown-fields")]
+    open: bool,
+}
+
+#[derive(Deserialize)]
+struct StatusFields {
+    conditions: Option<IgnoredAny>,
+    #[serde(rename = "observedGeneration")]
+    observed_generation: Option<IgnoredAny>,
+}
+
+impl Definition {
+    /// Whether a version's status has a place for what [`crate::readiness::of_custom`] waits for. (That of a
+    /// `ServiceMonitor` or an `HTTPRoute` has none.)
+    fn has_place(&self, version: &str) -> bool {
+        let Some(version) = self.spec.versions.iter().find(|known| known.name == version) else {
+            return true;
+        };
+        let root = &version.schema.root;
+        match &root.properties.status {
+            None => root.open,
+            Some(StatusSchema { properties: None, open }) => *open,
+            Some(StatusSchema { properties: Some(fields), .. }) => {
+                fields.conditions.is_some() || fields.observed_generation.is_some()
+            }
+        }
+    }
 }
 
 impl Kinds {
@@ -155,7 +226,7 @@ impl Kinds {
             .await
             .map_err(|_| CallError::timeout(deadline))?;
         match answer {
-            Ok((resource, capabilities)) => Ok(Some(self.keep(resource, &capabilities))),
+            Ok((resource, capabilities)) => Ok(Some(self.keep(client, resource, &capabilities).await)),
             Err(kube::Error::Discovery(_)) => Ok(None),
             Err(e) => match CallError::from_kube(&e) {
                 e if e.class == Class::NotFound => Ok(None),
@@ -189,11 +260,19 @@ impl Kinds {
             .versions()
             .flat_map(|version| served.versioned_resources(version))
             .find(|(resource, _)| resource.kind == kind);
-        Ok(found.map(|(resource, capabilities)| self.keep(resource, &capabilities)))
+        match found {
+            Some((resource, capabilities)) => Ok(Some(self.keep(client, resource, &capabilities).await)),
+            None => Ok(None),
+        }
     }
 
     /// Records what discovery has said.
-    fn keep(&self, resource: ApiResource, capabilities: &ApiCapabilities) -> Arc<ApiKind> {
+    async fn keep(
+        &self,
+        client: &kube::Client,
+        resource: ApiResource,
+        capabilities: &ApiCapabilities,
+    ) -> Arc<ApiKind> {
         let kind = ApiKind {
             group: resource.group,
             version: resource.version,
@@ -201,7 +280,9 @@ impl Kinds {
             plural: resource.plural,
             namespaced: capabilities.scope == Scope::Namespaced,
         };
-        self.remember(kind, capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status"))
+        let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
+        let reports = has_status && reports(client, &kind).await;
+        self.remember(kind, reports)
     }
 
     fn remember(&self, kind: ApiKind, reports: bool) -> Arc<ApiKind> {
@@ -216,7 +297,7 @@ impl Kinds {
         self.lock().get(&(api_version.to_owned(), kind.to_owned())).map(|found| Arc::clone(&found.kind))
     }
 
-    /// Whether a kind that was found has a status subresource.
+    /// Whether of a kind that was found a controller says in the status how far it is.
     pub fn reports_status(&self, api_version: &str, kind: &str) -> bool {
         self.lock().get(&(api_version.to_owned(), kind.to_owned())).is_some_and(|found| found.reports)
     }
@@ -233,6 +314,24 @@ impl Kinds {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the controller of a kind that has a status subresource says there how far it is. What cannot be found
+/// out, such as of a kind without CRD, is taken to.
+pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> bool {
+    // Istio writes a status if it is told to.
+    if kind.group.ends_with(".istio.io") {
+        return false;
+    }
+    if crate::readiness::is_built_in(&kind.group) {
+        return true;
+    }
+    let path = ApiKind::crd().path(None, Some(&format!("{}.{}", kind.plural, kind.group)));
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return true };
+    match tokio::time::timeout(super::DEADLINE, client.request::<Definition>(request)).await {
+        Ok(Ok(crd)) => crd.has_place(&kind.version),
+        Ok(Err(_)) | Err(_) => true,
     }
 }
 
@@ -275,6 +374,31 @@ mod tests {
             async move { response.map_err(tower::BoxError::from) }
         });
         kube::Client::new(service, "default")
+    }
+
+    #[test]
+    fn some_statuses_have_no_place_for_what_is_waited_for() {
+        let of = |schema: Value| {
+            let version = json!({"name": "v1", "served": true, "schema": {"openAPIV3Schema": schema}});
+            let crd: Definition =
+                serde_json::from_value(json!({"kind": "x", "spec": {"group": "g", "versions": [version]}}))
+                    .unwrap();
+            assert!(crd.has_place("v2"), "unknown");
+            crd.has_place("v1")
+        };
+        let open = "x-kubernetes-preserve-unknown-fields";
+        let status = |status: Value| json!({"type": "object", "properties": {"spec": {}, "status": status}});
+        for (schema, wanted) in [
+            (json!({"type": "object"}), false),
+            (json!({"type": "object", open: true}), true),
+            (status(json!({"type": "object"})), false),
+            (status(json!({"type": "object", open: true})), true),
+            (status(json!({"properties": {"bindings": {"type": "array"}}})), false),
+            (status(json!({"properties": {"conditions": {"type": "array"}}})), true),
+            (status(json!({"properties": {"observedGeneration": {"type": "integer"}, "x": {}}})), true),
+        ] {
+            assert_eq!(of(schema.clone()), wanted, "{schema}");
+        }
     }
 
     #[tokio::test]

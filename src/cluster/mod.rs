@@ -174,6 +174,11 @@ impl Cluster {
         self.client.clone()
     }
 
+    /// Whether the controller of a kind with a status subresource says in the status how far it is.
+    pub async fn reports(&self, kind: &ApiKind) -> bool {
+        kinds::reports(&self.client, kind).await
+    }
+
     /// The server's version, `1.36`.
     pub async fn version(&self) -> Result<String, CallError> {
         let info = self.call(Method::GET, "/version", None, None).await?;

@@ -10,12 +10,15 @@
 //! - A `StatefulSet` with `OnDelete` needs its replicas ready, though not on the newest revision.
 //! - A Service of type `LoadBalancer` needs an address, an `APIService` must be available.
 //! - A condition that says itself that it is of an older generation is not taken for the newest.
+//! - Without a condition Ready, the conditions Accepted, Programmed and Available must be True where
+//!   they are there (a Gateway, a `Prometheus`), and so must those that a route's parents have set.
 //!
 //! An unschedulable Pod is merely not ready: kstatus fails it after 15 s, but time is not looked at
 //! here, and a node may still come.
 
 mod kinds;
 mod pods;
+mod routes;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -80,18 +83,20 @@ pub fn of(object: &Value) -> Readiness {
         ("autoscaling", "HorizontalPodAutoscaler") => Some(kinds::autoscaler(object)),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(kinds::definition(object)),
         ("apiregistration.k8s.io", "APIService") => Some(kinds::api_service(object)),
+        _ if routes::is_route(object) => Some(routes::route(object)),
         _ => None,
     };
-    by_kind.or_else(|| ready_condition(object)).unwrap_or(Readiness::Ready)
+    by_kind.or_else(|| ready_condition(object)).or_else(|| unmet(object)).unwrap_or(Readiness::Ready)
 }
 
-/// How far a live object of a custom kind is. A kind with a status subresource has a controller, so
-/// an object without observed generation and conditions has merely not been seen by it.
-pub fn of_custom(object: &Value, has_status_subresource: bool) -> Readiness {
+/// How far a live object of a custom kind is. A kind that reports (it has a status subresource with room
+/// for them) has a controller, so an object without observed generation and conditions has merely not
+/// been seen by it.
+pub fn of_custom(object: &Value, reports: bool) -> Readiness {
     let silent =
         conditions(object).next().is_none() && number(object, "/status/observedGeneration").is_none();
     match of(object) {
-        Readiness::Ready if has_status_subresource && silent => Readiness::not_ready(
+        Readiness::Ready if reports && silent && !routes::is_route(object) => Readiness::not_ready(
             "NotObserved",
             "its status has neither observedGeneration nor conditions yet; a readyWhen can say what to look at",
         ),
@@ -100,12 +105,12 @@ pub fn of_custom(object: &Value, has_status_subresource: bool) -> Readiness {
 }
 
 /// How far a live object of any kind is; of a custom one as [`of_custom`] says.
-pub fn of_kind(object: &Value, has_status_subresource: bool) -> Readiness {
-    of_custom(object, has_status_subresource && !is_built_in(group(object)))
+pub fn of_kind(object: &Value, reports: bool) -> Readiness {
+    of_custom(object, reports && !is_built_in(group(object)))
 }
 
 /// Whether the kinds of a group are Kubernetes' own, whose rules are known.
-fn is_built_in(group: &str) -> bool {
+pub(crate) fn is_built_in(group: &str) -> bool {
     !group.contains('.')
         || group.strip_suffix(".k8s.io").is_some_and(|name| {
             matches!(
@@ -194,20 +199,24 @@ fn generic(object: &Value) -> Option<Readiness> {
 /// What the condition Ready says, if there is one.
 fn ready_condition(object: &Value) -> Option<Readiness> {
     let ready = condition(object, "Ready")?;
-    let generation = number(object, "/metadata/generation");
-    if let (Some(generation), Some(observed)) = (generation, ready.observed_generation)
-        && observed < generation
-    {
-        return Some(Readiness::not_ready(
-            "LatestGenerationNotObserved",
-            format!("its condition Ready is of generation {observed}, the newest is {generation}"),
-        ));
+    if let Some(late) = ready.late(object) {
+        return Some(late);
     }
     match ready.status {
         "True" => Some(Readiness::Ready),
         "False" | "Unknown" => Some(ready.not_ready("NotReady")),
         _ => None,
     }
+}
+
+/// What is missing of a kind that has no condition Ready, only ones that say parts of it.
+fn unmet(object: &Value) -> Option<Readiness> {
+    let parts = ["Accepted", "Programmed", "Available"];
+    parts.into_iter().filter_map(|kind| condition(object, kind)).find_map(|condition| {
+        condition
+            .late(object)
+            .or_else(|| (condition.status != "True").then(|| condition.not_ready("NotReady")))
+    })
 }
 
 /// `None` if the object's controller has seen it, else that it has not. Only for kinds of which it is
@@ -228,7 +237,28 @@ struct Condition<'a> {
     observed_generation: Option<i64>,
 }
 
-impl Condition<'_> {
+impl<'a> Condition<'a> {
+    fn read(condition: &'a Value) -> Option<Self> {
+        let text = |name: &str| condition.get(name).and_then(Value::as_str);
+        Some(Self {
+            kind: text("type")?,
+            status: text("status")?,
+            reason: text("reason").unwrap_or_default(),
+            message: text("message").unwrap_or_default(),
+            observed_generation: condition.get("observedGeneration").and_then(Value::as_i64),
+        })
+    }
+
+    /// That it is of an older generation, if it says so.
+    fn late(self, object: &Value) -> Option<Readiness> {
+        let generation = number(object, "/metadata/generation")?;
+        let observed = self.observed_generation.filter(|observed| *observed < generation)?;
+        Some(Readiness::not_ready(
+            "LatestGenerationNotObserved",
+            format!("its condition {} is of generation {observed}, the newest is {generation}", self.kind),
+        ))
+    }
+
     fn parts(self, else_reason: &str) -> (String, String) {
         let reason = if self.reason.is_empty() { else_reason } else { self.reason };
         let message = match self.message {
@@ -251,16 +281,7 @@ impl Condition<'_> {
 
 fn conditions(object: &Value) -> impl Iterator<Item = Condition<'_>> {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(|condition| {
-        let text = |name: &str| condition.get(name).and_then(Value::as_str);
-        Some(Condition {
-            kind: text("type")?,
-            status: text("status")?,
-            reason: text("reason").unwrap_or_default(),
-            message: text("message").unwrap_or_default(),
-            observed_generation: condition.get("observedGeneration").and_then(Value::as_i64),
-        })
-    })
+    list.into_iter().flatten().filter_map(Condition::read)
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<Condition<'a>> {

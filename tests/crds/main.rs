@@ -309,13 +309,15 @@ async fn the_kind_of_a_child_comes_later_and_changes() {
     apply(&crd("lates", "Late", &schema("size: {type: integer}")), &[]).await;
     let refused = |o: &Value| condition(o, "Stalled")["reason"] == "ApplyRefused";
     scene.until("refused", PARENT, "one", refused).await;
-    apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
+    // It could have a status, but there is no place in it for what would tell that it is ready.
+    let whole = schema("size: {type: integer}, extra: {type: string}") + "\nsubresources: {status: {}}";
+    apply(&crd("lates", "Late", &whole), &[]).await;
     scene.ready(PARENT, "one").await;
     assert_eq!(scene.get(LATE, "one").await["spec"], json!({"size": 3, "extra": "x"}));
     // What is gone is unknown; then it is there again, and so are the objects.
     kubectl(&["delete", "crd", "lates.crds.example.org"]).await.ok();
     scene.until("not Ready", PARENT, "one", |o| !is_ready(o)).await;
-    apply(&crd("lates", "Late", &schema("size: {type: integer}, extra: {type: string}")), &[]).await;
+    apply(&crd("lates", "Late", &whole), &[]).await;
     scene.ready(PARENT, "one").await;
 }
 

@@ -103,10 +103,10 @@ impl Node {
         }
     }
 
-    /// Any other object; `whole` if more than its metadata is there.
-    pub(super) fn object(place: Place, raw: &Raw, whole: bool) -> Self {
+    /// Any other object; `whole` if more than its metadata is there, `reports` as [`readiness::of_kind`] has it.
+    pub(super) fn object(place: Place, raw: &Raw, whole: bool, reports: bool) -> Self {
         let readiness = match (whole, raw.metadata.deletion_timestamp.is_some()) {
-            (true, _) => readiness::of(&raw.body),
+            (true, _) => readiness::of_kind(&raw.body, reports),
             (false, true) => Readiness::Terminating,
             (false, false) => Readiness::Ready,
         };
@@ -347,7 +347,7 @@ pub(super) mod tests {
         }));
         let Some(Place::Child { instance, id, order, .. }) = child_place(&raw) else { panic!() };
         let place = Place::Child { instance, id, key: key.map(str::to_owned), order };
-        Node::object(place, &raw, true)
+        Node::object(place, &raw, true, false)
     }
 
     pub(in crate::cli::tree) fn running() -> Value {
@@ -413,7 +413,7 @@ pub(super) mod tests {
                 "annotations": {"operetta.dev/retained": "true", "operetta.dev/deletion-pending": "true"},
                 "labels": {"operetta.dev/instance-uid": "root"}, "managedFields": []},
         }));
-        let node = Node::object(child_place(&object).unwrap(), &object, false);
+        let node = Node::object(child_place(&object).unwrap(), &object, false, false);
         assert_eq!(node.status, "Terminating");
         assert_eq!(node.marks, [Mark::Retained, Mark::DeletionPending, Mark::NotApplied]);
         assert_eq!(

@@ -66,6 +66,8 @@ impl<'a> Open<'a> {
 #[derive(Default)]
 struct Listed {
     objects: Vec<Raw>,
+    /// Whether a controller says in their status how far they are.
+    reports: bool,
     warning: Option<String>,
     problem: Option<String>,
 }
@@ -121,7 +123,7 @@ impl Gather<'_> {
                         continue;
                     }
                     let whole = readiness::needs_status(group, api_kind);
-                    nodes.push(Node::object(place, &raw, whole));
+                    nodes.push(Node::object(place, &raw, whole, listed.reports));
                     if branch::selector(&raw.body).is_some() {
                         workloads.push(raw);
                     }
@@ -134,7 +136,7 @@ impl Gather<'_> {
             for raw in listed.objects {
                 let uid = raw.metadata.uid.clone().unwrap_or_default();
                 let owner = branch::owner(&raw).filter(|_| !branch::is_spent(&raw) && known.insert(uid));
-                nodes.extend(owner.map(|owner| Node::object(Place::Dependent { owner }, &raw, true)));
+                nodes.extend(owner.map(|owner| Node::object(Place::Dependent { owner }, &raw, true, false)));
             }
         }
         Ok(Found {
@@ -164,7 +166,10 @@ impl Gather<'_> {
                     );
                     return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
-                (Some(&*served.kind), self.children_of_kind(served, &opens).await)
+                let mut listed = self.children_of_kind(served, &opens).await;
+                listed.reports =
+                    served.has_status && !listed.objects.is_empty() && self.cluster.reports(&served.kind).await;
+                (Some(&*served.kind), listed)
             })
             .buffered(AT_ONCE)
             .collect()
