@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use operetta::cluster::Cluster;
@@ -47,8 +47,8 @@ fn start_with(
         "--leader-elect",
         &identity,
         &name,
-        "--leader-elect-lease-duration=6s",
-        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-lease-duration=10s",
+        "--leader-elect-renew-deadline=8s",
         "--leader-elect-retry-period=500ms",
     ];
     args.extend(flags);
@@ -301,6 +301,9 @@ async fn it_tells_how_it_fares() {
     assert!(manager.wait(LONG).await.success(), "{}", manager.output());
 }
 
+/// How long the server waits for a webhook at most.
+const WEBHOOK: Duration = Duration::from_secs(30);
+
 /// A webhook that takes every question and answers none.
 async fn silent_webhook() -> (u16, tokio::sync::watch::Receiver<usize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -328,7 +331,7 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
             "rules": [{"apiGroups": ["", "networking.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace()}},
             "objectSelector": {"matchLabels": {"operetta.dev/operator": "netpol"}},
-            "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 30,
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": WEBHOOK.as_secs(),
         }],
     });
     scene.apply(&webhook.to_string()).await;
@@ -349,6 +352,7 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
     let before = *asked.borrow_and_update();
     let mut manager = support::ext::run(plane().await, &["netpol", "operators/webapp"]);
     support::ext::watching(&mut manager, 2).await;
+    let begun = Instant::now();
     scene.apply(&instances(FENCE, "Fence", 60)).await;
     tokio::time::timeout(LONG, asked.wait_for(|count| count - before >= 24))
         .await
@@ -356,8 +360,10 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
         .unwrap();
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.ready(WEB_APP, "hello").await;
-    // That was in the midst of it: no call has ended yet.
-    assert!(!manager.output().contains("an apply failed"), "{}", manager.output());
+    // That was in the midst of it: no call has ended yet, unless the machine is so slow that the server has given up
+    // the first of them.
+    let failed = manager.output().contains("an apply failed");
+    assert!(!failed || begun.elapsed() > WEBHOOK, "{}", manager.output());
 
     signal(manager.pid(), Signal::TERM);
     manager.wait_for("stopping", LONG).await;
@@ -392,7 +398,7 @@ async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
     assert!(told.output().contains("could not be released"), "{}", told.output());
     let status = leader.wait(LONG).await;
     assert_eq!(status.code(), Some(1), "{}", leader.output());
-    assert!(leader.output().contains("could not be renewed for 4 s"), "{}", leader.output());
+    assert!(leader.output().contains("could not be renewed for 8 s"), "{}", leader.output());
     plane.resume(Component::ApiServer).unwrap();
     plane.stop().await;
 }

@@ -12,6 +12,7 @@ mod kills;
 mod reads;
 mod replies;
 mod schedules;
+mod sweeps;
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -77,6 +78,13 @@ cases! {
     hands::no_secret_is_ever_shown,
     schedules::any_mix_of_faults_ends_the_same,
     schedules::the_same_seed_is_the_same_trace,
+    sweeps::whoever_ends_before_a_write_of_a_motley_package,
+    sweeps::whoever_ends_after_a_write_of_a_motley_package,
+    sweeps::whoever_ends_before_a_write_of_webapp,
+    sweeps::whoever_ends_after_a_write_of_webapp,
+    sweeps::whoever_ends_before_a_write_of_etcd,
+    sweeps::whoever_ends_after_a_write_of_etcd,
+    sweeps::any_mix_of_faults_ends_the_same_for_a_motley_package,
 }
 
 /// The source of a test binary, be it a file or a folder, or of one file of a folder.

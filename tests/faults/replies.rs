@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::faults::case::Case;
 use crate::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
 use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, condition};
+use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
 use crate::{first, reference, second};
 
 /// 7: what was written is not known; it is looked at, and nothing is made or taken twice.
@@ -60,9 +60,12 @@ pub(crate) async fn a_storm_of_conflicts_is_bounded() {
     case.apply("i-calm", &first()).await;
     case.ready("i-calm").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    let asked: Vec<Entry> = case.wire.since(mark);
+    let mut asked: Vec<Entry> = case.wire.since(mark);
+    // Seconds of the wire's own, however long the rest has taken.
+    let until = asked[0].at + 10.0;
+    asked.retain(|e| e.at < until);
     let stormy = asked.iter().filter(|e| e.is_asking() && e.call.name.starts_with("i-stormy")).count();
-    assert!(stormy < 200, "{stormy} requests:\n{}", story(&asked[asked.len() - 60..]));
+    assert!(stormy < 200, "{stormy} requests:\n{}", story(&asked[asked.len().saturating_sub(60)..]));
     case.delete("i-calm").await;
     case.gone("i-calm").await;
     case.scene.kubectl(&["delete", "configmap", "i-calm-kept"]).await;
@@ -80,15 +83,20 @@ pub(crate) async fn retry_after_is_honoured_and_the_others_go_on() {
     let process = case.start().await;
     let here = case.scene.namespace().to_owned();
     let apply: &[Verb] = &[Verb::Apply];
-    let busy = Fault::Answer(Answer::text(429).retry_after(WAIT));
-    case.wire.rule(Rule::on(apply, busy).plural("secrets").namespace(&here).name("slow").times(1));
-    let down = Fault::Answer(Answer::status(503, "ServiceUnavailable").retry_after(WAIT));
-    case.wire.rule(Rule::on(&[Verb::Get], down).plural("wholes").namespace(&here).name("slower").times(1));
+    let busy = Answer::text(429);
+    let down = Answer::status(503, "ServiceUnavailable");
+    let limit = |wait: u32, names: [&str; 2]| {
+        let secret = Rule::on(apply, Fault::Answer(busy.clone().retry_after(wait))).plural("secrets");
+        case.wire.rule(secret.namespace(&here).name(names[0]).times(1));
+        let look = Rule::on(&[Verb::Get], Fault::Answer(down.clone().retry_after(wait))).plural("wholes");
+        case.wire.rule(look.namespace(&here).name(names[1]).times(1));
+    };
+    limit(WAIT, ["slow", "slower"]);
     let mark = case.wire.mark();
-    for name in ["slow", "slower", "quick"] {
+    for name in ["slow", "slower"] {
         case.apply(name, &first()).await;
     }
-    for name in ["slow", "slower", "quick"] {
+    for name in ["slow", "slower"] {
         case.ready(name).await;
     }
     let log = case.wire.since(mark);
@@ -97,16 +105,22 @@ pub(crate) async fn retry_after_is_honoured_and_the_others_go_on() {
             log.iter().filter(|e| e.call.verb == verb && e.call.plural == plural && e.call.name == name);
         found.map(|e| e.at).collect()
     };
-    let secret = times(Verb::Apply, "secrets", "slow");
-    assert!(secret[1] - secret[0] >= f64::from(WAIT), "too early: {secret:?}");
-    let looked = times(Verb::Get, "wholes", "slower");
-    assert!(looked[1] - looked[0] >= f64::from(WAIT), "too early: {looked:?}");
-    // What does not concern the one that waits goes on: the rest of `slow` too.
-    let quick = times(Verb::Patch, "wholes", "quick");
-    assert!(*quick.last().unwrap() < looked[1], "it waits for others: {quick:?}");
-    let rest = times(Verb::Apply, "configmaps", "slow-b");
-    assert!(rest[0] < secret[1], "its other children wait: {rest:?}");
-    let process = case.stays(process, &["slow", "slower", "quick"]).await;
+    for at in [times(Verb::Apply, "secrets", "slow"), times(Verb::Get, "wholes", "slower")] {
+        assert!(at[1] - at[0] >= f64::from(WAIT), "too early: {at:?}");
+    }
+    // What does not concern those that wait goes on, the rest of their own children too: had it waited for them, it
+    // would not be there before this test gives up.
+    limit(300, ["late", "later"]);
+    for name in ["late", "later", "quick"] {
+        case.apply(name, &first()).await;
+    }
+    case.ready("quick").await;
+    case.scene.until("there", CONFIG_MAP, "late-b", |o| o["data"]["stage"] == "one").await;
+    assert!(case.scene.find(SECRET, "late").await.is_none());
+    // Who comes new knows of no wait.
+    process.stop().await;
+    let process = case.start().await;
+    let process = case.stays(process, &["slow", "slower", "late", "later", "quick"]).await;
     case.finish(process).await;
 }
 
@@ -120,6 +134,7 @@ pub(crate) async fn what_is_too_large_is_a_condition_and_no_loop() {
         Answer::status(413, "RequestEntityTooLarge").saying("Request entity too large: limit is 3145728");
     let big = case.wire.rule(Rule::on(apply, Fault::Answer(store)).plural("secrets").name("big"));
     let bigger = case.wire.rule(Rule::on(apply, Fault::Answer(server)).plural("secrets").name("bigger"));
+    let mark = case.wire.mark();
     for name in ["big", "bigger", "fits"] {
         case.apply(name, &first()).await;
     }
@@ -133,9 +148,12 @@ pub(crate) async fn what_is_too_large_is_a_condition_and_no_loop() {
         assert!(message.contains("secret") && message.contains("too large"), "{message}");
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    for rule in [big, bigger] {
-        let tried = case.wire.struck(rule);
-        assert!((1..=4).contains(&tried), "tried {tried} times within seconds");
+    for (rule, name) in [(big, "big"), (bigger, "bigger")] {
+        assert!(case.wire.struck(rule) > 0, "{name} was not tried");
+        let mut tried = case.wire.writes(mark);
+        tried.retain(|e| e.call.plural == "secrets" && e.call.name == name);
+        let soon = tried.iter().filter(|e| e.at < tried[0].at + 10.0).count();
+        assert!((1..=4).contains(&soon), "tried {soon} times within ten seconds:\n{}", story(&tried));
     }
     let process = case.stays(process, &["big", "bigger", "fits"]).await;
     case.finish(process).await;
@@ -201,36 +219,37 @@ pub(crate) async fn a_list_that_never_comes_is_asked_for_again() {
 
 /// 8th oracle: an instance whose calls all hang takes no other's.
 pub(crate) async fn one_that_hangs_holds_up_no_other() {
-    let case = Case::new().await.with_deadline(Duration::from_secs(5));
+    // Whoever waits for one of these calls waits longer than this test does.
+    let mut case = Case::new().await.with_deadline(Duration::from_secs(3_600));
     let process = case.start().await;
     let here = case.scene.namespace().to_owned();
     let hangs = case.wire.rule(Rule::on(&[Verb::Apply], Fault::Never).namespace(&here).name("hangs*"));
     // More children than a manager has calls at once.
     let members: Vec<String> = (0..100).map(|i| format!("m{i}")).collect();
-    // Past the first two, which its members wait for.
-    for name in ["hangs-first", "hangs-second"] {
+    // Past those that its members wait for, or that go before them.
+    for name in ["hangs", "hangs-first", "hangs-second", "hangs-kept"] {
         let passes = Rule::on(&[Verb::Apply], Fault::Delay(Duration::ZERO)).namespace(&here).name(name);
         case.wire.rule_first(passes);
     }
     case.apply("hangs", &json!({"members": members})).await;
+    // As many as one instance may have under way.
     eventually("calls that hang", LONG, async || match case.wire.struck(hangs) {
-        few @ 0..10 => Err(format!("{few} hang")),
+        few @ 0..8 => Err(format!("{few} hang")),
         _ => Ok(()),
     })
     .await;
-    let before = case.wire.mark();
     for name in ["a", "b", "c"] {
         case.apply(&format!("free-{name}"), &first()).await;
     }
     for name in ["a", "b", "c"] {
         case.ready(&format!("free-{name}")).await;
     }
-    // Had they waited for a call that hangs, each of their steps would have taken a deadline.
-    let log = case.wire.since(before);
-    let free: Vec<f64> = log.iter().filter(|e| e.call.name.starts_with("free-")).map(|e| e.at).collect();
-    let longest = free.windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max);
-    assert!(longest < 3.0, "the others waited {longest:.1} s:\n{}", story(&log));
+    // Who comes next finds a line that is whole.
+    process.kill();
     case.wire.heal();
+    case = case.with_deadline(Duration::from_secs(30));
+    let process = case.start().await;
     case.ready("hangs").await;
+    let process = case.stays(process, &["hangs", "free-a", "free-b", "free-c"]).await;
     case.finish(process).await;
 }

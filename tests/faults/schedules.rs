@@ -8,7 +8,7 @@ use crate::faults::{Fault, Rule, WRITES};
 use crate::reference;
 
 /// How many of them run at once.
-const AT_ONCE: usize = 4;
+pub(crate) const AT_ONCE: usize = 4;
 
 /// How many mixes are tried: `OPERETTA_SCHEDULES`, or a few.
 fn schedules() -> u64 {
@@ -19,25 +19,28 @@ fn schedules() -> u64 {
 /// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
 pub(crate) async fn any_mix_of_faults_ends_the_same() {
     let expected = reference().await;
-    let seeds: Vec<u64> = if let Ok(seed) = std::env::var("OPERETTA_SEED") {
-        vec![seed.parse().expect("OPERETTA_SEED is a number")]
-    } else {
-        let first = fastrand::u32(..);
-        (0..schedules()).map(|i| u64::from(first) + i).collect()
-    };
     let steps = [&expected.deployed, &expected.edited, &expected.deleted];
     let steps = steps.map(|step| (&step.state, &step.counts));
     let specs = [Some(crate::first()), Some(crate::second()), None];
-    let runs = seeds.into_iter().map(async |seed| {
+    let run = async |seed: u64| {
         let told = Told(seed);
         drive(Mix::of(seed), &specs, &steps).await;
         drop(told);
-    });
-    futures::stream::iter(runs).buffer_unordered(AT_ONCE).collect::<()>().await;
+    };
+    futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+/// `OPERETTA_SEED`, or some.
+pub(crate) fn seeds() -> Vec<u64> {
+    if let Ok(seed) = std::env::var("OPERETTA_SEED") {
+        return vec![seed.parse().expect("OPERETTA_SEED is a number")];
+    }
+    let first = fastrand::u32(..);
+    (0..schedules()).map(|i| u64::from(first) + i).collect()
 }
 
 /// Says how a failure is repeated.
-struct Told(u64);
+pub(crate) struct Told(pub(crate) u64);
 
 impl Drop for Told {
     fn drop(&mut self) {

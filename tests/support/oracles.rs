@@ -12,7 +12,7 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::Value;
 
-use super::ext::{Kind, Scene, condition, name_of, uid_of};
+use super::ext::{Kind, Scene, condition, name_of, read, uid_of};
 
 /// Objects by kind and name, without what two runs cannot have in common.
 pub type State = BTreeMap<String, Value>;
@@ -56,6 +56,37 @@ pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed
     state
 }
 
+/// What instances of a namespace have made of a kind elsewhere: in another namespace, or of the cluster. The selector is one
+/// that no other test's objects meet.
+pub async fn elsewhere(
+    scene: &Scene,
+    kind: Kind,
+    namespace: Option<&str>,
+    selector: &str,
+    renamed: &[(&str, &str)],
+) -> State {
+    let path = kind.path(namespace, "");
+    let path = format!("{}?labelSelector={selector}", path.trim_end_matches('/'));
+    let list = read(&scene.client(), &path).await.expect("the kind is served");
+    let here = [(scene.namespace(), "<namespace>")];
+    let mut state = State::new();
+    for object in list["items"].as_array().into_iter().flatten() {
+        let labels = &object["metadata"]["labels"];
+        let uids = [
+            (uid_of(object), "<uid>"),
+            (labels["operetta.dev/instance-uid"].as_str().expect("a label"), "<uid of the instance>"),
+        ];
+        // What is longer first: it may hold what is shorter.
+        let mut stands_for: Vec<_> = here.iter().chain(renamed).chain(&uids).collect();
+        stands_for.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+        let replace = |text: String| stands_for.iter().fold(text, |text, (from, to)| text.replace(from, to));
+        let name = replace(format!("{} {}", kind.plural, name_of(object)));
+        let essence = replace(child_essence(object.clone()).to_string());
+        assert!(state.insert(name, serde_json::from_str(&essence).unwrap()).is_none());
+    }
+    state
+}
+
 fn drop_fields(meta: &mut Value, fields: &[&str]) {
     let meta = meta.as_object_mut().unwrap();
     for field in fields {
@@ -81,6 +112,11 @@ fn instance_essence(mut object: Value) -> Value {
     }
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        // Of one that is a child itself; see below.
+        annotations.remove("operetta.dev/intent");
+    }
+    if let Some(time) = object["metadata"].get_mut("deletionTimestamp") {
+        *time = "<time>".into();
     }
     object
 }
@@ -100,6 +136,13 @@ fn child_essence(mut object: Value) -> Value {
     // The hash of an intent in which the namespace and the owner's uid are.
     if meta["labels"]["operetta.dev/instance-uid"].is_string() {
         assert!(meta["annotations"]["operetta.dev/intent"].take().is_string(), "{meta}");
+    }
+    // What is made once, at random.
+    let generated = meta["annotations"]["operetta.dev/generated"].as_str().unwrap_or_default().to_owned();
+    for key in generated.split(',').filter(|key| !key.is_empty()) {
+        let value = object["data"][key].take();
+        assert!(value.as_str().is_some_and(|value| !value.is_empty()), "{key} is empty");
+        object["data"][key] = "<generated>".into();
     }
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");
@@ -132,7 +175,8 @@ pub fn differences(calm: &State, storm: &State) -> String {
 /// Looks at every state of the instances of a namespace from now on: what the status says must be true of
 /// the generation that it names.
 pub struct Recorder {
-    seen: Arc<Mutex<Vec<Value>>>,
+    /// Each state, and whether it is of a list: of what came before that, some may not have been seen.
+    seen: Arc<Mutex<Vec<(Value, bool)>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -147,10 +191,12 @@ impl Recorder {
         let task = tokio::spawn(async move {
             let mut events = Box::pin(watcher(api, watcher::Config::default()));
             while let Some(event) = events.next().await {
+                let note = |object: DynamicObject, is_listed: bool| {
+                    lock(&sink).push((serde_json::to_value(object).unwrap(), is_listed));
+                };
                 match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                        lock(&sink).push(serde_json::to_value(object).unwrap());
-                    }
+                    Ok(Event::Apply(object) | Event::Delete(object)) => note(object, false),
+                    Ok(Event::InitApply(object)) => note(object, true),
                     Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
                     // The server of a test of outages comes and goes.
                     _ => {}
@@ -165,7 +211,7 @@ impl Recorder {
     /// generation that was there when it was written.
     pub fn check(&self) {
         let mut last: BTreeMap<String, Value> = BTreeMap::new();
-        for object in lock(&self.seen).iter() {
+        for (object, is_listed) in lock(&self.seen).iter() {
             let before = last.insert(uid_of(object).to_owned(), object.clone()).unwrap_or_default();
             let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
             let observed =
@@ -173,7 +219,7 @@ impl Recorder {
             let name = name_of(object);
             assert!(observed(object) <= generation(object), "{name}: ahead of its time: {object:#}");
             assert!(observed(object) >= observed(&before), "{name}: falls back: {before:#}\n{object:#}");
-            let is_news = object["status"] != before["status"];
+            let is_news = !is_listed && object["status"] != before["status"];
             if is_news && condition(object, "Ready")["status"] == "True" {
                 assert_eq!(observed(object), generation(object), "{name}: Ready, but of what? {object:#}");
                 assert_eq!(condition(object, "Ready")["observedGeneration"], generation(object), "{name}");
@@ -183,7 +229,7 @@ impl Recorder {
 
     /// Whether a text was ever in an instance beside its spec.
     pub fn shows(&self, text: &str) -> Option<String> {
-        lock(&self.seen).iter().map(|o| o["status"].to_string()).find(|status| status.contains(text))
+        lock(&self.seen).iter().map(|(o, _)| o["status"].to_string()).find(|status| status.contains(text))
     }
 }
 

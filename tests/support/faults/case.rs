@@ -16,13 +16,43 @@ use serde_json::{Value, json};
 
 use super::{Fault, Life, Rule, Verb, WRITES, Wire, made_and_taken, story};
 use crate::support::ext::{
-    CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_folder, fixture, is_ready,
+    CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_folder, is_ready, name_of, read,
 };
-use crate::support::oracles::{Logs, Recorder, State, differences, state};
+use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
 use crate::support::{eventually, plane};
 
-/// The kinds of the children of the package `whole`.
-pub const CHILDREN: [Kind; 4] = [CONFIG_MAP, SECRET, SERVICE, JOB];
+/// A package that faults are tried on.
+#[derive(Debug)]
+pub struct Subject {
+    pub folder: &'static str,
+    /// The package's name.
+    pub name: &'static str,
+    /// The group of its kinds, for which each case has one of its own.
+    pub group: &'static str,
+    pub version: &'static str,
+    /// The kind of the instances.
+    pub kind: &'static str,
+    pub plural: &'static str,
+    /// Another kind of the package, instances of which are children.
+    pub inner: Option<&'static str>,
+    /// The kinds of what is compared beside them in the namespace.
+    pub children: &'static [Kind],
+    /// Those of the cluster, and those in other namespaces, with these.
+    pub elsewhere: &'static [(Kind, Option<&'static str>)],
+}
+
+/// What nearly all is tried on.
+pub const WHOLE: Subject = Subject {
+    folder: "tests/fixtures/packages/whole",
+    name: "whole",
+    group: "fixtures.operetta.dev",
+    version: "v1",
+    kind: "Whole",
+    plural: "wholes",
+    inner: None,
+    children: &[CONFIG_MAP, SECRET, SERVICE, JOB],
+    elsewhere: &[],
+};
 
 /// How long nothing may be asked before all counts as settled.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -36,6 +66,7 @@ pub struct Case {
     /// The kind of the instances.
     pub kind: Kind,
     pub package: Arc<Package>,
+    pub subject: &'static Subject,
     group: String,
     recorder: Mutex<Option<Recorder>>,
     logs: Logs,
@@ -73,23 +104,24 @@ impl Case {
 
     /// A case whose chances are told by that number.
     pub async fn seeded(seed: u64) -> Self {
-        Self::with(seed, |text| text).await
+        Self::of(&WHOLE, seed).await
     }
 
-    /// A case whose package is changed.
-    pub async fn with(seed: u64, change: impl Fn(String) -> String) -> Self {
+    /// A case with another package.
+    pub async fn of(subject: &'static Subject, seed: u64) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
         let logs = Logs::capture();
         let label = format!("c{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let group = format!("{label}.faults.operetta.dev");
-        let package = package(&group, change);
+        let package = package(subject, &group, |text| text);
         let scene = Scene::unmanaged().await;
         let aliases = [(scene.namespace(), "<namespace>"), (group.as_str(), "<group>")];
         Self {
             wire: Wire::new(seed, &group, &aliases),
-            kind: Kind::of(format!("{group}/v1"), "wholes".to_owned()),
+            kind: Kind::of(format!("{group}/{}", subject.version), subject.plural.to_owned()),
             scene,
             package,
+            subject,
             group,
             recorder: Mutex::default(),
             logs,
@@ -130,9 +162,12 @@ impl Case {
             })),
             ..Config::default()
         };
-        let manager = Manager::start(cluster.with_deadline(self.deadline), vec![package], config)
-            .await
-            .map_err(|error| error.to_string())?;
+        let manager = tokio::select! {
+            () = life.over() => return Err("it has died".to_owned()),
+            manager = Manager::start(cluster.with_deadline(self.deadline), vec![package], config) => {
+                manager.map_err(|error| error.to_string())?
+            }
+        };
         if !manager.problems.is_empty() {
             return Err(format!("{:?}", manager.problems));
         }
@@ -166,12 +201,12 @@ impl Case {
     /// Creates or changes an instance. Its token is one that nobody shall see, unless the spec has another.
     pub async fn apply(&self, name: &str, spec: &Value) {
         let mut spec = spec.clone();
-        if spec.get("token").is_none() {
+        if self.subject.group == WHOLE.group && spec.get("token").is_none() {
             spec["token"] = CANARY.into();
         }
-        let api_version = self.kind.api_version();
+        let (api_version, kind) = (self.kind.api_version(), self.subject.kind);
         let instance =
-            json!({"apiVersion": api_version, "kind": "Whole", "metadata": {"name": name}, "spec": spec});
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
         self.scene.apply(&instance.to_string()).await;
     }
 
@@ -182,7 +217,7 @@ impl Case {
 
     /// As kubectl takes it.
     pub fn resource(&self) -> String {
-        format!("wholes.{}", self.group)
+        format!("{}.{}", self.subject.plural, self.group)
     }
 
     /// Waits until an instance is Ready at its newest generation.
@@ -223,7 +258,9 @@ impl Case {
         let (started, mut mark, mut since) = (Instant::now(), self.wire.mark(), Instant::now());
         while since.elapsed() < QUIET {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            if self.wire.since(mark).iter().any(|e| e.is_asking() && !verbs.contains(&e.call.verb)) {
+            let asks = self.wire.since(mark).iter().any(|e| e.is_asking() && !verbs.contains(&e.call.verb));
+            // Who waits for an answer has not come to rest.
+            if asks || self.wire.is_under_way() {
                 (mark, since) = (self.wire.mark(), Instant::now());
             }
             assert!(started.elapsed() < LONG, "it does not come to rest:\n{}", self.tail());
@@ -240,7 +277,15 @@ impl Case {
             (revision.as_str(), "<revision>"),
             (CANARY, "<token>"),
         ];
-        state(&self.scene, &[self.kind], &CHILDREN, &renamed).await
+        let api = self.kind.api_version();
+        let inner = self.subject.inner.map(|plural| Kind::of(api.to_owned(), plural.to_owned()));
+        let kinds: Vec<Kind> = std::iter::once(self.kind).chain(inner).collect();
+        let mut state = state(&self.scene, &kinds, self.subject.children, &renamed).await;
+        for (kind, namespace) in self.subject.elsewhere {
+            let selector = format!("operetta.dev/operator={}", self.package.name);
+            state.extend(oracles::elsewhere(&self.scene, *kind, *namespace, &selector, &renamed).await);
+        }
+        state
     }
 
     /// Waits until there is the same as in another run.
@@ -261,7 +306,9 @@ impl Case {
     pub fn counts(&self, mark: usize, name: &str) -> BTreeMap<String, (usize, usize)> {
         made_and_taken(&self.wire.since(mark), self.scene.namespace())
             .into_iter()
-            .map(|(object, counts)| (object.replace(name, "<name>"), counts))
+            .map(|(object, counts)| {
+                (object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>"), counts)
+            })
             .collect()
     }
 
@@ -299,8 +346,41 @@ impl Case {
         process
     }
 
+    /// Deletes all instances: nothing of theirs is left but what is retained.
+    async fn leaves_nothing(&self) {
+        let names: Vec<String> =
+            self.scene.list(self.kind).await.iter().map(|o| name_of(o).to_owned()).collect();
+        for name in &names {
+            self.delete(name).await;
+        }
+        for name in &names {
+            self.gone(name).await;
+        }
+        let here = self.subject.children.iter().map(|kind| (*kind, Some(self.scene.namespace())));
+        let places: Vec<_> = here.chain(self.subject.elsewhere.iter().copied()).collect();
+        let selector = format!("operetta.dev/operator={}", self.package.name);
+        // Some of it is the garbage collector's.
+        eventually("nothing to be left", LONG, async || {
+            let mut left = Vec::new();
+            for (kind, namespace) in &places {
+                let all = kind.path(*namespace, "");
+                let path = format!("{}?labelSelector={selector}", all.trim_end_matches('/'));
+                let list = read(&self.scene.client(), &path).await.expect("the kind is served");
+                let objects = list["items"].as_array().cloned().unwrap_or_default();
+                let stays = |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"].is_string();
+                left.extend(
+                    objects.iter().filter(|o| !stays(o)).map(|o| format!("{} {}", kind.plural, name_of(o))),
+                );
+            }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}\n{}", self.tail())) }
+        })
+        .await;
+    }
+
     /// What must hold at the end of every case.
     pub async fn finish(self, process: Process) {
+        self.wire.heal();
+        self.leaves_nothing().await;
         process.stop().await;
         if let Some(recorder) = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take() {
             recorder.check();
@@ -323,13 +403,16 @@ impl Case {
     }
 }
 
-/// The package `whole` with another API group, changed.
-fn package(group: &str, change: impl Fn(String) -> String) -> Arc<Package> {
+/// The package with another API group, changed.
+fn package(subject: &Subject, group: &str, change: impl Fn(String) -> String) -> Arc<Package> {
     let label = group.split('.').next().unwrap_or_default().to_owned();
     let folder = tempfile::tempdir().expect("a folder");
-    copy_folder(Path::new(&fixture("whole")), folder.path(), &|text| {
-        let text = text.replace("fixtures.operetta.dev", group);
-        change(text.replace("name: whole\n", &format!("name: whole-{label}\n")))
+    let (own, others) = (subject.name, format!("{}-{label}", subject.name));
+    copy_folder(Path::new(subject.folder), folder.path(), &|text| {
+        let text = text.replace(subject.group, group);
+        let text =
+            text.replace(&format!("metadata: {{name: {own}}}\n"), &format!("metadata: {{name: {others}}}\n"));
+        change(text.replace(&format!("\n  name: {own}\n"), &format!("\n  name: {others}\n")))
     });
     let (package, _) = operetta::package::load(folder.path()).unwrap_or_else(|errors| panic!("{errors:?}"));
     Arc::new(package)
@@ -338,6 +421,6 @@ fn package(group: &str, change: impl Fn(String) -> String) -> Arc<Package> {
 impl Case {
     /// The package of this case, changed.
     pub fn changed(&self, change: impl Fn(String) -> String) -> Arc<Package> {
-        package(&self.group, change)
+        package(self.subject, &self.group, change)
     }
 }

@@ -251,6 +251,8 @@ struct State {
     /// The first answers to reads.
     answers: HashMap<String, Bytes>,
     taps: Vec<(Call, Arc<Tap>)>,
+    /// How many requests the server has not answered yet, watches aside.
+    under_way: usize,
 }
 
 struct Armed {
@@ -344,6 +346,11 @@ impl Wire {
     /// What was asked since.
     pub fn since(&self, mark: usize) -> Vec<Entry> {
         self.lock().log[mark..].to_vec()
+    }
+
+    /// Whether the server has yet to answer something.
+    pub fn is_under_way(&self) -> bool {
+        self.lock().under_way > 0
     }
 
     /// The writes since, Events aside.
@@ -505,10 +512,18 @@ impl Line {
         // On a task of its own: what is sent is sent, whatever becomes of who waits for the reply.
         let (wire, upstream) = (self.wire.clone(), self.upstream.clone());
         let sent = tokio::spawn(async move {
-            let (parts, body) = upstream.send(request).await?.into_parts();
-            let bytes = body.collect_bytes().await?;
-            wire.note(number, parts.status.as_u16());
-            Ok::<_, kube::Error>((parts, bytes))
+            wire.lock().under_way += 1;
+            let answer = async {
+                let (parts, body) = upstream.send(request).await?.into_parts();
+                let bytes = body.collect_bytes().await?;
+                Ok::<_, kube::Error>((parts, bytes))
+            };
+            let answer = answer.await;
+            wire.lock().under_way -= 1;
+            if let Ok((parts, _)) = &answer {
+                wire.note(number, parts.status.as_u16());
+            }
+            answer
         });
         let (parts, bytes) = sent.await??;
         match fault {
@@ -588,10 +603,13 @@ fn broken(kind: std::io::ErrorKind) -> BoxError {
     Box::new(std::io::Error::new(kind, "the connection broke, says a test"))
 }
 
-/// How often each child was created and deleted by managers, as the server has answered.
+/// How often each child was created and deleted by managers, as the server has answered: those in a namespace, and
+/// those elsewhere whose names begin with its name.
 pub fn made_and_taken(log: &[Entry], namespace: &str) -> BTreeMap<String, (usize, usize)> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for entry in log.iter().filter(|e| e.is_write() && e.call.namespace == namespace) {
+    let prefix = format!("{namespace}-");
+    let ours = |call: &Call| call.namespace == namespace || call.name.starts_with(&prefix);
+    for entry in log.iter().filter(|e| e.is_write() && ours(&e.call)) {
         let name = format!("{} {}", entry.call.plural, entry.call.name);
         match (entry.call.verb, entry.code) {
             (Verb::Apply | Verb::Create, Some(201)) => counts.entry(name).or_default().0 += 1,

@@ -57,10 +57,17 @@ impl Mix {
         Self { seed, rules }
     }
 
-    fn arm(&self, case: &Case) {
+    pub fn arm(&self, case: &Case) {
         for rule in &self.rules {
             case.wire.rule(rule.clone());
         }
+    }
+
+    /// Lets it rage until `done`, or long enough.
+    pub async fn storm(&self, case: &Case, process: Process, done: impl AsyncFn()) -> Process {
+        let process = alive(case, process, async || drop(tokio::time::timeout(STORM, done()).await)).await;
+        case.wire.heal();
+        process
     }
 }
 
@@ -88,9 +95,7 @@ pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Coun
             Some(_) => drop(case.ready("i-any").await),
             None => case.gone("i-any").await,
         };
-        let storm = async || drop(tokio::time::timeout(STORM, done()).await);
-        process = alive(&case, process, storm).await;
-        case.wire.heal();
+        process = mix.storm(&case, process, &done).await;
         process = alive(&case, process, done).await;
         case.same("i-any", state).await;
         assert_eq!(
@@ -99,12 +104,15 @@ pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Coun
             "created and deleted:\n{}",
             super::story(&case.wire.writes(mark))
         );
+        if spec.is_some() {
+            process = case.stays(process, &["i-any"]).await;
+        }
     }
     case.finish(process).await;
 }
 
 /// Starts a process as often as it ends, until `done`.
-async fn alive(case: &Case, mut process: Process, done: impl AsyncFn()) -> Process {
+pub async fn alive(case: &Case, mut process: Process, done: impl AsyncFn()) -> Process {
     let mut done = Box::pin(done());
     loop {
         let life = process.life.clone();
