@@ -226,7 +226,7 @@ impl Kinds {
             .await
             .map_err(|_| CallError::timeout(deadline))?;
         match answer {
-            Ok((resource, capabilities)) => Ok(Some(self.keep(client, resource, &capabilities).await)),
+            Ok((resource, capabilities)) => self.keep(client, resource, &capabilities).await.map(Some),
             Err(kube::Error::Discovery(_)) => Ok(None),
             Err(e) => match CallError::from_kube(&e) {
                 e if e.class == Class::NotFound => Ok(None),
@@ -261,7 +261,7 @@ impl Kinds {
             .flat_map(|version| served.versioned_resources(version))
             .find(|(resource, _)| resource.kind == kind);
         match found {
-            Some((resource, capabilities)) => Ok(Some(self.keep(client, resource, &capabilities).await)),
+            Some((resource, capabilities)) => self.keep(client, resource, &capabilities).await.map(Some),
             None => Ok(None),
         }
     }
@@ -272,7 +272,7 @@ impl Kinds {
         client: &kube::Client,
         resource: ApiResource,
         capabilities: &ApiCapabilities,
-    ) -> Arc<ApiKind> {
+    ) -> Result<Arc<ApiKind>, CallError> {
         let kind = ApiKind {
             group: resource.group,
             version: resource.version,
@@ -281,8 +281,8 @@ impl Kinds {
             namespaced: capabilities.scope == Scope::Namespaced,
         };
         let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural == "status");
-        let reports = has_status && reports(client, &kind).await;
-        self.remember(kind, reports)
+        let reports = has_status && reports(client, &kind).await?;
+        Ok(self.remember(kind, reports))
     }
 
     fn remember(&self, kind: ApiKind, reports: bool) -> Arc<ApiKind> {
@@ -317,21 +317,28 @@ impl Kinds {
     }
 }
 
-/// Whether the controller of a kind that has a status subresource says there how far it is. What cannot be found
-/// out, such as of a kind without CRD, is taken to.
-pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> bool {
+/// Whether the controller of a kind that has a status subresource says there how far it is. One without a CRD, or whose
+/// CRD may not be read, is taken to.
+pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<bool, CallError> {
     // Istio writes a status if it is told to.
     if kind.group.ends_with(".istio.io") {
-        return false;
+        return Ok(false);
     }
     if crate::readiness::is_built_in(&kind.group) {
-        return true;
+        return Ok(true);
     }
     let path = ApiKind::crd().path(None, Some(&format!("{}.{}", kind.plural, kind.group)));
-    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return true };
-    match tokio::time::timeout(super::DEADLINE, client.request::<Definition>(request)).await {
-        Ok(Ok(crd)) => crd.has_place(&kind.version),
-        Ok(Err(_)) | Err(_) => true,
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Ok(true) };
+    let deadline = super::DEADLINE;
+    let answer = tokio::time::timeout(deadline, client.request::<Definition>(request)).await;
+    match answer.map_err(|_| CallError::timeout(deadline))? {
+        Ok(crd) => Ok(crd.has_place(&kind.version)),
+        Err(kube::Error::SerdeError(_)) => Ok(true),
+        Err(error) => match CallError::from_kube(&error) {
+            // It may be answered the next time; what is found out now is remembered.
+            error if error.class == Class::Retry => Err(error),
+            _ => Ok(true),
+        },
     }
 }
 

@@ -175,7 +175,10 @@ impl Cluster {
     }
 
     /// Whether the controller of a kind with a status subresource says in the status how far it is.
-    pub async fn reports(&self, kind: &ApiKind) -> bool {
+    ///
+    /// # Errors
+    /// The kind's CRD could not be read now.
+    pub async fn reports(&self, kind: &ApiKind) -> Result<bool, CallError> {
         kinds::reports(&self.client, kind).await
     }
 

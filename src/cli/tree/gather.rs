@@ -168,7 +168,7 @@ impl Gather<'_> {
                 };
                 let mut listed = self.children_of_kind(served, &opens).await;
                 listed.reports =
-                    served.has_status && !listed.objects.is_empty() && self.cluster.reports(&served.kind).await;
+                    served.has_status && !listed.objects.is_empty() && self.cluster.reports(&served.kind).await.unwrap_or(true);
                 (Some(&*served.kind), listed)
             })
             .buffered(AT_ONCE)
