@@ -81,8 +81,20 @@ pub fn claim(kind_label: &str, instance_label: &str, namespace: &str) -> Claim {
     // No label holds a newline.
     let digest = Sha256::digest(format!("{kind_label}\n{namespace}\n{instance_label}").as_bytes());
     let mut claim = Claim::default();
-    claim.copy_from_slice(&digest[..16]);
+    claim[..4].copy_from_slice(&kind_mark(kind_label));
+    claim[4..].copy_from_slice(&digest[..12]);
     claim
+}
+
+/// With what the claims of a kind's instances begin.
+fn kind_mark(kind_label: &str) -> [u8; 4] {
+    let digest = Sha256::digest(kind_label.as_bytes());
+    [digest[0], digest[1], digest[2], digest[3]]
+}
+
+/// Whether a claim may be of an instance of the kind with that label; of another kind it is hardly ever.
+pub fn claims_kind(claim: &Claim, kind_label: &str) -> bool {
+    claim[..4] == kind_mark(kind_label)
 }
 
 /// Hex of the first `bytes` bytes of a text's SHA-256.

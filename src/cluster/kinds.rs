@@ -191,8 +191,8 @@ impl Definition {
         match &root.properties.status {
             None => root.open,
             Some(StatusSchema { properties: None, open }) => *open,
-            Some(StatusSchema { properties: Some(fields), .. }) => {
-                fields.conditions.is_some() || fields.observed_generation.is_some()
+            Some(StatusSchema { properties: Some(fields), open }) => {
+                *open || fields.conditions.is_some() || fields.observed_generation.is_some()
             }
         }
     }
@@ -401,6 +401,7 @@ mod tests {
             (status(json!({"type": "object"})), false),
             (status(json!({"type": "object", open: true})), true),
             (status(json!({"properties": {"bindings": {"type": "array"}}})), false),
+            (status(json!({"properties": {"phase": {"type": "string"}}, open: true})), true),
             (status(json!({"properties": {"conditions": {"type": "array"}}})), true),
             (status(json!({"properties": {"observedGeneration": {"type": "integer"}, "x": {}}})), true),
         ] {

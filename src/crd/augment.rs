@@ -145,6 +145,10 @@ fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
 /// Lets our conditions through whole where the author's schema of a condition knows less than ours. (What the
 /// server drops would be written again by every manager that starts, and one unknown type has it refuse all.)
 fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
+    // The keys of a list have to be required.
+    let list = status.get("properties").and_then(|fields| fields.get("conditions"));
+    let keys = list.and_then(|list| list.get("x-kubernetes-list-map-keys").cloned()).unwrap_or_default();
+    let is_key = |name: &str| keys.as_array().is_some_and(|keys| keys.iter().any(|key| key == name));
     let items =
         status.get_mut("properties").and_then(|fields| fields.get_mut("conditions")?.get_mut("items"));
     let (Some(items), Some(own)) = (items.and_then(Value::as_object_mut), properties(&own["items"])) else {
@@ -154,7 +158,7 @@ fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
         return;
     }
     if let Some(required) = items.get_mut("required").and_then(Value::as_array_mut) {
-        required.retain(|name| name.as_str().is_some_and(|name| own.contains_key(name)));
+        required.retain(|name| name.as_str().is_some_and(|name| own.contains_key(name) || is_key(name)));
         if required.is_empty() {
             items.remove("required");
         }

@@ -547,6 +547,11 @@ fn status_schemas() {
     assert_eq!(conditions(open.clone()), open);
     let texts = json!({"type": "string"});
     assert_eq!(conditions(texts.clone()), texts);
+    // What tells the items of a list apart has to be required.
+    let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type", "severity"],
+        "items": {"type": "object", "required": ["type", "severity", "area"], "properties": {"severity": {"type": "string"}}}});
+    let got = of(json!({"type": "object", "properties": {"conditions": keyed}}), &[]);
+    assert_eq!(got["properties"]["conditions"]["items"]["required"], json!(["type", "severity"]));
     // A status is written before all of it is known.
     let got = of(
         json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "object", "required": ["b", "c"], "properties": {"c": {"type": "string"}}}}}),

@@ -538,17 +538,22 @@ impl Index {
         children.filter(|child| is_of_kind(&child.object)).cloned().collect()
     }
 
-    /// Whether there is a child of that sort of an instance of that CRD, or of an instance that is not known, which
-    /// may have been one. `is_such` gets the instance, if it is known.
+    /// Whether there is a child of that sort of an instance of that CRD, also of one that is not known any more.
+    /// `is_such` gets the instance, if it is known.
     pub(super) fn has_child(
         &self,
         crd: &str,
         is_such: impl Fn(Option<&InstanceKey>, &ObjectRef) -> bool,
     ) -> bool {
+        let label = self.kind_labels.get(crd);
         let children = self.children.iter().map(|Child(child)| child);
         children.filter(|child| child.is_made_by_us()).any(|child| {
             let owner = self.by_uid.get(&child.instance_uid).or_else(|| self.by_claim.get(&child.claim));
-            owner.is_none_or(|owner| *owner.crd == *crd) && is_such(owner, &child.object)
+            let is_of_crd = match owner {
+                Some(owner) => *owner.crd == *crd,
+                None => label.is_none_or(|label| names::claims_kind(&child.claim, label)),
+            };
+            is_of_crd && is_such(owner, &child.object)
         })
     }
 

@@ -95,22 +95,20 @@ struct Look {
 impl Shared {
     /// Gives an instance its turn.
     pub(super) async fn reconcile(self: &Arc<Self>, key: &InstanceKey) -> Outcome {
-        let Some(registered) = self.registry().get(&key.crd) else { return Outcome::Done };
         let mut mind = self.take_mind(key);
-        let outcome = self.rounds(key, &registered, &mut mind).await;
+        let outcome = self.rounds(key, &mut mind).await;
         self.put_mind(key, mind);
         outcome
     }
 
-    async fn rounds(
-        self: &Arc<Self>,
-        key: &InstanceKey,
-        registered: &Arc<Registered>,
-        mind: &mut Mind,
-    ) -> Outcome {
+    async fn rounds(self: &Arc<Self>, key: &InstanceKey, mind: &mut Mind) -> Outcome {
         for _ in 0..ROUNDS {
             // Our own writes come back as events while this turn goes on; the look below sees them.
             self.queue.looking(key);
+            // Only after that: a kind that leaves the record leaves the index as well, and who looked for it would
+            // wait for a list that never comes. Whoever changes the registry from here on brings us back.
+            let Some(registered) = self.registry().get(&key.crd) else { return Outcome::Done };
+            let registered = &registered;
             trace!("deciding");
             self.forget_verdicts(mind);
             let Some(look) = self.look(key, registered) else { return Outcome::Done };

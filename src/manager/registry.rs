@@ -105,6 +105,11 @@ impl Registry {
         self.iter().chain(self.others()).any(|r| r.kind.group == group && r.kind.kind == kind)
     }
 
+    /// Whether children of that kind are on record.
+    pub(super) fn has_child_kind(&self, api_version: &str, kind: &str) -> bool {
+        self.iter().any(|r| r.child_kinds.iter().any(|(of, name)| of == api_version && name == kind))
+    }
+
     /// Whose instances have that value of the label [`names::KIND`].
     pub(super) fn by_kind_label(&self, label: &str) -> Option<Arc<Registered>> {
         self.by_crd.values().find(|r| r.kind_label() == label).cloned()

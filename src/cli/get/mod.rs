@@ -379,11 +379,14 @@ impl Get<'_> {
         let Some(served) = self.catalog.served(api_version, kind) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole };
+        let reports =
+            whole && served.has_status && self.server.cluster.reports(&served.kind).await.unwrap_or(true);
+        let reports = whole.then_some(reports);
         let keep = |raw: Raw| {
             let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;
             let (row, bounds) = of.get(uid.as_str())?;
             let home = Some(row.namespace.as_str()).filter(|home| !home.is_empty());
-            bounds.hold(home, &served.kind, &raw.metadata).then(|| counted(raw, served, whole))?
+            bounds.hold(home, &served.kind, &raw.metadata).then(|| counted(raw, served, reports))?
         };
         let list = self.server.cluster.list_all(&served.kind, &query, keep);
         list.await
@@ -392,19 +395,18 @@ impl Get<'_> {
 }
 
 /// The uid of a child's instance, and whether the child is ready. `None` of a copy of one, and of what is kept, or
-/// waits for approval to go, after it left the target.
-fn counted(mut raw: Raw, served: &Served, whole: bool) -> Option<(String, bool)> {
+/// waits for approval to go, after it left the target. `reports` as [`readiness::of_kind`] has it; `None` where there is
+/// only metadata.
+fn counted(mut raw: Raw, served: &Served, reports: Option<bool>) -> Option<(String, bool)> {
     let meta = &raw.metadata;
     let uid = meta.labels.as_ref()?.get(names::INSTANCE_UID)?.clone();
     let says = |key| meta.annotations.as_ref().is_some_and(|all| all.get(key).is_some_and(|v| v == "true"));
     if says(names::RETAINED) || says(names::PENDING) || !raw.is_applied() {
         return None;
     }
-    if !whole {
-        return Some((uid, meta.deletion_timestamp.is_none()));
-    }
+    let Some(reports) = reports else { return Some((uid, meta.deletion_timestamp.is_none())) };
     complete(&served.kind, &mut raw.body);
-    Some((uid, readiness::of(&raw.body).is_ready()))
+    Some((uid, readiness::of_kind(&raw.body, reports).is_ready()))
 }
 
 /// With its kind, which objects in lists may lack.
@@ -641,7 +643,7 @@ mod tests {
                 "managedFields": [{"manager": "operetta/p", "operation": "Apply"}],
             }});
             let raw = Raw::from_value(object).unwrap();
-            assert_eq!(counted(raw, &config_map, false).is_some(), is_counted, "{annotation}");
+            assert_eq!(counted(raw, &config_map, None).is_some(), is_counted, "{annotation}");
         }
     }
 

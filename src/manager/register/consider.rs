@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::record::{Record, Spent};
 use super::wanted::{self, MANAGER, Ours, Stand, Wrong};
@@ -185,6 +185,11 @@ async fn look(
                 }
                 with_spec = false;
             }
+        }
+        // It is right but for what is of no use any more, and that does no harm.
+        Err(error) if past.was_right && !was_right => {
+            debug!(crd = %name, %error, "its record cannot be made shorter");
+            return Ok(Seen::new(served(&live.unwrap_or_default(), resource)));
         }
         Err(error) => return Ok(Seen::new(refused(resource, &error))),
     }

@@ -69,7 +69,7 @@ pub(super) struct Crd {
     /// When it is looked whether something of the record has come to be of no use; `None` if it holds no more than the
     /// package needs.
     pub spent_at: Option<Instant>,
-    /// How often in a row that was not so.
+    /// How often that was looked for.
     pub unspent: u32,
 }
 
@@ -172,15 +172,19 @@ impl Crd {
     pub(super) fn on_record(&mut self, record: &Record, needed: &Record, now: Instant) {
         self.spent = Spent::NOTHING;
         if self.facts.as_ref().is_none_or(|facts| facts.record != *record) {
-            (self.spent_at, self.unspent) = (None, 0);
+            self.spent_at = None;
         }
-        self.spent_at = record.exceeds(needed).then(|| self.spent_at.unwrap_or(now + SPENT_FIRST));
+        // Whoever puts it back again and again meets ever longer waits.
+        self.spent_at = record.exceeds(needed).then(|| self.spent_at.unwrap_or(now + self.until_asked()));
+    }
+
+    fn until_asked(&self) -> Duration {
+        SPENT_FIRST.saturating_mul(2u32.saturating_pow(self.unspent.min(16))).min(SPENT_LAST)
     }
 
     /// What of the record is of no use any more. If it is nothing, the question is asked again later.
     pub(super) fn on_spent(&mut self, spent: Spent, now: Instant) {
-        let wait = SPENT_FIRST.saturating_mul(2u32.saturating_pow(self.unspent.min(16))).min(SPENT_LAST);
-        self.spent_at = Some(now + wait);
+        self.spent_at = Some(now + self.until_asked());
         self.unspent = self.unspent.saturating_add(1);
         self.spent = spent;
     }

@@ -38,9 +38,13 @@ impl Registrar {
                     self.shared.hub.watch_instances(&self.shared, &registered, Again::Relist);
                 }
             }
-            Later::Children(api_version, kind) => {
+            // It may be on record no more.
+            Later::Children(api_version, kind)
+                if self.shared.registry().has_child_kind(api_version, kind) =>
+            {
                 self.shared.hub.watch_children(&self.shared, api_version, kind, Again::Relist);
             }
+            Later::Children(..) => {}
         }
     }
 

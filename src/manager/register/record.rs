@@ -146,6 +146,7 @@ mod tests {
     /// With the instance `home/a` of that CRD and `home/b` of another.
     fn index() -> Index {
         let mut index = Index::default();
+        index.name_kind(&CRD.into(), "W.example.org");
         for (crd, name) in [(CRD, "a"), ("others.example.org", "b")] {
             let key = InstanceKey { crd: crd.into(), namespace: Some("home".into()), name: name.into() };
             index.put_instance(key, &json!({"metadata": {"uid": name, "resourceVersion": "1"}}));
@@ -158,11 +159,13 @@ mod tests {
 
     /// A gadget of an instance; made by us, unless somebody has only copied the labels.
     fn put(index: &mut Index, namespace: &str, instance: &str, is_ours: bool) -> ObjectRef {
+        let kind = if instance == "another's" { "Other.example.org" } else { "W.example.org" };
         let entry = json!({"manager": "operetta/p", "operation": "Apply", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:spec": {}}});
         let metadata = serde_json::from_value(json!({
             "name": "g", "namespace": namespace, "uid": format!("{namespace}-{instance}"), "resourceVersion": "2",
-            "labels": {names::OPERATOR: "p", names::CHILD: "c", names::INSTANCE_UID: instance},
+            "labels": {names::OPERATOR: "p", names::CHILD: "c", names::INSTANCE_UID: instance,
+                names::KIND: kind},
             "managedFields": if is_ours { json!([entry]) } else { json!([]) },
         }))
         .unwrap();
@@ -189,10 +192,14 @@ mod tests {
         let (kept, gone) = (("Gadget,ConfigMap".into(), "x".into()), ("ConfigMap".into(), "x".into()));
         let mut index = index();
         assert_eq!(left(&recorded, &needed, &index, true), gone, "there is none");
-        // A copy of a child, and another CRD's child, are none of its own; one of nobody knows whom may be.
-        for (instance, is_ours, expected) in
-            [("a", true, &kept), ("a", false, &gone), ("b", true, &gone), ("unknown", true, &kept)]
-        {
+        // A copy of a child, and another CRD's child, are none of its own; that of a former instance is.
+        for (instance, is_ours, expected) in [
+            ("a", true, &kept),
+            ("a", false, &gone),
+            ("b", true, &gone),
+            ("former", true, &kept),
+            ("another's", true, &gone),
+        ] {
             let object = put(&mut index, "home", instance, is_ours);
             assert_eq!(left(&recorded, &needed, &index, true), *expected, "{instance} {is_ours}");
             index.remove_child(&object, &format!("home-{instance}"), None);
