@@ -65,6 +65,7 @@ cases! {
     reads::a_state_in_between_that_nobody_saw_does_not_matter,
     reads::a_server_that_lags_is_not_believed,
     reads::what_cannot_be_discovered_is_not_pruned,
+    reads::a_kind_that_leaves_the_record_holds_up_nobody,
     hands::deleted_by_hand_it_comes_back_and_a_job_runs_once,
     hands::edited_by_hand_it_is_restored,
     hands::what_is_stuck_terminating_is_named,

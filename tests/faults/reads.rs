@@ -320,3 +320,30 @@ pub(crate) async fn what_cannot_be_discovered_is_not_pruned() {
     case.scene.gone(SECRET, "part").await;
     case.finish(process).await;
 }
+
+/// A kind that the package has no more leaves the record, and the index, while an instance is in the midst of its turn.
+pub(crate) async fn a_kind_that_leaves_the_record_holds_up_nobody() {
+    let case = Case::new().await;
+    case.start().await.stop().await;
+    let job = "        - id: job\n          template: templates/job.yaml\n          when: spec.job\n";
+    let process = case
+        .start_with(case.changed(|text| {
+            assert!(!text.contains("id: job") || text.contains(job));
+            text.replace(job, "")
+        }))
+        .await;
+    // It takes the manager some seconds to see that nothing is left of it; so long does this apply.
+    let here = case.scene.namespace().to_owned();
+    let late = Rule::on(&[Verb::Apply], Fault::Delay(Duration::from_secs(12)));
+    case.wire.rule(late.plural("configmaps").namespace(&here).name("i-late-first").times(1));
+    case.apply("i-late", &first()).await;
+    let crd = case.resource();
+    eventually("jobs to leave the record", LONG, async || {
+        let record = r"jsonpath={.metadata.annotations.operetta\.dev/child-kinds}";
+        let record = case.scene.kubectl(&["get", "crd", &crd, "-o", record]).await;
+        if record.contains("Job") { Err(record) } else { Ok(()) }
+    })
+    .await;
+    case.ready("i-late").await;
+    case.finish(process).await;
+}
