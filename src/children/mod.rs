@@ -33,7 +33,7 @@ pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
 pub use reach::Reach;
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
 pub use shape::Check;
-pub use status::{Status, enough, patch as status_patch, ready};
+pub use status::{Status, condition, enough, patch as status_patch, ready};
 pub use target::{Item, Target, target};
 
 use crate::cluster::Apis;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::package::DeletionPolicy;
+use crate::package::{DeletionPolicy, is_label_value};
 
 /// Prefix of every label and annotation of ours.
 pub const DOMAIN: &str = "operetta.dev/";
@@ -114,13 +114,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// `text` if it is a label value, else a prefix of its allowed characters with a hash, so that different
 /// texts give different labels.
 pub fn label_value(text: &str) -> String {
-    let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    let fits = bytes.len() <= 63
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && ends_well(bytes.first())
-        && ends_well(bytes.last());
-    if fits {
+    if is_label_value(text) {
         return text.to_owned();
     }
     let prefix: String = text

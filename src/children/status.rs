@@ -165,6 +165,11 @@ pub fn enough(children: usize) -> String {
     }
 }
 
+/// The condition of a type, of any object.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
 /// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. See
 /// `docs/design/0011-conditions-that-hold.md`.
 fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {

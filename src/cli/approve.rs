@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::catalog::{Catalog, PackageKind};
+use super::catalog::{Catalog, PackageKind, kind_and_name};
 use super::connect::{self, Place};
 use super::out;
 use crate::children::names;
@@ -134,15 +134,7 @@ async fn approve(args: &Args) -> Result<String, Failure> {
 
 /// KIND and NAME.
 fn named(instance: &[String]) -> Result<(&str, &str), Failure> {
-    let split = match instance {
-        [one] => one.split_once('/'),
-        [kind, name] => Some((kind.as_str(), name.as_str())),
-        _ => None,
-    };
-    let is_word = |word: &str| !word.is_empty() && !word.contains('/');
-    split
-        .filter(|(kind, name)| is_word(kind) && is_word(name))
-        .ok_or_else(|| ("name the instance as KIND/NAME or KIND NAME".into(), 2))
+    kind_and_name(instance).ok_or_else(|| ("name the instance as KIND/NAME or KIND NAME".into(), 2))
 }
 
 /// The children of an instance, or of former ones of its name, that ask.

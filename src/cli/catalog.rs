@@ -25,6 +25,17 @@ pub(super) struct PackageKind {
     pub bounds: Arc<Bounds>,
 }
 
+/// The kind and the name of an instance that is asked for as KIND/NAME or KIND NAME.
+pub(super) fn kind_and_name(words: &[String]) -> Option<(&str, &str)> {
+    let pair = match words {
+        [one] => one.split_once('/'),
+        [kind, name] => Some((kind.as_str(), name.as_str())),
+        _ => None,
+    };
+    let is_word = |word: &str| !word.is_empty() && !word.contains('/');
+    pair.filter(|(kind, name)| is_word(kind) && is_word(name))
+}
+
 /// Which objects can be children of a kind's instances: labels alone make nobody a child, see `docs/design/0012`.
 #[derive(Debug)]
 pub(super) struct Bounds {

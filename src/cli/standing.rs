@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::columns::Tone;
 use super::out::printable;
+use crate::children::condition;
 
 /// In one word. Those come first that people should look at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,11 +106,6 @@ impl Standing {
             message,
         }
     }
-}
-
-/// The condition of a type.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
 #[cfg(test)]

@@ -174,12 +174,10 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// Whether the controller of a kind with a status subresource says in the status how far it is.
-    ///
-    /// # Errors
-    /// The kind's CRD could not be read now.
-    pub async fn reports(&self, kind: &ApiKind) -> Result<bool, CallError> {
-        kinds::reports(&self.client, kind).await
+    /// Whether a controller says in the status of a kind's objects how far they are; taken to, if that cannot be told
+    /// now.
+    pub async fn reports(&self, served: &Served) -> bool {
+        served.has_status && kinds::reports(&self.client, &served.kind).await.unwrap_or(true)
     }
 
     /// The server's version, `1.36`.

@@ -454,8 +454,8 @@ impl Index {
         let lies_in = |place: &Option<Arc<str>>| place.as_deref() == Some(namespace);
         let instance = self.instances.keys().filter(|key| lies_in(&key.namespace) && *key != except).min();
         instance.map(ToString::to_string).or_else(|| {
-            let children = self.children.iter().map(|Child(child)| child);
-            let children = children.filter(|child| lies_in(&child.object.namespace) && child.is_made_by_us());
+            let children =
+                self.all().filter(|child| lies_in(&child.object.namespace) && child.is_made_by_us());
             children.map(|child| &child.object).min().map(ToString::to_string)
         })
     }
@@ -490,13 +490,8 @@ impl Index {
         let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
         let listed = entry.relist.take().unwrap_or_default();
         let first = entry.state.replace(how.clone()).as_ref() != Some(how);
-        let gone: Vec<_> = self
-            .children
-            .iter()
-            .map(|Child(child)| (&child.object, child))
-            .filter(|(o, _)| o.kind == *kind && o.api_version == *api_version && !listed.contains(*o))
-            .map(|(_, child)| Arc::clone(child))
-            .collect();
+        let mut gone = self.of_kind(api_version, kind);
+        gone.retain(|child| !listed.contains(&child.object));
         let mut concerned: Vec<_> =
             gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect();
         if first {
@@ -533,9 +528,12 @@ impl Index {
     }
 
     fn of_kind(&self, api_version: &str, kind: &str) -> Vec<Arc<Observed>> {
-        let children = self.children.iter().map(|Child(child)| child);
         let is_of_kind = |object: &ObjectRef| *object.kind == *kind && *object.api_version == *api_version;
-        children.filter(|child| is_of_kind(&child.object)).cloned().collect()
+        self.all().filter(|child| is_of_kind(&child.object)).cloned().collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Observed>> {
+        self.children.iter().map(|Child(child)| child)
     }
 
     /// Whether there is a child of that sort of an instance of that CRD, also of one that is not known any more.
@@ -546,8 +544,7 @@ impl Index {
         is_such: impl Fn(Option<&InstanceKey>, &ObjectRef) -> bool,
     ) -> bool {
         let label = self.kind_labels.get(crd);
-        let children = self.children.iter().map(|Child(child)| child);
-        children.filter(|child| child.is_made_by_us()).any(|child| {
+        self.all().filter(|child| child.is_made_by_us()).any(|child| {
             let owner = self.by_uid.get(&child.instance_uid).or_else(|| self.by_claim.get(&child.claim));
             let is_of_crd = match owner {
                 Some(owner) => *owner.crd == *crd,

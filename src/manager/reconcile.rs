@@ -443,8 +443,7 @@ impl Shared {
 
 /// The reason of its condition Ready.
 fn ready_reason(instance: &Value) -> Option<&str> {
-    let conditions = instance["status"]["conditions"].as_array()?;
-    conditions.iter().find(|c| c["type"] == "Ready")?["reason"].as_str()
+    children::condition(instance, "Ready")?["reason"].as_str()
 }
 
 /// Whether the status says as much as an Event did; then nobody needs to remember it, and ten thousand instances that

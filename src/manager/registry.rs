@@ -105,6 +105,11 @@ impl Registry {
         self.iter().chain(self.others()).any(|r| r.kind.group == group && r.kind.kind == kind)
     }
 
+    /// The kinds of children that are on record.
+    pub(super) fn child_kinds(&self) -> BTreeSet<(String, String)> {
+        self.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect()
+    }
+
     /// Whether children of that kind are on record.
     pub(super) fn has_child_kind(&self, api_version: &str, kind: &str) -> bool {
         self.iter().any(|r| r.child_kinds.iter().any(|(of, name)| of == api_version && name == kind))

@@ -33,7 +33,7 @@ pub use compile::compile;
 pub(crate) use compile::place;
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
 pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
-pub use outline::Namespaces;
+pub use outline::{Namespaces, is_label_value};
 pub use refs::{Place, Places, Ref, Target as RefTarget, Tree};
 pub use rivals::rivals;
 

@@ -205,7 +205,8 @@ impl Outline {
                     diagnostics.push(error.path(format!("metadata.{field}")).help(help));
                 };
                 let rule = "letters, digits, `-`, `_` and `.`, a letter or digit at both ends, 63 at most";
-                if is_written(key) && !is_label(name.rsplit_once('/').map_or(name, |(_, name)| name), 1) {
+                let last = name.rsplit_once('/').map_or(name, |(_, last)| last);
+                if is_written(key) && (last.is_empty() || !is_label_value(last)) {
                     wrong(key, format!("`{name}` cannot be a key of {field}"), rule);
                 }
                 match &value.value {
@@ -213,7 +214,7 @@ impl Outline {
                     NodeValue::Bool(_) | NodeValue::Number(_) => {
                         wrong(value, format!("{field} are text"), "put it in quotes");
                     }
-                    NodeValue::String(text) if field == "labels" && !is_label(text, 0) => {
+                    NodeValue::String(text) if field == "labels" && !is_label_value(text) => {
                         wrong(value, "this cannot be the value of a label".to_owned(), rule);
                     }
                     _ => {}
@@ -257,13 +258,14 @@ impl Outline {
     }
 }
 
-/// Whether a text can be a label's value, or the name in its key.
-fn is_label(text: &str, least: usize) -> bool {
-    let is_end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    (least..=63).contains(&text.len())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && is_end(text.chars().next())
-        && is_end(text.chars().next_back())
+/// Whether an API server takes a text as the value of a label; as the name in its key, too, unless it is empty.
+pub fn is_label_value(text: &str) -> bool {
+    let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && ends_well(bytes.first())
+        && ends_well(bytes.last())
 }
 
 /// The expression of a text that is one `{{ }}` alone, quoted or not.

@@ -379,8 +379,7 @@ impl Get<'_> {
         let Some(served) = self.catalog.served(api_version, kind) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole };
-        let reports =
-            whole && served.has_status && self.server.cluster.reports(&served.kind).await.unwrap_or(true);
+        let reports = whole && self.server.cluster.reports(served).await;
         let reports = whole.then_some(reports);
         let keep = |raw: Raw| {
             let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;

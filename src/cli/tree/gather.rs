@@ -167,8 +167,7 @@ impl Gather<'_> {
                     return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
                 let mut listed = self.children_of_kind(served, &opens).await;
-                listed.reports =
-                    served.has_status && !listed.objects.is_empty() && self.cluster.reports(&served.kind).await.unwrap_or(true);
+                listed.reports = !listed.objects.is_empty() && self.cluster.reports(served).await;
                 (Some(&*served.kind), listed)
             })
             .buffered(AT_ONCE)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use console::Term;
 use serde_json::json;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, kind_and_name};
 use super::connect::{self, Place};
 use super::out;
 use crate::yaml;
@@ -86,13 +86,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
 
 /// The kind and the name that are asked for.
 fn asked(words: &[String]) -> Result<(&str, &str), String> {
-    let pair = match words {
-        [one] => one.split_once('/'),
-        [kind, name] => Some((kind.as_str(), name.as_str())),
-        _ => None,
-    };
-    let is_word = |word: &str| !word.is_empty() && !word.contains('/');
-    pair.filter(|(kind, name)| is_word(kind) && is_word(name)).ok_or_else(|| {
+    kind_and_name(words).ok_or_else(|| {
         format!(
             "{} is not an instance: give KIND/NAME; `operetta get` shows what there is",
             out::printable(&words.join(" "))

@@ -1,6 +1,5 @@
 //! What the watch on CRDs tells, and what follows from it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -118,9 +117,7 @@ impl Registrar {
     /// A CRD may be that of children.
     fn on_child_kind(&mut self, name: &str, has_changed: bool) {
         let Some((plural, group)) = name.split_once('.') else { return };
-        let registry = self.shared.registry();
-        let kinds: BTreeSet<(String, String)> =
-            registry.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect();
+        let kinds = self.shared.registry().child_kinds();
         let of_group =
             kinds.into_iter().filter(|(api_version, _)| crate::crd::group_of(api_version) == group);
         let mut is_concerned = false;

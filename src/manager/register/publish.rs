@@ -224,8 +224,7 @@ impl Registrar {
         }
         all.extend(self.orphans.values().chain(self.former.values()).cloned());
         let others = self.others.values().cloned().collect();
-        let kinds = all.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect();
         self.shared.set_registry(Registry::new(all, others));
-        self.shared.hub.keep_children(&self.shared, &kinds);
+        self.shared.hub.keep_children(&self.shared, &self.shared.registry().child_kinds());
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::record::{Record, Spent};
 use crate::children::fields::{FieldSet, uncovered};
-use crate::children::{Reach, names};
+use crate::children::{Reach, condition, names};
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -356,10 +356,6 @@ fn whole(number: &serde_json::Number) -> Value {
 /// The manager that cares for a CRD's instances, if it says so.
 pub(super) fn lease(crd: &Value) -> Option<&str> {
     crd["metadata"]["annotations"][names::MANAGER].as_str()
-}
-
-fn condition<'a>(crd: &'a Value, kind: &str) -> Option<&'a Value> {
-    crd["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }
 
 /// Whether its instances are served.
