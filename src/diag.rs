@@ -4,8 +4,15 @@
 //! Pure code returns `(value, Vec<Diagnostic>)` or `Result<_, Diagnostic>`; only the command line and
 //! the log decide how to show them.
 
+mod excerpt;
+
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use excerpt::Excerpt;
+
+use crate::printable;
 
 /// A text with the name a person knows it by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,7 +77,7 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = self.source.line_col(self.span.start);
-        write!(f, "{}:{line}:{column}", self.source.name)
+        write!(f, "{}:{line}:{column}", printable::line(&self.source.name))
     }
 }
 
@@ -168,12 +175,12 @@ impl fmt::Display for Diagnostic {
         if let Some(location) = &self.location {
             write!(f, "{location}: ")?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&printable::line(&self.message))?;
         if let Some(path) = &self.path {
-            write!(f, " ({path})")?;
+            write!(f, " ({})", printable::line(path))?;
         }
         if let Some(help) = &self.help {
-            write!(f, "; {help}")?;
+            write!(f, "; {}", printable::line(help))?;
         }
         Ok(())
     }
@@ -181,89 +188,58 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-impl miette::Diagnostic for Diagnostic {
+/// A diagnostic as a report shows it: its message alone is the headline; place, path and help are below it.
+#[derive(Debug)]
+struct Report<'a> {
+    diagnostic: &'a Diagnostic,
+    excerpt: Option<Excerpt>,
+}
+
+impl<'a> Report<'a> {
+    fn of(diagnostic: &'a Diagnostic) -> Self {
+        Self { diagnostic, excerpt: diagnostic.location.as_ref().map(Excerpt::of) }
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable::lines(&self.diagnostic.message))?;
+        // Without an excerpt nothing else would show the path.
+        match (&self.excerpt, &self.diagnostic.path) {
+            (None, Some(path)) => write!(f, " ({})", printable::line(path)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Report<'_> {}
+
+impl miette::Diagnostic for Report<'_> {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.code))
+        Some(Box::new(self.diagnostic.code))
     }
 
     fn severity(&self) -> Option<miette::Severity> {
-        Some(match self.severity {
+        Some(match self.diagnostic.severity {
             Severity::Warning => miette::Severity::Warning,
             Severity::Error => miette::Severity::Error,
         })
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        let help = self.diagnostic.help.as_deref()?;
+        Some(Box::new(printable::lines(help)))
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        self.location.as_ref().map(|location| &*location.source as &dyn miette::SourceCode)
+        self.excerpt.as_ref().map(|excerpt| excerpt as &dyn miette::SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
-        let location = self.location.as_ref()?;
-        let Span { start, end } = location.span;
-        let label = self.label.clone().or_else(|| self.path.clone());
-        Some(Box::new(std::iter::once(miette::LabeledSpan::new(label, start, end.saturating_sub(start)))))
-    }
-}
-
-impl miette::SourceCode for Source {
-    fn read_span<'a>(
-        &'a self,
-        span: &miette::SourceSpan,
-        context_lines_before: usize,
-        context_lines_after: usize,
-    ) -> Result<Box<dyn miette::SpanContents<'a> + 'a>, miette::MietteError> {
-        let inner = self.text.read_span(span, context_lines_before, context_lines_after)?;
-        Ok(Box::new(miette::MietteSpanContents::new_named(
-            self.name.clone(),
-            inner.data(),
-            *inner.span(),
-            inner.line(),
-            inner.column(),
-            inner.line_count(),
-        )))
-    }
-}
-
-/// A diagnostic whose headline is its message alone: place, path and help stand below it.
-#[derive(Debug)]
-struct Headed<'a>(&'a Diagnostic);
-
-impl fmt::Display for Headed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)?;
-        // Without an excerpt nothing else would show them.
-        match (&self.0.location, &self.0.path) {
-            (None, Some(path)) => write!(f, " ({path})"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Headed<'_> {}
-
-impl miette::Diagnostic for Headed<'_> {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.0.code()
-    }
-
-    fn severity(&self) -> Option<miette::Severity> {
-        miette::Diagnostic::severity(self.0)
-    }
-
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        miette::Diagnostic::help(self.0)
-    }
-
-    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        self.0.source_code()
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
-        self.0.labels()
+        let (start, end) = self.excerpt.as_ref()?.mark();
+        let label = self.diagnostic.label.as_ref().or(self.diagnostic.path.as_ref());
+        let label = label.map(|label| printable::line(label).into_owned());
+        Some(Box::new(std::iter::once(miette::LabeledSpan::new(label, start, end - start))))
     }
 }
 
@@ -274,8 +250,14 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let handler = miette::GraphicalReportHandler::new_themed(theme).with_links(false);
     let mut out = String::new();
     for diagnostic in diagnostics {
-        if handler.render_report(&mut out, &Headed(diagnostic)).is_err() {
-            out.push_str(&diagnostic.to_string());
+        // A report that cannot be drawn, be it by a panic of the library, must not hide the mistake or the others.
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            let mut drawn = String::new();
+            handler.render_report(&mut drawn, &Report::of(diagnostic)).is_ok().then_some(drawn)
+        }));
+        match drawn {
+            Ok(Some(drawn)) => out.push_str(&drawn),
+            _ => out.push_str(&diagnostic.to_string()),
         }
         out.push('\n');
     }
@@ -312,6 +294,74 @@ mod tests {
         assert_eq!(diagnostic.to_string(), "a.yaml:2:5: wrong; mend it");
         let shown = render(&[diagnostic], false);
         assert!(shown.contains("a.yaml:2:5") || shown.contains("a.yaml:2:6"), "{shown}");
+    }
+
+    /// A report without its frame: the lines of the excerpt and of the mark below them.
+    fn shown(text: &str, start: usize, end: usize) -> String {
+        let source = Source::new("a.yaml", text);
+        render(&[Diagnostic::error("t::t", "wrong").at(&source, Span::new(start, end)).label("here")], false)
+    }
+
+    #[test]
+    fn a_long_line_is_cut_round_the_mark() {
+        let text = format!("first\n{}MARK{}\nlast", "x".repeat(70_000), "y".repeat(70_000));
+        let at = text.find("MARK").unwrap();
+        let shown = shown(&text, at, at + 4);
+        assert!(shown.contains("a.yaml:2:70001"), "{shown}");
+        let line = shown.lines().find(|line| line.contains("MARK")).unwrap();
+        assert!(line.contains("…x") && line.ends_with("y…") && line.chars().count() < 200, "{shown}");
+        assert!(shown.contains("first") && shown.contains("last") && shown.contains("here"), "{shown}");
+    }
+
+    #[test]
+    fn a_mark_longer_than_what_is_shown_is_drawn_as_far_as_it_is_shown() {
+        let text = format!("{}{}", "x".repeat(300), "y".repeat(100_000));
+        let shown = shown(&text, 300, text.len());
+        assert!(shown.contains("a.yaml:1:301") && shown.contains("here"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 200), "{shown}");
+    }
+
+    #[test]
+    fn a_mark_over_many_lines_is_drawn_on_the_first() {
+        let text = format!("a:\n{}", "  b: 1\n".repeat(5_000));
+        let shown = shown(&text, 0, text.len());
+        assert!(shown.lines().count() < 12 && shown.contains("a.yaml:1:1"), "{shown}");
+    }
+
+    #[test]
+    fn marks_at_any_place_of_any_text_are_drawn() {
+        let long = "ß".repeat(400);
+        for text in [
+            "",
+            "\n",
+            "\r\n\r\n",
+            "a",
+            "a\n",
+            "\ta\u{1b}[31m\u{202e}b\n\nc",
+            &long,
+            &format!("{long}\n{long}\n"),
+        ] {
+            for start in (0..=text.len() + 1).step_by(7.min(text.len() + 1)) {
+                for end in [start, start + 1, start + 350, text.len(), usize::MAX] {
+                    let shown = shown(text, start, end);
+                    assert!(shown.contains("a.yaml:"), "{text:?} {start} {end}: {shown}");
+                    assert!(!shown.contains(['\u{1b}', '\u{202e}', '\r']), "{shown:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_or_message_is_a_command_to_the_terminal() {
+        let source = Source::new("a\u{1b}[2J.yaml", "x: 1\n");
+        let diagnostic = Diagnostic::error("t::t", "wrong \u{202e}name\u{7}")
+            .at(&source, Span::new(3, 4))
+            .path("spec.\u{1b}x")
+            .help("use \u{9b}0m");
+        for text in [diagnostic.to_string(), render(std::slice::from_ref(&diagnostic), false)] {
+            assert!(!text.chars().any(|c| printable::is_unsafe(c) && c != '\n'), "{text:?}");
+            assert!(text.contains("wrong \\u{202e}name\\u{7}"), "{text:?}");
+        }
     }
 
     #[test]

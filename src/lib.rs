@@ -15,6 +15,7 @@ pub mod diag;
 pub mod local;
 pub mod manager;
 pub mod package;
+pub mod printable;
 pub mod readiness;
 pub mod template;
 pub mod yaml;

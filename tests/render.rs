@@ -307,3 +307,47 @@ fn the_schema_is_json() {
     let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(schema["properties"]["kind"]["const"], "OperatorPackage");
 }
+
+/// A CRD on one line of 100,000 characters, with a mistake at its end.
+fn minified() -> String {
+    let properties: Vec<_> = (0..4_000).map(|i| format!(r#""field{i}":{{"type":"string"}}"#)).collect();
+    let crd: Value =
+        operetta::yaml::parse(&operetta::diag::Source::new("crd", CRD), &operetta::yaml::Options::default())
+            .unwrap()[0]
+            .to_json();
+    let marker = r#""text":{"type":"string"}"#;
+    let text = crd.to_string();
+    assert!(text.contains(marker));
+    text.replace(marker, &format!(r#"{},"text":{{"type":"strin"}}"#, properties.join(",")))
+}
+
+#[test]
+fn mistakes_on_lines_of_any_length_are_shown() {
+    let folder = package();
+    fs::write(folder.path().join("crds/web.yaml"), minified()).unwrap();
+    for args in [&["lint", "."][..], &["render", ".", "-f", "-"]] {
+        let ran = operetta(folder.path(), args, INSTANCE);
+        let shown = ran.stdout + &ran.stderr;
+        assert_eq!(ran.code, 1, "{shown}");
+        assert!(shown.contains(r#""type":"strin""#) && shown.contains("web.yaml:1:1"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 200), "{shown}");
+        assert!(!shown.contains("panicked"), "{shown}");
+    }
+}
+
+#[test]
+fn names_and_files_send_no_commands_to_the_terminal() {
+    let folder = package();
+    let bad = "\u{1b}[2Jx\u{202e}y";
+    fs::write(folder.path().join(format!("templates/{bad}.yaml")), "a: [").unwrap();
+    put(folder.path(), |text| text.replace("id: late", &format!("id: \"late{bad}\", {bad}z: 1")));
+    let instance = format!("{INSTANCE}spec: {{\"{bad}\": 1, text: \"{bad}\"}}\n");
+    for args in [&["lint", "."][..], &["lint", bad], &["render", ".", "-f", "-"], &["render", bad, "-f", bad]]
+    {
+        let ran = operetta(folder.path(), args, &instance);
+        let shown = ran.stdout + &ran.stderr;
+        assert_ne!(ran.code, 0, "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{args:?}: {shown:?}");
+        assert!(shown.contains("\\u{1b}[2Jx\\u{202e}y") || shown.contains("\u{fffd}"), "{args:?}: {shown:?}");
+    }
+}

@@ -383,6 +383,7 @@ fn take(room: &mut usize, size: usize) -> bool {
 }
 
 fn shorten(message: &str) -> String {
+    let message = &*crate::printable::sentence(message);
     if message.chars().count() <= MESSAGE {
         return message.to_owned();
     }

@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         unreadable |= found.iter().any(|diagnostic| diagnostic.code == package::UNREADABLE);
         items.extend(found.iter().map(|diagnostic| to_json(&shown, diagnostic)));
         text.push_str(&diag::render(&found, console::colors_enabled()));
-        let _ = writeln!(text, "{shown}: {}", summary(wrong, found.len() - wrong));
+        let _ = writeln!(text, "{}: {}", out::printable(&shown), summary(wrong, found.len() - wrong));
     }
     if args.output == Output::Json {
         text = format!("{:#}\n", Value::Array(items));

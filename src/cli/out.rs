@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::{error, info, warn};
 
 use crate::diag::{self, Diagnostic};
+use crate::printable;
 
 /// Whether standard error is a log in JSON: then nothing else goes there.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -24,6 +25,7 @@ pub(super) fn log_as_json() {
 /// A line for people on standard error, where messages belong.
 pub(super) fn note(text: impl Display) {
     let text = text.to_string();
+    let text = printable::lines(&text);
     if !JSON.load(Ordering::Relaxed) {
         return message(&format!("{text}\n"));
     }
@@ -86,7 +88,7 @@ fn written(text: &str) -> io::Result<()> {
 
 /// The text in one line, without what a terminal would take for a command: a message may come from anywhere.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    printable::sentence(text).into_owned()
 }
 
 /// Why a file cannot be read, without the system's number of the error.
@@ -111,6 +113,6 @@ mod tests {
 
     #[test]
     fn nothing_is_a_command_to_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\nc"), "a [2Jb c");
+        assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb c");
     }
 }

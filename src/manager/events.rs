@@ -150,6 +150,7 @@ fn event_kind() -> ApiKind {
 
 /// At most [`NOTE`] bytes, cut between characters.
 fn shorten(note: &str) -> String {
+    let note = &*crate::printable::sentence(note);
     if note.len() <= NOTE {
         return note.to_owned();
     }

@@ -432,6 +432,7 @@ impl Shared {
             return;
         }
         mind.told = Some(told);
+        let message = crate::printable::sentence(&message);
         if warning {
             warn!(%reason, %message, "stalled");
         } else {

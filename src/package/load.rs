@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +42,21 @@ pub struct Files {
 /// # Errors
 /// All that is wrong with it, warnings included. With success come the warnings.
 pub fn load(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
-    compile(&Files::read(path)?)
+    contained(path, || compile(&Files::read(path)?))
+}
+
+/// Turns a panic while a package is loaded into an error of that package, so that the other packages load.
+fn contained<T>(
+    path: &Path,
+    load: impl FnOnce() -> Result<T, Vec<Diagnostic>>,
+) -> Result<T, Vec<Diagnostic>> {
+    catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        let message = format!("loading {} failed with an internal error: {text}", path.display());
+        let help = "this is a bug of Operetta: report it with the package";
+        Err(vec![Diagnostic::error("package::internal-error", message).help(help)])
+    })
 }
 
 impl Files {
@@ -292,6 +307,13 @@ pub(crate) fn reason(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_while_a_package_loads_is_an_error_of_that_package() {
+        let errors = contained::<()>(Path::new("p"), || panic!("index {} is wrong", 7)).unwrap_err();
+        let text = errors[0].to_string();
+        assert!(text.starts_with("loading p failed with an internal error: index 7 is wrong; "), "{text}");
+    }
 
     /// A folder with these files; `->` makes a link.
     fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
