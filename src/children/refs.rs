@@ -174,7 +174,7 @@ impl Refs {
         for item in items {
             let scope = scope.with(&for_each.as_, Var::Json(item.clone()));
             let key = match &for_each.key {
-                Some(key) => engine.eval(key, &scope).map_err(|error| self_problem("key", error))?,
+                Some(key) => engine.eval_deciding(key, &scope).map_err(|error| self_problem("key", error))?,
                 None => item,
             };
             if !names::is_key(&key) {

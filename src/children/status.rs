@@ -74,12 +74,17 @@ impl Status {
         }
         let mut conditions = standard(verdict, &broken);
         for condition in &ctx.resource.conditions {
-            let status = match engine.truthy(&condition.when, &target.scope) {
-                Ok(holds) => Some(holds),
+            let holds = engine.truthy(&condition.when, &target.scope);
+            let status = match &holds {
+                Ok(holds) => Some(*holds),
                 Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => Some(false),
                 Err(_) => None,
             };
-            let message = if status == Some(true) {
+            let message = if let Err(error) = &holds
+                && status.is_none()
+            {
+                error.to_string()
+            } else if status == Some(true) {
                 match engine.eval_text(&condition.message, &target.scope) {
                     Ok(Some(Value::String(text))) => text,
                     Ok(other) => other.map(|v| v.to_string()).unwrap_or_default(),

@@ -212,7 +212,7 @@ impl<'a> Building<'a> {
                 continue;
             }
             let key = match &each.key {
-                Some(key) => engine.eval(key, &scope)?,
+                Some(key) => engine.eval_deciding(key, &scope)?,
                 None => value,
             };
             if !names::is_key(&key) {

@@ -1,6 +1,7 @@
 //! `decide` against a little world: actions are carried out on a map of objects as an API server would, one
 //! or some or none of them at a time, and the world must come to rest at the target.
 
+mod absent;
 mod going;
 
 use std::collections::{BTreeMap, BTreeSet};

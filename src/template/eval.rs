@@ -13,7 +13,7 @@ use super::json::{JsonPath, Meter};
 use super::limits::Run;
 use super::ops;
 use super::scope::{Function, Lets, Scope, Var, convert};
-use super::value::{Name, Val};
+use super::value::{Name, STATUS, Unknown, Val};
 
 /// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
 /// more stack than an operator.
@@ -96,6 +96,7 @@ impl<'r> Cx<'r> {
             value = match &value {
                 Val::Live(live) => {
                     let live = Arc::clone(live);
+                    let of_status = **name == *STATUS;
                     let mut json = live.json.get(&**name);
                     while let (Some(found), Some((name, _))) = (json, names.last()) {
                         json = found.get(&***name);
@@ -103,7 +104,9 @@ impl<'r> Cx<'r> {
                     }
                     names.clear();
                     match json {
+                        Some(found) if of_status => Val::of_status(self.run, found)?,
                         Some(found) => Val::converted(self.run, found)?,
+                        None if of_status => Val::absent(self.run, name),
                         None => Val::Undefined,
                     }
                 }
@@ -115,14 +118,25 @@ impl<'r> Cx<'r> {
                     .map_err(|fault| fault.at(&self.unit.source, at.span))?,
             };
         }
-        Ok(value)
+        Ok(self.named(value, node))
+    }
+
+    /// A field that is absent from a status is called as the author has written it.
+    fn named(&self, value: Val, node: &Node) -> Val {
+        match &value {
+            Val::Unknown(unknown) if unknown.absent => match self.shown(node) {
+                Some(path) => Val::Unknown(Arc::new(Unknown { path, ..(**unknown).clone() })),
+                None => value,
+            },
+            _ => value,
+        }
     }
 
     /// `let.name`: evaluated once, in the scope without what blocks and macros have named.
     fn let_value(&mut self, lets: &Arc<Lets>, name: &Name) -> Res<Val> {
         let Some(text) = lets.get(name) else { return Ok(Val::Undefined) };
         let layer = self.scope.layer_of(lets, name);
-        if let Some(value) = layer.remembered(name) {
+        if let Some(value) = layer.remembered(name, self.run.decides) {
             return Ok(value);
         }
         let key = (layer.id(), Arc::clone(name));
@@ -144,13 +158,15 @@ impl<'r> Cx<'r> {
         });
         self.run.lets.borrow_mut().pop();
         let value = match value {
-            // So that `let.x is known` works for a let that reads what is unknown.
-            Err(Fault::Unknown(unknown)) => Val::Unknown(unknown),
+            // So that `let.x is known` works for a let that reads what is unknown. It is not itself what is absent.
+            Err(Fault::Unknown(unknown)) => {
+                Val::Unknown(Arc::new(Unknown { absent: false, ..(*unknown).clone() }))
+            }
             // It would be shared by all that read the let, and change under them.
             Ok(Val::Namespace(_)) => return Err(Fault::failed("a namespace cannot be the value of a let")),
             other => other?,
         };
-        layer.remember(name, value.clone());
+        layer.remember(name, self.run.decides, value.clone());
         Ok(value)
     }
 
@@ -160,7 +176,7 @@ impl<'r> Cx<'r> {
             Kind::Const(value) => Ok(value.clone()),
             Kind::Var(name) => Ok(self.variable(name)),
             Kind::Attr(..) => self.attributes(node),
-            Kind::Item(base, key) => self.item(base, key),
+            Kind::Item(base, key) => self.item(base, key).map(|value| self.named(value, node)),
             Kind::Slice(parts) => self.slice(&parts.0, &parts.1),
             Kind::Not(operand) => self.truthy(operand).map(|truth| Val::Bool(!truth)),
             Kind::Neg(operand) => self.need(operand).and_then(|value| ops::negate(self.run, &value)),
@@ -190,7 +206,7 @@ impl<'r> Cx<'r> {
             }
         }
         let [start, stop, step] = &values;
-        ops::slice(self.run, &base, [start, stop, step])
+        Ok(ops::slice(self.run, &base, [start, stop, step])?.drawn_from(self.run, &base, "[...]"))
     }
 
     fn and_or(&mut self, left: &Node, right: &Node, and: bool) -> Res<Val> {
@@ -263,10 +279,7 @@ impl<'r> Cx<'r> {
                 self.let_value(&lets, &name)
             }
             Val::Live(live) => match (&*live.json, &key) {
-                (Value::Object(map), Val::Str(name)) => match map.get(&**name) {
-                    Some(found) => Val::converted(self.run, found),
-                    None => Ok(Val::Undefined),
-                },
+                (Value::Object(_), Val::Str(name)) => live.field(self.run, name),
                 _ => ops::item(self.run, live.whole(), &key),
             },
             base => ops::item(self.run, base, &key),
@@ -302,13 +315,14 @@ impl<'r> Cx<'r> {
     /// `value | default(other)`: the other is evaluated only where it is needed.
     fn default(&mut self, value: &Node, other: Option<&Node>, boolean: Option<&Node>) -> Res<Val> {
         let value = self.eval(value)?;
-        let replace = match value.known()? {
-            Val::Undefined | Val::Null => true,
-            known => match boolean {
-                Some(boolean) => self.truthy(boolean)? && !known.truthy()?,
-                None => false,
-            },
-        };
+        let replace = value.is_absent()
+            || match value.known()? {
+                Val::Null => true,
+                known => match boolean {
+                    Some(boolean) => self.truthy(boolean)? && !known.truthy()?,
+                    None => false,
+                },
+            };
         match (replace, other) {
             (false, _) => Ok(value),
             (true, Some(other)) => self.eval(other),
@@ -425,16 +439,19 @@ impl<'r> Cx<'r> {
             _ => false,
         };
         match (&**name, args.as_slice()) {
+            // As `default`: who gives another value says what stands for it.
+            ("get", [Some(key), Some(default)]) if is_map => {
+                let found = ops::item(self.run, &base, key)?;
+                Ok(if found.is_absent() { default.clone() } else { found })
+            }
             ("keys" | "values" | "items", []) if is_map => match builtins::filter(name) {
                 Some(filter) => filter.call(self.run, &base, &[]),
                 None => Ok(Val::Undefined),
             },
-            ("get", [Some(key), default @ ..]) if is_map && default.len() < 2 => {
-                match ops::item(self.run, &base, key)? {
-                    Val::Undefined => Ok(default.first().cloned().flatten().unwrap_or(Val::Null)),
-                    found => Ok(found),
-                }
-            }
+            ("get", [Some(key)]) if is_map => match ops::item(self.run, &base, key)? {
+                Val::Undefined => Ok(Val::Null),
+                found => Ok(found),
+            },
             ("cycle", choices) if !choices.is_empty() => match &base {
                 Val::Loop(state) => {
                     Ok(choices.get(state.index0 % choices.len()).cloned().flatten().unwrap_or(Val::Undefined))

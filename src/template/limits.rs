@@ -47,6 +47,9 @@ pub(super) const VALUE_BYTES: usize = 48;
 pub(super) struct Run<'e> {
     pub(super) engine: &'e Engine,
     pub(super) limits: Limits,
+    /// Whether something is decided by it, such as whether there is a child: what the status of a live object does
+    /// not have is then unknown.
+    pub(super) decides: bool,
     fuel: Cell<u64>,
     memory: Cell<usize>,
     depth: Cell<usize>,
@@ -60,11 +63,17 @@ impl<'e> Run<'e> {
         Self {
             engine,
             limits,
+            decides: false,
             fuel: Cell::new(limits.fuel),
             memory: Cell::new(limits.memory),
             depth: Cell::new(0),
             lets: RefCell::new(Vec::new()),
         }
+    }
+
+    /// One by which something is decided.
+    pub(super) fn deciding(engine: &'e Engine) -> Self {
+        Self { decides: true, ..Self::new(engine) }
     }
 
     /// Uses up that many steps.

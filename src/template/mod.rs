@@ -194,21 +194,31 @@ impl Engine {
 
     /// The value of an expression.
     pub fn eval(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
-        let run = Run::new(self);
-        let value = expr.defined(&run, scope)?;
-        self.json(&run, &value).map_err(|fault| expr.at(fault).into())
+        self.value(&Run::new(self), expr, scope)
     }
 
-    /// Whether an expression is true, as `{% if %}` has it: what is undefined is not.
+    /// The value of an expression that decides which objects there are, such as the key of a `forEach`. As in
+    /// [`Engine::truthy`] and [`Engine::items`], what the status of a live object does not have is unknown.
+    pub fn eval_deciding(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
+        self.value(&Run::deciding(self), expr, scope)
+    }
+
+    fn value(&self, run: &Run<'_>, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
+        let value = expr.defined(run, scope)?;
+        self.json(run, &value).map_err(|fault| expr.at(fault).into())
+    }
+
+    /// Whether an expression by which something is decided is true, as `{% if %}` has it: what is undefined is not.
+    /// What the status of a live object does not have is unknown, not undefined: controllers leave out zeros.
     pub fn truthy(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
-        let run = Run::new(self);
+        let run = Run::deciding(self);
         let truth = expr.value(&run, scope)?.truthy();
         truth.map_err(|fault| expr.at(fault).into())
     }
 
     /// The items of the list that an expression gives; of a map the keys.
     pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
-        let run = Run::new(self);
+        let run = Run::deciding(self);
         let value = expr.defined(&run, scope)?;
         let mut meter = Meter::new(self.limits.memory);
         let items = value.iterate(&run).and_then(|items| {

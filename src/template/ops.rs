@@ -12,14 +12,15 @@ use super::value::{Unknown, Val};
 /// `value.name`. What is missing is undefined, also along a missing path.
 pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
     Ok(match value {
-        Val::Map(map) => map.entries.get(name).cloned().unwrap_or(Val::Undefined),
-        Val::Live(live) => match live.json.get(name) {
-            Some(found) => Val::converted(run, found)?,
+        Val::Map(map) => match map.entries.get(name) {
+            Some(found) => found.clone(),
+            None if map.of_status => Val::absent(run, name),
             None => Val::Undefined,
         },
+        Val::Live(live) => live.field(run, name)?,
         Val::Keyed(keyed) if keyed.entries.is_empty() => Val::Undefined,
         Val::Keyed(_) => return item(run, value, &Val::str(name)),
-        Val::Unknown(unknown) if name == "error" => Val::str(unknown.reason.as_str()),
+        Val::Unknown(unknown) if name == "error" && !unknown.absent => Val::str(unknown.reason.as_str()),
         Val::Unknown(unknown) => deeper(unknown, &format!(".{name}")),
         Val::Version(version) => match name {
             "major" => Val::Int(version.major.into()),
@@ -58,7 +59,7 @@ pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
 fn deeper(unknown: &Unknown, step: &str) -> Val {
     let path =
         if unknown.path.len() > 200 { unknown.path.clone() } else { format!("{}{step}", unknown.path) };
-    Val::Unknown(Arc::new(Unknown { path, reason: unknown.reason.clone() }))
+    Val::Unknown(Arc::new(Unknown { path, reason: unknown.reason.clone(), absent: unknown.absent }))
 }
 
 /// `value[key]`. A key of the wrong type is an error.
@@ -80,7 +81,8 @@ pub(super) fn item(run: &Run<'_>, value: &Val, key: &Val) -> Res<Val> {
         (Val::Map(_), _) => wrong("this map", "strings"),
         (Val::List(list), Val::Int(index)) => Ok(nth(list.items.len(), *index)
             .and_then(|index| list.items.get(index).cloned())
-            .unwrap_or(Val::Undefined)),
+            .unwrap_or(Val::Undefined)
+            .drawn_from(run, &value, &format!("[{index}]"))),
         (Val::List(_), _) => wrong("a list", "whole numbers"),
         (Val::Str(text), Val::Int(index)) => {
             run.fuel(text.len() / 16)?;

@@ -175,8 +175,9 @@ pub struct Scope(Arc<Layer>);
 struct Layer {
     vars: Vec<(Name, Val)>,
     parent: Option<Scope>,
-    /// The lets that have been evaluated here.
-    memo: Mutex<BTreeMap<Name, Val>>,
+    /// The lets that have been evaluated here, and whether something was decided by them: what is absent from a
+    /// status is then another value.
+    memo: Mutex<BTreeMap<(Name, bool), Val>>,
 }
 
 impl Default for Scope {
@@ -257,12 +258,14 @@ impl Scope {
         scope
     }
 
-    pub(super) fn remembered(&self, name: &str) -> Option<Val> {
-        self.0.memo.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    pub(super) fn remembered(&self, name: &Name, decides: bool) -> Option<Val> {
+        let memo = self.0.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        memo.get(&(Arc::clone(name), decides)).cloned()
     }
 
-    pub(super) fn remember(&self, name: &Name, value: Val) {
-        self.0.memo.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(name), value);
+    pub(super) fn remember(&self, name: &Name, decides: bool, value: Val) {
+        let mut memo = self.0.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        memo.insert((Arc::clone(name), decides), value);
     }
 
     /// Which layer it is.
@@ -299,7 +302,9 @@ pub(super) fn convert(path: &str, var: Var) -> Val {
             });
             built(path, Val::map(vars.collect()))
         }
-        Var::Unknown(reason) => Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason })),
+        Var::Unknown(reason) => {
+            Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason, absent: false }))
+        }
         Var::Undefined => Val::Undefined,
         Var::Function(function) => Val::Function(function),
         Var::Lets(lets) => Val::Lets(lets),
@@ -309,6 +314,7 @@ pub(super) fn convert(path: &str, var: Var) -> Val {
 /// A variable nested too deep is unknown.
 fn built(path: &str, value: super::errors::Res<Val>) -> Val {
     value.unwrap_or_else(|_| {
-        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: "it is nested too deep".to_owned() }))
+        let reason = "it is nested too deep".to_owned();
+        Val::Unknown(Arc::new(Unknown { path: path.to_owned(), reason, absent: false }))
     })
 }

@@ -15,6 +15,9 @@ use super::limits::{Run, VALUE_DEPTH};
 use super::quantity::Quantity;
 use super::scope::{Function, Lets};
 
+/// The field of a live object that its controller writes.
+pub(super) const STATUS: &str = "status";
+
 /// A name or a key.
 pub(super) type Name = Arc<str>;
 
@@ -55,13 +58,19 @@ impl fmt::Debug for Val {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct List {
     pub(super) items: Vec<Val>,
+    /// Whether it is part of the status of a live object: see [`Val::absent`].
+    pub(super) of_status: bool,
     depth: u16,
 }
 
+#[derive(Clone)]
 pub(super) struct Map {
     pub(super) entries: BTreeMap<Name, Val>,
+    /// Whether it is part of the status of a live object: see [`Val::absent`].
+    pub(super) of_status: bool,
     depth: u16,
 }
 
@@ -81,6 +90,8 @@ pub(super) struct LiveVal {
 pub(super) struct Unknown {
     pub(super) path: String,
     pub(super) reason: String,
+    /// Whether it is a field that the status of a live object does not have: see [`Val::absent`].
+    pub(super) absent: bool,
 }
 
 /// `loop` of a `for`.
@@ -100,6 +111,17 @@ impl LiveVal {
     /// All of it, converted once.
     pub(super) fn whole(&self) -> &Val {
         self.whole.get_or_init(|| Val::from_json(&self.json))
+    }
+
+    /// One of its fields.
+    pub(super) fn field(&self, run: &Run<'_>, name: &str) -> Res<Val> {
+        let of_status = name == STATUS;
+        match self.json.get(name) {
+            Some(found) if of_status => Val::of_status(run, found),
+            Some(found) => Val::converted(run, found),
+            None if of_status => Ok(Val::absent(run, name)),
+            None => Ok(Val::Undefined),
+        }
     }
 }
 
@@ -141,13 +163,13 @@ impl Val {
     /// A list. The caller has charged its items.
     pub(super) fn list(items: Vec<Val>) -> Res<Self> {
         let depth = depth(items.iter())?;
-        Ok(Self::List(Arc::new(List { items, depth })))
+        Ok(Self::List(Arc::new(List { items, of_status: false, depth })))
     }
 
     /// A map. The caller has charged its items.
     pub(super) fn map(entries: BTreeMap<Name, Val>) -> Res<Self> {
         let depth = depth(entries.values())?;
-        Ok(Self::Map(Arc::new(Map { entries, depth })))
+        Ok(Self::Map(Arc::new(Map { entries, of_status: false, depth })))
     }
 
     /// A map with keys of any scalar type. The caller has charged its items.
@@ -186,6 +208,7 @@ impl Val {
             Self::Unknown(Arc::new(Unknown {
                 path: "a value".into(),
                 reason: format!("it is nested more than {VALUE_DEPTH} levels deep"),
+                absent: false,
             }))
         };
         match value {
@@ -212,6 +235,74 @@ impl Val {
     pub(super) fn converted(run: &Run<'_>, value: &Value) -> Res<Self> {
         run.memory(json_bytes(value))?;
         Ok(Self::from_json(value))
+    }
+
+    /// From the JSON of the status of a live object, or of a part of it, paid for.
+    pub(super) fn of_status(run: &Run<'_>, value: &Value) -> Res<Self> {
+        Ok(Self::converted(run, value)?.marked())
+    }
+
+    /// The value as part of a status, with all that is in it.
+    fn marked(self) -> Self {
+        match self {
+            Self::List(list) => {
+                let mut list = Arc::unwrap_or_clone(list);
+                list.of_status = true;
+                list.items = list.items.into_iter().map(Self::marked).collect();
+                Self::List(Arc::new(list))
+            }
+            Self::Map(map) => {
+                let mut map = Arc::unwrap_or_clone(map);
+                map.of_status = true;
+                map.entries = map.entries.into_iter().map(|(key, value)| (key, value.marked())).collect();
+                Self::Map(Arc::new(map))
+            }
+            other => other,
+        }
+    }
+
+    /// What a filter or method has drawn from a value, which is as much part of a status as that value is.
+    pub(super) fn drawn_from(self, run: &Run<'_>, source: &Self, name: &str) -> Self {
+        let of_status = match source {
+            Self::List(list) => list.of_status,
+            Self::Map(map) => map.of_status,
+            _ => false,
+        };
+        match self {
+            Self::Undefined if of_status => Self::absent(run, name),
+            Self::List(list) if of_status && !list.of_status => {
+                let mut list = Arc::unwrap_or_clone(list);
+                list.of_status = true;
+                Self::List(Arc::new(list))
+            }
+            Self::Map(map) if of_status && !map.of_status => {
+                let mut map = Arc::unwrap_or_clone(map);
+                map.of_status = true;
+                Self::Map(Arc::new(map))
+            }
+            other => other,
+        }
+    }
+
+    /// A field that the status of a live object does not have. Controllers leave out zeros and write late, so where
+    /// something is decided this is unknown; only `is defined` and `default(...)` take it for absent. Everywhere
+    /// else it is undefined.
+    pub(super) fn absent(run: &Run<'_>, path: &str) -> Self {
+        if !run.decides {
+            return Self::Undefined;
+        }
+        let reason = "the status of the object does not have it; if that has a meaning, say it: `| default(...)`, \
+                      or ask `is defined`";
+        Self::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: reason.to_owned(), absent: true }))
+    }
+
+    /// Whether it is undefined, or a field that the status of a live object does not have.
+    pub(super) fn is_absent(&self) -> bool {
+        match self {
+            Self::Undefined => true,
+            Self::Unknown(unknown) => unknown.absent,
+            _ => false,
+        }
     }
 
     fn from_number(number: &Number) -> Self {

@@ -13,11 +13,11 @@ use crate::template::value::Val;
 type Answer = Res<bool>;
 
 pub(super) fn defined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
-    Ok(!matches!(input, Val::Undefined))
+    Ok(!input.is_absent())
 }
 
 pub(super) fn undefined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
-    Ok(matches!(input, Val::Undefined))
+    Ok(input.is_absent())
 }
 
 pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {

@@ -84,7 +84,8 @@ pub(super) fn known(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
 /// `default` called by name (`map('default', 0)`); elsewhere it is part of the language.
 pub(super) fn default(_: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let replace = match input {
-        Val::Undefined | Val::Null => true,
+        Val::Null => true,
+        absent if absent.is_absent() => true,
         other => args.flag(1, false)? && !other.truthy()?,
     };
     Ok(if replace { args.get(0).cloned().unwrap_or_else(|| Val::str("")) } else { input.clone() })
@@ -161,9 +162,10 @@ pub(super) fn map(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
             return Err(Fault::failed("`map` takes a filter or an attribute, not both"));
         }
         for item in items {
-            out.push(match dotted(run, item.known()?, &path)? {
-                Val::Undefined => args.get(1).cloned().unwrap_or(Val::Undefined),
-                found => found,
+            let found = dotted(run, item.known()?, &path)?;
+            out.push(match args.get(1) {
+                Some(default) if found.is_absent() => default.clone(),
+                _ => found,
             });
         }
     } else {
@@ -365,7 +367,7 @@ pub(super) fn groupby(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let mut rows = Vec::new();
     for item in input.iterate(run)? {
         let key = match dotted(run, item.known()?, &path)? {
-            Val::Undefined => args.get(1).cloned().unwrap_or(Val::Undefined),
+            absent if absent.is_absent() => args.get(1).cloned().unwrap_or(absent),
             key => key,
         };
         rows.push((key, item));

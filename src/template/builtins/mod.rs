@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::errors::{Fault, Res};
 use super::limits::Run;
 use super::ops;
-use super::value::{Name, Val};
+use super::value::{Name, STATUS, Val};
 
 /// `value | name(...)`
 pub(super) struct Filter {
@@ -83,18 +83,21 @@ impl Function {
 impl Filter {
     pub(super) fn call(&self, run: &Run<'_>, input: &Val, args: &[Option<Val>]) -> Res<Val> {
         run.fuel(1)?;
-        input.known()?;
         if !self.lenient {
             input.defined()?;
+        } else if !input.is_absent() {
+            input.known()?;
         }
-        (self.run)(run, input, &Args { values: args, sig: &self.sig })
+        let value = (self.run)(run, input, &Args { values: args, sig: &self.sig })?;
+        Ok(if self.lenient { value } else { value.drawn_from(run, input, self.name) })
     }
 }
 
 impl Test {
     pub(super) fn call(&self, run: &Run<'_>, input: &Val, args: &[Option<Val>]) -> Res<bool> {
         run.fuel(1)?;
-        if self.name != "known" {
+        let asks_for_it = matches!(self.name, "defined" | "undefined") && input.is_absent();
+        if self.name != "known" && !asks_for_it {
             input.known()?;
         }
         (self.run)(run, input, &Args { values: args, sig: &self.sig })
@@ -192,7 +195,12 @@ fn dotted(run: &Run<'_>, value: &Val, path: &str) -> Res<Val> {
                 Some(items) => items.get(step.parse::<usize>().ok()?),
                 None => json.get(step),
             });
-            return json.map_or(Ok(Val::Undefined), |json| Val::converted(run, json));
+            return match (json, path.split('.').next() == Some(STATUS)) {
+                (Some(found), true) => Val::of_status(run, found),
+                (Some(found), false) => Val::converted(run, found),
+                (None, true) => Ok(Val::absent(run, path)),
+                (None, false) => Ok(Val::Undefined),
+            };
         }
         other => other.clone(),
     };

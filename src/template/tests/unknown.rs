@@ -123,3 +123,131 @@ fn only_these_may_look() {
     let text = "# {{ refs.tls.x }}\n{% set x = refs.tls %}\na: 1";
     assert_eq!(render_in(text, &with_unknown()).unwrap(), json!({"a": 1}));
 }
+
+/// A live child of which the controller has written `status.ready: 1` and a list of one condition.
+fn with_status() -> Scope {
+    let mut scope = usual();
+    let some = json!({"spec": {}, "status": {"ready": 1, "inner": {}, "conditions": [{"type": "A", "status": "True"}]}});
+    let none = json!({"spec": {}});
+    let members =
+        vec![(json!(0), live(some.clone(), true, true)), (json!(1), live(none.clone(), true, true))];
+    let children = [
+        ("a".to_owned(), Var::Object(live(some, true, true))),
+        ("b".to_owned(), Var::Object(live(none, true, true))),
+        ("gone".to_owned(), Var::Undefined),
+        ("m".to_owned(), Var::Map(members)),
+    ];
+    scope.set("children", Var::Vars(children.into()));
+    let let_ = |text: &str| Engine::empty().text(text, &at(text)).unwrap();
+    let lets = Lets::new([
+        ("x".to_owned(), let_("{{ children.a.status.x }}")),
+        ("three".to_owned(), let_("{{ children.a.status.x == 3 }}")),
+        ("loop".to_owned(), let_("{% for m in children.m.values() %}{{ m.status.ready }}{% endfor %}")),
+    ]);
+    scope.set("let", Var::Lets(Arc::new(lets)));
+    scope
+}
+
+fn decides(text: &str, scope: &Scope) -> Result<bool, EvalError> {
+    let engine = Engine::empty();
+    engine.truthy(&engine.expression(text, &at(text)).unwrap(), scope)
+}
+
+#[test]
+fn a_field_absent_from_a_status_is_unknown_where_it_decides() {
+    let scope = with_status();
+    for text in [
+        "children.a.status.x == 3",
+        "children.a.status.x != 3",
+        "children.a.status.x > 3",
+        "children.a.status.x",
+        "not children.a.status.x",
+        "children.a.status.x or true",
+        "children.a.status.x.y.error == 3",
+        "children.a.status.inner.x == 3",
+        "children.a['status'].x == 3",
+        "children.a.status['x'] == 3",
+        "children.a.status.get('x') == 3",
+        "children.b.status.x == 3",
+        "children.b.status == none",
+        "children.m[1].status.ready == 1",
+        "children.a.status.x is none",
+        "children.a.status.x is string",
+        "children.a.status.x in [1]",
+        "1 if children.a.status.x else 2",
+        "children.a.status.conditions[1].status == 'True'",
+        "(children.a.status.conditions | selectattr('type', 'eq', 'B') | first).status == 'True'",
+        "(children.a.status.conditions | selectattr('type', 'eq', 'B') | list)[0].status == 'True'",
+        "children.a.status.conditions | selectattr('reason', 'eq', 'B') | list | length > 0",
+        "children.a.status.conditions | map(attribute='reason') | list == ['x']",
+        "children.m.values() | selectattr('status.ready', 'eq', 1) | list | length == 1",
+        "children.m.values() | map(attribute='status.ready') | sum == 1",
+        "children.m.values() | sum(attribute='status.ready') == 1",
+        "let.x == 3",
+        "let.three",
+        "let.three | default(false)",
+        "let.loop == '1'",
+    ] {
+        match decides(text, &scope) {
+            Err(EvalError::Unknown { reason, .. }) => {
+                assert!(reason.contains("the status"), "{text}: {reason}")
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    let path = |text| match decides(text, &scope) {
+        Err(EvalError::Unknown { path, .. }) => path,
+        other => panic!("{text}: {other:?}"),
+    };
+    assert_eq!(path("children.a.status.inner.x == 3"), "children.a.status.inner.x");
+    assert_eq!(path("children.b.status.x.y == 3"), "children.b.status.x.y");
+}
+
+#[test]
+fn what_says_what_absence_means_decides() {
+    let scope = with_status();
+    for (text, expected) in [
+        ("children.a.status.ready == 1", true),
+        ("children.a.status.x is defined", false),
+        ("children.a.status.x is undefined", true),
+        ("children.b.status is defined", false),
+        ("children.b.status.x.y is not defined", true),
+        ("children.a.status.x | default(0) == 0", true),
+        ("children.a.status.x.y | default(3) == 3", true),
+        ("children.a.status.get('x', 3) == 3", true),
+        ("let.x | default(3) == 3", true),
+        ("let.x is defined", false),
+        ("children.m.values() | map(attribute='status.ready', default=0) | sum == 1", true),
+        ("children.m.values() | map(attribute='status.ready') | map('default', 0) | sum == 1", true),
+        ("children.m.values() | selectattr('status.ready', 'defined') | list | length == 1", true),
+        ("(children.a.status.conditions | selectattr('type', 'eq', 'A') | first).status == 'True'", true),
+        ("children.a.status.conditions | selectattr('type', 'eq', 'B') | list | length == 0", true),
+        ("((children.a.status.x | default([])) | first) is defined", false),
+        // What is no status, and a child that is known not to be, are merely absent.
+        ("children.a.spec.x == 3", false),
+        ("children.gone.status.x == 3", false),
+        ("spec.status.x == 3", false),
+    ] {
+        match decides(text, &scope) {
+            Ok(found) => assert_eq!(found, expected, "{text}"),
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn elsewhere_it_is_merely_absent_also_once_something_was_decided_by_it() {
+    let scope = with_status();
+    assert!(decides("let.three", &scope).is_err());
+    for (text, expected) in [
+        ("children.a.status.x == 3", json!(false)),
+        ("let.three", json!(false)),
+        ("let.x is defined", json!(false)),
+        ("1 if children.b.status.x else 2", json!(2)),
+    ] {
+        assert_eq!(eval_in(text, &scope).unwrap(), expected, "{text}");
+    }
+    assert!(decides("let.three", &scope).is_err());
+    let text = "{% if children.a.status.x == 3 %}\na: 1\n{% else %}\na: 2\n{% endif %}";
+    assert_eq!(render_in(text, &scope).unwrap(), json!({"a": 2}));
+}

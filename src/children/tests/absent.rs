@@ -1,0 +1,114 @@
+//! A field that the status of a live object does not have: what is there stays, nothing is made.
+
+use super::*;
+
+/// A world with a child `a`, of which `b` and the instance read the status.
+fn reading(resource: &str) -> World {
+    let package = package(
+        &format!("children:\n  - {{id: a, template: templates/a.yaml}}\n{resource}"),
+        &[
+            ("a", config("{{ name }}-a")),
+            ("b", config("{{ name }}-b")),
+            ("c", config("{{ name }}-{{ 'b' if item is defined else '' }}")),
+        ],
+    );
+    let mut world = World::new(package, &json!({}));
+    world.settle();
+    world
+}
+
+impl World {
+    fn status(&mut self, status: &Value) {
+        let a = self.objects.get_mut("ConfigMap/a-a").unwrap();
+        let mut live: Value = serde_json::from_str(a.live.as_deref().unwrap()).unwrap();
+        live["status"] = status.clone();
+        a.live = Some(live.to_string().into());
+        self.log.clear();
+    }
+
+    fn condition(&self, kind: &str) -> (String, String) {
+        let status = self.decide().status.unwrap();
+        let patch = crate::children::status_patch(&json!({}), &status, "now").unwrap();
+        let condition =
+            patch["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind).unwrap().clone();
+        (condition["status"].as_str().unwrap().to_owned(), condition["message"].as_str().unwrap().to_owned())
+    }
+}
+
+fn is_unknown(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Reconciling { reason, message }
+        if reason == "Unknown" && message.contains("children.a.status.n") && message.contains("default("))
+}
+
+#[test]
+fn when_and_for_each_keep_what_is_there_and_make_nothing() {
+    for resource in [
+        "  - {id: b, template: templates/b.yaml, when: children.a.status.n == 3}\n",
+        "  - {id: b, template: templates/b.yaml, when: let.three}\nlet: {three: \"{{ children.a.status.n == 3 }}\"}\n",
+        "  - when: children.a.status.n == 3\n    children: [{id: b, template: templates/b.yaml}]\n",
+        "  - {id: b, template: templates/c.yaml, forEach: {in: \"range(children.a.status.n - 2)\"}}\n",
+        "  - {id: b, template: templates/c.yaml, forEach: {in: \"[1]\", key: children.a.status.n}}\n",
+    ] {
+        let mut world = reading(resource);
+        let verdict = world.settle();
+        assert!(is_unknown(&verdict), "{resource}: {verdict:?}");
+        assert_eq!(world.names(), ["a-a"], "{resource}");
+        world.status(&json!({"n": 3}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 }, "{resource}");
+        // Scaled to zero, the controller leaves it out.
+        world.status(&json!({"other": 1}));
+        let verdict = world.settle();
+        assert!(is_unknown(&verdict), "{resource}: {verdict:?}");
+        assert_eq!(world.names(), ["a-a", "a-b"], "{resource}: {:?}", world.log);
+        if resource.contains("key:") {
+            continue;
+        }
+        world.status(&json!({"n": 2}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 }, "{resource}");
+    }
+}
+
+#[test]
+fn who_says_what_absence_means_has_it_pruned() {
+    for when in ["children.a.status.n | default(0) == 3", "children.a.status.n is defined"] {
+        let mut world = reading(&format!("  - {{id: b, template: templates/b.yaml, when: {when}}}\n"));
+        world.status(&json!({"n": 3}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+        world.status(&json!({}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 }, "{when}");
+    }
+}
+
+#[test]
+fn conditions_are_unknown_and_readiness_is_not_yet() {
+    let mut world = reading(
+        "conditions: [{type: Full, when: children.a.status.n == 3, reason: Full, message: full}]\nreadyWhen: children.a.status.n != 3\n",
+    );
+    let (status, message) = world.condition("Full");
+    assert_eq!(status, "Unknown");
+    assert!(message.contains("`children.a.status.n`"), "{message}");
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Reconciling { message, .. } if message.contains("children.a.status.n")),
+        "{verdict:?}"
+    );
+    world.status(&json!({"n": 4}));
+    assert_eq!(world.condition("Full").0, "False");
+    assert_eq!(world.settle(), Verdict::Enough { children: 1 });
+}
+
+#[test]
+fn ready_when_of_a_child_waits_for_its_status() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml, readyWhen: self.status.n != 3}\n",
+        &[("a", config("{{ name }}-a"))],
+    );
+    let mut world = World::new(package, &json!({}));
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Reconciling { message, .. } if message.contains("`self.status.n`")),
+        "{verdict:?}"
+    );
+    world.status(&json!({"n": 0}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+}
