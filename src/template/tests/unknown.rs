@@ -190,7 +190,7 @@ fn a_field_absent_from_a_status_is_unknown_where_it_decides() {
     ] {
         match decides(text, &scope) {
             Err(EvalError::Unknown { reason, .. }) => {
-                assert!(reason.contains("the status"), "{text}: {reason}")
+                assert!(reason.contains("the status"), "{text}: {reason}");
             }
             other => panic!("{text}: {other:?}"),
         }
