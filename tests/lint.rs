@@ -738,11 +738,19 @@ fn what_nobody_can_make_again_is_said() {
         - {id: f, template: templates/cm.yaml, deletionPolicy: Retain, onImmutableChange: Recreate}
 #                                                                                         ^^^^^^^^ error: `f` is to stay: it cannot be deleted to be made anew; take out onImmutableChange: Recreate
         - {id: g, template: templates/cm3.yaml, onImmutableChange: Recreate}
+        - {id: h, template: templates/quoted.yaml, onLoss: Recreate}
 //- templates/secret.yaml
 apiVersion: v1
 kind: Secret
 metadata: {name: "{{ name }}"}
 stringData: {password: {{ password(20) }}}
+//- templates/quoted.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-q"}
+stringData: {password: "{{ password(20) }}", url: "x://u:{{ password(20) }}@h"}
+#                          ^^^^^^^^^^^^ error: a generated value stands in quotes: it must be the whole value, without quotes; write it alone: `password: {{ password(32) }}`; put text around it into a key of its own
+#                                                           ^^^^^^^^^^^^ error: a generated value stands next to other text: it must be the whole value; write it alone: `password: {{ password(32) }}`; put text around it into a key of its own
 //- templates/secret2.yaml
 apiVersion: v1
 kind: Secret

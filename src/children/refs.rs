@@ -139,12 +139,12 @@ impl Refs {
         refs
     }
 
-    /// Why the ref of an unknown path, such as `refs.tls.data` or `refs.certs["a"].data`, is so.
-    pub(super) fn problem_of(&self, path: &str) -> Option<&Problem> {
+    /// The ref of an unknown path, such as `refs.tls.data` or `refs.certs["a"].data`, and why it is unknown.
+    pub(super) fn problem_of(&self, path: &str) -> Option<(&str, &Problem)> {
         let path = path.strip_prefix("refs.")?;
         self.problems.iter().find_map(|(name, problem)| {
             let rest = path.strip_prefix(name.as_str())?;
-            (rest.is_empty() || rest.starts_with(['.', '['])).then_some(problem)
+            (rest.is_empty() || rest.starts_with(['.', '['])).then_some((name.as_str(), problem))
         })
     }
 
@@ -171,14 +171,14 @@ impl Refs {
         }
         let mut seen = BTreeSet::new();
         let mut found = Vec::with_capacity(items.len());
-        for item in items {
+        for (index, item) in items.into_iter().enumerate() {
             let scope = scope.with(&for_each.as_, Var::Json(item.clone()));
             let key = match &for_each.key {
                 Some(key) => engine.eval_deciding(key, &scope).map_err(|error| self_problem("key", error))?,
                 None => item,
             };
-            if !names::is_key(&key) {
-                return Err(invalid("a key of forEach is neither a string nor an integer; set `key`"));
+            if let Some(problem) = names::key_problem(&key) {
+                return Err(invalid(&format!("item {index} of forEach: {problem}")));
             }
             if !seen.insert(names::key_text(&key)) {
                 return Err(invalid("two items of forEach have the same key"));

@@ -206,7 +206,7 @@ impl<'a> Building<'a> {
         let Some(each) = &child.for_each else { return Ok(()) };
         let engine = &self.ctx.package.engine;
         let mut seen = BTreeSet::new();
-        for value in engine.items(&each.in_, scope)? {
+        for (position, value) in engine.items(&each.in_, scope)?.into_iter().enumerate() {
             let scope = scope.with(&each.as_, Var::Json(value.clone()));
             if !self.wanted(child, &scope)? {
                 continue;
@@ -215,13 +215,9 @@ impl<'a> Building<'a> {
                 Some(key) => engine.eval_deciding(key, &scope)?,
                 None => value,
             };
-            if !names::is_key(&key) {
-                return Err(ChildError::Invalid {
-                    message: format!(
-                        "a key of forEach of {} is neither a string nor an integer; set `key`",
-                        child.id
-                    ),
-                });
+            if let Some(problem) = names::key_problem(&key) {
+                let message = format!("item {position} of forEach of {}: {problem}", child.id);
+                return Err(ChildError::Invalid { message });
             }
             if !seen.insert(names::key_text(&key)) {
                 return Err(ChildError::Invalid {

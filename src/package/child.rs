@@ -136,6 +136,7 @@ impl Compiler<'_> {
         {
             return self.generates_nothing(places);
         }
+        self.diagnostics.extend(places.iter().filter_map(lint::generated::not_alone));
         if manifest.on_loss.is_none() {
             let message = format!("`{}` holds what is generated: say what happens when it is lost", child.id);
             let error = Diagnostic::error("package::password", message).located(child.location.clone());

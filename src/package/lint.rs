@@ -1,6 +1,8 @@
 //! What expressions and templates read, held against what there is: the CRD's schema, children,
 //! `let`s, defaults, variables.
 
+pub(super) mod generated;
+
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::super::ChildError;
 use super::super::intent::Intent;
 use super::super::observed::Observed;
 use super::super::shape::{self, Check};
@@ -51,7 +52,7 @@ impl Deciding<'_> {
             if self.dependencies_ready(*index, None) {
                 self.tell(&id, error);
             } else {
-                self.note_error(&id, error.reason(), true, &error.to_string());
+                self.note_error(&id, error.reason(), true, error);
             }
         }
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
@@ -333,8 +334,15 @@ impl Deciding<'_> {
         self.notes.waiting.push(("Waiting".into(), format!("{name} waits for {what}")));
     }
 
-    pub(super) fn note_error(&mut self, name: &str, reason: &str, waiting: bool, text: &str) {
-        let note = (reason.to_owned(), format!("{name}: {text}"));
+    /// Notes why the child of that name has no value.
+    pub(super) fn note_error(&mut self, name: &str, reason: &str, waiting: bool, error: &ChildError) {
+        let unknown_ref = self.problem_of(error).map(|(id, _)| id.to_owned());
+        self.notes.refs.extend(unknown_ref);
+        self.note(reason, waiting, format!("{name}: {error}"));
+    }
+
+    pub(super) fn note(&mut self, reason: &str, waiting: bool, message: String) {
+        let note = (reason.to_owned(), message);
         if waiting {
             self.notes.waiting.push(note);
         } else {

@@ -12,14 +12,14 @@ use applies::Edges;
 pub(super) use leftovers::rest;
 pub use swings::{Swing, Swings};
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields;
 use super::intent::Intent;
 use super::observed::{ObjectRef, Observed};
-use super::refs::{Refs, Want};
+use super::refs::{self, Refs, Want};
 use super::shape::Check;
 use super::status::Status;
 use super::target::{Item, Target, target};
@@ -352,6 +352,8 @@ struct Notes {
     waiting: Vec<(String, String)>,
     /// Deletions that wait for approval: no reason not to be ready.
     pending: Vec<String>,
+    /// The unknown refs that the notes are about.
+    refs: BTreeSet<String>,
 }
 
 struct Deciding<'a> {
@@ -371,22 +373,27 @@ impl Deciding<'_> {
     /// Notes why something has no value. Whose ref is unknown is told that ref's reason.
     fn tell(&mut self, name: &str, error: &ChildError) {
         let (mut reason, mut waiting) = (error.reason(), error.is_waiting());
-        if let ChildError::Eval(EvalError::Unknown { path, .. }) = error
-            && let Some(problem) = self.target.refs.problem_of(path)
-        {
+        if let Some((_, problem)) = self.problem_of(error) {
             (reason, waiting) = (problem.reason, problem.is_waiting);
         }
-        self.note_error(name, reason, waiting, &error.to_string());
+        self.note_error(name, reason, waiting, error);
+    }
+
+    /// The unknown ref that an error is about.
+    fn problem_of(&self, error: &ChildError) -> Option<(&str, &refs::Problem)> {
+        match error {
+            ChildError::Eval(EvalError::Unknown { path, .. }) => self.target.refs.problem_of(path),
+            _ => None,
+        }
     }
 
     /// Notes refs that are unknown, where nothing that reads them has said so.
     fn refs(&mut self) {
         let target = self.target;
         for (id, problem) in &target.refs.problems {
-            let told = format!("`refs.{id}");
-            let all = || self.notes.stalled.iter().chain(&self.notes.waiting);
-            if !all().any(|(_, message)| message.contains(&told)) {
-                self.note_error(&format!("refs.{id}"), problem.reason, problem.is_waiting, &problem.message);
+            if !self.notes.refs.contains(id) {
+                let message = format!("refs.{id}: {}", problem.message);
+                self.note(problem.reason, problem.is_waiting, message);
             }
         }
     }

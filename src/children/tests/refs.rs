@@ -121,6 +121,37 @@ fn a_ref_that_nothing_but_the_status_reads_is_told_of_too() {
 }
 
 #[test]
+fn a_missing_ref_is_reported_beside_one_whose_id_begins_with_its_id() {
+    let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {crt: \"{{ refs['tls-ca'].data.crt }}\"}\n";
+    let package = package(
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\n  - {id: tls-ca, apiVersion: v1, kind: Secret, name: ca}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt\n",
+        &[("a", reads.into())],
+    );
+    let mut world = World::new(package, &json!({}));
+    let verdict = world.settle();
+    let (why, message) = reason(&verdict);
+    assert_eq!(why, "RefMissing");
+    assert!(message.contains("Secret n/ca does not exist"), "{message}");
+    assert!(message.contains("refs.tls: Secret n/tls does not exist"), "{message}");
+}
+
+#[test]
+fn an_empty_key_is_named_with_its_item() {
+    let package = package(
+        "children:\n  - {id: a, template: templates/a.yaml, forEach: {in: \"['x', spec.text]\", as: i}}\n",
+        &[("a", config("{{ name }}-{{ i }}"))],
+    );
+    let mut world = World::new(package, &json!({"text": ""}));
+    let verdict = world.settle();
+    let (why, message) = reason(&verdict);
+    assert_eq!(why, "InvalidChild");
+    assert_eq!(
+        message,
+        "a: item 1 of forEach of a: its key is the empty string; give every item a key of its own with `key`"
+    );
+}
+
+#[test]
 fn a_name_that_is_none_is_a_mistake_and_asks_nothing() {
     for host in ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"] {
         let mut world = World::new(

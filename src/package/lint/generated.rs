@@ -1,0 +1,82 @@
+//! Generated values (`password`, `tls_self_signed`) must be the whole value of a field. The manager replaces a
+//! mark in the rendered object; a mark cannot be part of a text.
+
+use crate::diag::{Diagnostic, Location};
+
+/// How a `{{ }}` block stands in the text around it.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Alone,
+    Quoted,
+    InText,
+    Block,
+}
+
+/// The error for a call of `password` or `tls_self_signed` that is quoted or part of a text.
+pub(in crate::package) fn not_alone(call: &Location) -> Option<Diagnostic> {
+    let message = match place(&call.source.text, call.span.start, call.span.end)? {
+        Place::Alone => return None,
+        Place::Quoted => "a generated value stands in quotes: it must be the whole value, without quotes",
+        Place::InText => "a generated value stands next to other text: it must be the whole value",
+        Place::Block => "a generated value stands in a block of text: it must be the whole value",
+    };
+    let error = Diagnostic::error("package::password", message).located(call.clone());
+    Some(
+        error
+            .help("write it alone: `password: {{ password(32) }}`; put text around it into a key of its own"),
+    )
+}
+
+/// How the `{{ }}` block around a range stands in its text; none if the range is not in one.
+fn place(text: &str, start: usize, end: usize) -> Option<Place> {
+    let open = text.get(..start)?.rfind("{{")?;
+    if text[open..start].contains("}}") {
+        return None; // a statement
+    }
+    let close = end + text.get(end..)?.find("}}")? + 2;
+    let line_start = text[..open].rfind('\n').map_or(0, |at| at + 1);
+    let before = text[line_start..open].trim();
+    let after = text[close..].lines().next().unwrap_or_default().trim();
+    if before.ends_with(['"', '\'']) && after.starts_with(['"', '\'']) {
+        return Some(Place::Quoted);
+    }
+    let begins = before.is_empty() || before.ends_with([':', '-', '[', '{', ',']);
+    let ends = after.is_empty() || after.starts_with([',', ']', '}', '#']) || after.starts_with("{%");
+    if !begins && !before.ends_with("%}") || !ends {
+        return Some(Place::InText);
+    }
+    let header = text[..line_start].lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let header = header.trim_end().trim_end_matches(['-', '+']);
+    if before.is_empty() && header.ends_with(['|', '>']) {
+        return Some(Place::Block);
+    }
+    Some(Place::Alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_value_is_the_whole_value() {
+        for (text, wanted) in [
+            ("a: {{ password(16) }}", Some(Place::Alone)),
+            ("a: {b: {{ password(16) }}, c: d}", Some(Place::Alone)),
+            ("a: {{ password(16) }} # the password", Some(Place::Alone)),
+            ("a:\n  {{ password(16) }}\nb: c", Some(Place::Alone)),
+            ("a: {% if x %}{{ password(16) }}{% endif %}", Some(Place::Alone)),
+            ("a: {{ password(16) if spec.x else omit }}", Some(Place::Alone)),
+            ("a: \"{{ password(16) }}\"", Some(Place::Quoted)),
+            ("{a: '{{ password(16) }}'}", Some(Place::Quoted)),
+            ("a: x{{ password(16) }}", Some(Place::InText)),
+            ("a: {{ password(16) }}x", Some(Place::InText)),
+            ("a: \"postgres://u:{{ password(16) }}@h\"", Some(Place::InText)),
+            ("a: |-\n  {{ password(16) }}", Some(Place::Block)),
+            ("a: >\n\n  {{ password(16) }}", Some(Place::Block)),
+            ("{{ x }} {% set p = password(16) %}", None),
+        ] {
+            let start = text.find("password(16)").unwrap();
+            assert_eq!(place(text, start, start + 12), wanted, "{text}");
+        }
+    }
+}
