@@ -8,6 +8,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "lint/outputs.rs"]
+mod outputs;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

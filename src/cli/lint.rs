@@ -1,5 +1,9 @@
 //! `operetta lint`: all that is wrong with packages, without a cluster.
 
+mod github;
+mod rules;
+mod sarif;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,6 +26,8 @@ use crate::package;
   operetta lint operators/webapp
   operetta lint operators/* --strict            # in CI: warnings count, too
   operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
+  operetta lint operators/* -o github           # in a workflow: findings beside their lines
+  operetta lint operators/* -o sarif > lint.sarif
 
 Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package
 cannot be read or the output not be written.")]
@@ -46,27 +52,42 @@ enum Output {
     Text,
     /// A list of {package, severity, code, message, file, line, column, endLine, endColumn, path, help}
     Json,
+    /// SARIF 2.1.0, for code scanning services
+    Sarif,
+    /// Workflow commands of GitHub Actions, which shows findings beside their lines
+    Github,
 }
 
 /// Lints the packages and prints what it finds. Exit codes as the help says.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let mut text = String::new();
-    let mut items = Vec::new();
-    let (mut errors, mut warnings, mut unreadable) = (0, 0, false);
-    for (path, found) in args.packages.iter().zip(findings(&args.packages)) {
-        let shown = path.display().to_string();
-        let wrong = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
-        errors += wrong;
-        warnings += found.len() - wrong;
-        unreadable |= found.iter().any(|diagnostic| diagnostic.code == package::UNREADABLE);
-        items.extend(found.iter().map(|diagnostic| to_json(&shown, diagnostic)));
-        text.push_str(&diag::render(&found, console::colors_enabled()));
-        let _ = writeln!(text, "{}: {}", out::printable(&shown), summary(wrong, found.len() - wrong));
-    }
-    if args.output == Output::Json {
-        text = format!("{:#}\n", Value::Array(items));
-    }
+    let shown = args.packages.iter().map(|path| path.display().to_string());
+    let found: Vec<(String, Vec<Diagnostic>)> = shown.zip(findings(&args.packages)).collect();
+    let each = || found.iter().flat_map(|(package, found)| found.iter().map(|one| (package.as_str(), one)));
+    let text = match args.output {
+        Output::Text => text(&found),
+        Output::Json => {
+            let items = each().map(|(package, diagnostic)| to_json(package, diagnostic));
+            format!("{:#}\n", items.collect::<Value>())
+        }
+        Output::Sarif => format!("{:#}\n", sarif::log(each())),
+        Output::Github => github::commands(each()),
+    };
+    let errors = each().filter(|(_, diagnostic)| diagnostic.is_error()).count();
+    let warnings = each().count() - errors;
+    let unreadable = each().any(|(_, diagnostic)| diagnostic.code == package::UNREADABLE);
     out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
+}
+
+/// For people: each finding with its excerpt, and a line a package.
+fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
+    let mut text = String::new();
+    for (package, found) in found {
+        text.push_str(&diag::render(found, console::colors_enabled()));
+        let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
+        let package = out::printable(package);
+        let _ = writeln!(text, "{package}: {}", summary(errors, found.len() - errors));
+    }
+    text
 }
 
 /// What is wrong with each package by itself, and beside those before it.

@@ -1,0 +1,80 @@
+//! Findings as workflow commands of GitHub Actions, which shows each beside its line.
+
+use std::fmt::Write as _;
+
+use crate::diag::Diagnostic;
+
+/// One command a finding: `::error file=...,line=...::message`.
+pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diagnostic)>) -> String {
+    let mut out = String::new();
+    for (package, diagnostic) in findings {
+        let level = if diagnostic.is_error() { "error" } else { "warning" };
+        let mut properties = String::new();
+        if let Some(location) = &diagnostic.location {
+            let (line, column) = location.source.line_col(location.span.start);
+            let (end_line, end_column) = location.source.line_col(location.span.end);
+            let file = property(&location.source.name);
+            let _ = write!(properties, "file={file},line={line},endLine={end_line},col={column}");
+            // GitHub shows no columns of a range of several lines, and counts the last column in.
+            if line == end_line {
+                let _ = write!(properties, ",endColumn={}", end_column.saturating_sub(1).max(column));
+            }
+            properties.push(',');
+        }
+        let _ = write!(properties, "title={}", property(diagnostic.code));
+        let mut message = match &diagnostic.location {
+            Some(_) => diagnostic.message.clone(),
+            None => format!("{package}: {}", diagnostic.message),
+        };
+        if let Some(path) = &diagnostic.path {
+            let _ = write!(message, " ({path})");
+        }
+        if let Some(help) = &diagnostic.help {
+            let _ = write!(message, "\n{help}");
+        }
+        let _ = writeln!(out, "::{level} {properties}::{}", data(&message));
+    }
+    out
+}
+
+/// The text of a command: what would end it is escaped, and no other control character is let through.
+fn data(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '%' => out.push_str("%25"),
+            '\r' => out.push_str("%0D"),
+            '\n' => out.push_str("%0A"),
+            c if c.is_control() => out.push(char::REPLACEMENT_CHARACTER),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A property of a command, which a comma or colon would end as well.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::{Source, Span};
+
+    #[test]
+    fn no_text_ends_a_command() {
+        let source = Source::new("a,b:c%/operator.yaml", "a: b\nc: d\n");
+        let found = [
+            Diagnostic::error("t::t", "50% of\n::error::x\u{1b}[2J")
+                .at(&source, Span::new(5, 6))
+                .help("do: it"),
+            Diagnostic::warning("t::u", "odd"),
+        ];
+        assert_eq!(
+            commands(found.iter().map(|diagnostic| ("p", diagnostic))),
+            "::error file=a%2Cb%3Ac%25/operator.yaml,line=2,endLine=2,col=1,endColumn=1,title=t%3A%3At::50%25 of%0A::error::x\u{fffd}[2J%0Ado: it\n\
+             ::warning title=t%3A%3Au::p: odd\n"
+        );
+    }
+}
