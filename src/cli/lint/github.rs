@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::diag::Diagnostic;
+use crate::printable::is_unsafe;
 
 /// One command a finding: `::error file=...,line=...::message`.
 pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diagnostic)>) -> String {
@@ -37,7 +38,7 @@ pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diag
     out
 }
 
-/// The text of a command: what would end it is escaped, and no other control character is let through.
+/// The text of a command: what would end it, and what no log should print as it is, is escaped.
 fn data(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,7 +46,7 @@ fn data(text: &str) -> String {
             '%' => out.push_str("%25"),
             '\r' => out.push_str("%0D"),
             '\n' => out.push_str("%0A"),
-            c if c.is_control() => out.push(char::REPLACEMENT_CHARACTER),
+            c if is_unsafe(c) => out.extend(c.escape_debug()),
             c => out.push(c),
         }
     }
@@ -73,7 +74,7 @@ mod tests {
         ];
         assert_eq!(
             commands(found.iter().map(|diagnostic| ("p", diagnostic))),
-            "::error file=a%2Cb%3Ac%25/operator.yaml,line=2,endLine=2,col=1,endColumn=1,title=t%3A%3At::50%25 of%0A::error::x\u{fffd}[2J%0Ado: it\n\
+            "::error file=a%2Cb%3Ac%25/operator.yaml,line=2,endLine=2,col=1,endColumn=1,title=t%3A%3At::50%25 of%0A::error::x\\u{1b}[2J%0Ado: it\n\
              ::warning title=t%3A%3Au::p: odd\n"
         );
     }
