@@ -155,7 +155,7 @@ metadata:
   name: shop-1
   namespace: default
 ---
-# child: late waits for children.members
+# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17
 "#,
             ""
         )
@@ -173,7 +173,7 @@ fn names_and_lists() {
         (ran.code, ran.stdout.as_str()),
         (
             0,
-            "configmap/shop-0\n# child: late waits for children.members\nsecret/shop-secret\n# child: late waits for children.members\n"
+            "configmap/shop-0\n# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17\nsecret/shop-secret\n# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17\n"
         )
     );
     let list = format!(
@@ -350,4 +350,130 @@ fn names_and_files_send_no_commands_to_the_terminal() {
         assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{args:?}: {shown:?}");
         assert!(shown.contains("\\u{1b}[2Jx\\u{202e}y") || shown.contains("\u{fffd}"), "{args:?}: {shown:?}");
     }
+}
+
+#[test]
+fn the_cause_of_waiting_is_named_and_a_mistake_is_no_waiting() {
+    let folder = package();
+    let late = format!("{LATE}  text: \"{{{{ spec.text }}}}\"\n");
+    fs::write(
+        folder.path().join("templates/late.yaml"),
+        late.replace("data: {uid", "data:\n  uid").replace("}}\"}", "}}\""),
+    )
+    .unwrap();
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-"], &format!("{INSTANCE}spec: {{text: x}}\n"));
+    assert!(
+        ran.stdout.contains("late waits for children.members: `children.members[0].metadata.uid`"),
+        "{}",
+        ran.stdout
+    );
+    // Once the members are live, the text that the instance lacks is what is wrong.
+    let live = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-0, uid: u0}\n";
+    fs::write(folder.path().join("live"), live).unwrap();
+    let ran = operetta(
+        folder.path(),
+        &["render", ".", "-f", "-", "--with", "live"],
+        &format!("{INSTANCE}spec: {{}}\n"),
+    );
+    assert!(
+        ran.code == 1 && ran.stderr.contains("child late: `spec.text` is undefined"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+}
+
+#[test]
+fn live_objects_can_be_given() {
+    let folder = package();
+    let operator = OPERATOR
+        .replace("      children:", "      refs:\n        - {id: one, apiVersion: v1, kind: Secret, name: \"{{ name }}-tls\"}\n        - {id: all, apiVersion: v1, kind: ConfigMap, selector: {app: x}}\n      children:\n        - {id: reads, template: templates/reads.yaml}");
+    let reads = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-reads"}
+data:
+  tls: "{{ refs.one is defined }}"
+  names: "{{ refs.all | map(attribute='metadata.name') | join(',') }}"
+  before: "{{ self.data.before | default('none') }}"
+"#;
+    fs::write(folder.path().join("operator.yaml"), operator).unwrap();
+    fs::write(folder.path().join("templates/reads.yaml"), reads).unwrap();
+    let live = r#"
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Secret, metadata: {name: shop-tls, namespace: default}, data: {a: Yg==}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: default, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: elsewhere, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: shop-reads, namespace: default}, data: {before: "yes"}}
+---
+# By its labels, whatever the name.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: shop-0
+  namespace: default
+  uid: the-uid-of-0
+  labels:
+    operetta.dev/operator: web
+    operetta.dev/kind: Web.example.com
+    operetta.dev/instance: shop
+    operetta.dev/instance-uid: some-uid
+    operetta.dev/child: members
+    operetta.dev/key: "0"
+"#;
+    fs::write(folder.path().join("live.yaml"), live).unwrap();
+    let ran = operetta(
+        folder.path(),
+        &["render", ".", "-f", "-", "--with", "live.yaml", "-o", "json"],
+        &format!("{INSTANCE}spec: {{}}\n"),
+    );
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", ran.stdout);
+    let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let data = |name: &str| {
+        let found = list["items"].as_array().unwrap().iter().find(|o| o["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {list}"))["data"].clone()
+    };
+    assert_eq!(data("shop-late")["uid"], "the-uid-of-0");
+    assert_eq!(data("shop-reads"), serde_json::json!({"tls": "true", "names": "a,b", "before": "yes"}));
+    // What is not among them does not exist.
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-", "--with", "/dev/null"], INSTANCE);
+    assert!(ran.stdout.contains("reads waits for refs.one"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Secret default/shop-tls does not exist"), "{}", ran.stdout);
+}
+
+#[test]
+fn what_is_generated_is_left_out_unless_it_is_live() {
+    let folder = package();
+    let secret = SECRET.replace("stringData:", "stringData:\n  password: {{ password(20) }}\n ");
+    let secret = secret.replace("  {text: {{ spec.text }}}", "  text: {{ spec.text }}");
+    fs::write(folder.path().join("templates/secret.yaml"), secret).unwrap();
+    let operator =
+        OPERATOR.replace("when: spec.text is defined}", "when: spec.text is defined, onLoss: Recreate}");
+    fs::write(folder.path().join("operator.yaml"), operator).unwrap();
+    let instance = format!("{INSTANCE}spec: {{text: hello}}\n");
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-"], &instance);
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("# data.password is generated when the object is created\n"),
+        "{}",
+        ran.stdout
+    );
+    // What it prints is taken by kubectl: every value of `data` is base64.
+    assert!(ran.stdout.contains("data:\n  text: aGVsbG8=\n"), "{}", ran.stdout);
+    let live = "apiVersion: v1\nkind: Secret\nmetadata: {name: shop-secret}\ndata: {password: c2VjcmV0}\n";
+    fs::write(folder.path().join("live"), live).unwrap();
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-", "--with", "live"], &instance);
+    assert!(ran.stdout.contains("  password: c2VjcmV0\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_instance_is_taken_as_kubectl_prints_it() {
+    let instance = format!(
+        "{INSTANCE}spec: {{}}\nstatus: {{observedGeneration: 1, revision: r, conditions: [{{type: Ready, status: 'True'}}], more: {{a: 1}}}}\n"
+    );
+    let ran = render(&instance, "name");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }

@@ -1,16 +1,24 @@
 //! `operetta render`: the objects of an instance, without a cluster.
 
-use std::fmt::Write as _;
+mod given;
+mod print;
+mod scopes;
+
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+
+use given::Given;
+use print::Printer;
+use scopes::is_namespaced;
 
 use super::out;
-use crate::children::{self, Blind, ChildError, Context, Found, Item, Target};
+use crate::children::{self, Blind, ChildError, Context, Found, Observed, Target};
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
@@ -25,19 +33,20 @@ const OPERATOR_NAMESPACE: &str = "operetta-system";
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Bytes of one file of instances.
 const MAX_INPUT: u64 = 16 << 20;
-/// In the place of a password, which is made when the object is created; no base64, so that nobody applies it.
-const GENERATED: &str = "(made when it is created)";
-/// What only the manager can fill in: it would be wrong, an ownerReference even harmful, elsewhere.
-const OWN_PREFIX: &str = "operetta.dev/";
+/// The variables whose values an instance or a package gives, so that time does not.
+const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels", "operator", "defaults"];
 
 /// Print the objects that an instance would have, without a cluster
 ///
 /// Reads instances, fills in the defaults of the CRD, checks them against its schema and renders their
-/// children in the order in which they would be created. It is the moment after `kubectl apply`:
+/// children in the order in which they would be created. Without `--with` it is the moment after `kubectl apply`:
 /// nothing exists yet, so a child that reads the live state of another one is printed as a comment
-/// that says what it waits for.
+/// that says what it waits for. With `--with` the objects of these files are all that is live: refs find
+/// them, and those that are children of the instance, by their labels or by kind, namespace and name, are
+/// read as `children.<id>` and `self`.
 ///
-/// An instance without a namespace is in `default`, one without a uid has one of zeros, and
+/// Values that the manager generates, such as passwords, are left out, with a comment, unless --with has the live
+/// Secret. An instance without a namespace is in `default`, one without a uid has one of zeros, and
 /// `operator.namespace` is `operetta-system`. What the manager adds for itself (labels and annotations
 /// of operetta.dev, ownerReferences) is left out.
 #[derive(Debug, clap::Args)]
@@ -46,6 +55,7 @@ const OWN_PREFIX: &str = "operetta.dev/";
   kubectl get etcdcluster db -o yaml | operetta render operators/etcd -f -
   operetta render operators/etcd -f examples/etcd/example-etcd-cluster.yaml -o name
   operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
+  kubectl get configmap,secret,pod,service -o yaml | operetta render operators/etcd -f db.yaml --with -
 
 Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file\ncannot be read or the output not be written.")]
 pub(super) struct Args {
@@ -55,6 +65,10 @@ pub(super) struct Args {
     /// Files of instances, each with any number of documents; `-` is standard input
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Files of live objects that children and refs read, as `kubectl get -o yaml` prints them; `-` is standard input
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    with: Vec<PathBuf>,
 
     /// How the objects are printed
     #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
@@ -76,13 +90,30 @@ enum Output {
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut diagnostics = Vec::new();
     let mut unreadable = false;
-    let mut output = Printer { output: args.output, text: String::new(), items: Vec::new() };
+    let mut output = Printer::new(args.output);
+    if args.files.iter().chain(&args.with).filter(|path| *path == Path::new("-")).count() > 1 {
+        out::note("error: standard input (`-`) can be read only once");
+        return ExitCode::from(out::UNUSABLE);
+    }
     match package::load(&args.package) {
         Err(found) => diagnostics = found,
         Ok((package, _)) => {
+            let mut given = (!args.with.is_empty()).then(Given::default);
+            for file in &args.with {
+                let read = read(file).map_err(|error| {
+                    unreadable = true;
+                    vec![error]
+                });
+                let given = given.get_or_insert_default();
+                if let Err(found) = read.and_then(|source| given.read(&package, &source, NAMESPACE)) {
+                    diagnostics.extend(found);
+                }
+            }
             for file in &args.files {
                 match read(file) {
-                    Ok(source) => render_file(&package, &source, &mut output, &mut diagnostics),
+                    Ok(source) => {
+                        render_file(&package, &source, given.as_ref(), &mut output, &mut diagnostics);
+                    }
                     Err(error) => {
                         unreadable = true;
                         diagnostics.push(error);
@@ -126,6 +157,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
 fn render_file(
     package: &Package,
     source: &Arc<Source>,
+    given: Option<&Given>,
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
@@ -133,28 +165,26 @@ fn render_file(
         Ok(documents) => documents,
         Err(error) => return diagnostics.push(error),
     };
-    let before = out.items.len() + diagnostics.len();
     let mut any = false;
-    for document in &documents {
-        let items = match document.get("items").map(|items| &items.value) {
-            Some(NodeValue::Seq(items))
-                if document.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List")) =>
-            {
-                items.as_slice()
-            }
-            _ => std::slice::from_ref(document),
-        };
-        for node in items.iter().filter(|node| !node.is_null()) {
-            any = true;
-            match instance(package, source, node) {
-                Ok((resource, object)) => render(package, resource, &object, out, diagnostics),
-                Err(found) => diagnostics.extend(found),
-            }
+    for node in documents.iter().flat_map(items).filter(|node| !node.is_null()) {
+        any = true;
+        match instance(package, source, node) {
+            Ok((resource, object)) => render(package, resource, &object, given, out, diagnostics),
+            Err(found) => diagnostics.extend(found),
         }
     }
-    if !any && before == out.items.len() + diagnostics.len() {
+    if !any {
         let error = Diagnostic::error("render::instance", "the file holds no instance");
         diagnostics.push(error.at(source, Span::new(0, 0)));
+    }
+}
+
+/// The objects of a document: those of a List, or the one that it is.
+fn items(document: &Node) -> &[Node] {
+    let is_list = document.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match document.get("items").map(|items| &items.value) {
+        Some(NodeValue::Seq(items)) if is_list => items.as_slice(),
+        _ => std::slice::from_ref(document),
     }
 }
 
@@ -194,6 +224,8 @@ fn instance<'p>(
     if let Some(schema) = crd::schema_of(&resource.crd, version) {
         crd::apply_defaults(schema, &mut object);
         violations = crd::validate(schema, &object);
+        // The manager's, and of what it adds the author's schema knows nothing.
+        violations.retain(|violation| !is_status(&violation.path));
     }
     let mut found: Vec<_> = violations
         .into_iter()
@@ -219,19 +251,96 @@ fn instance<'p>(
     Ok((resource, object))
 }
 
+/// Whether a path lies in the status.
+fn is_status(path: &str) -> bool {
+    path.strip_prefix("status").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
 fn render(
     package: &Package,
     resource: &Resource,
     instance: &Value,
+    given: Option<&Given>,
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
-    let context = Context {
+    let mut observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
+    let mut target = target(package, resource, instance, given, &observed);
+    // What a child is called may depend on others, so one round shows the next what is live.
+    if let Some(given) = given {
+        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+        loop {
+            let more = given.named(package, resource, &target.items, &observed, uid);
+            if more.is_empty() {
+                break;
+            }
+            observed.extend(more);
+            target = self::target(package, resource, instance, Some(given), &observed);
+        }
+    }
+    let Target { items, open, .. } = target;
+    let live: HashSet<usize> =
+        items.iter().filter(|item| item.observed.is_some()).map(|item| item.child).collect();
+    let mut items = items.iter().peekable();
+    for (index, child) in resource.children.iter().enumerate() {
+        let missing: Vec<&str> = child
+            .depends_on
+            .iter()
+            .filter(|on| !live.contains(on))
+            .map(|&on| &*resource.children[on].id)
+            .collect();
+        let mut failed = |name: &str, error: &ChildError, out: &mut Printer| match cause(error, &missing) {
+            Cause::Waits(what) => out.comment(&format!("child: {name} waits for {what}")),
+            Cause::Mistake(diagnostic) => {
+                let message = format!("child {name}: {}", diagnostic.message);
+                diagnostics.push(Diagnostic { message, ..diagnostic });
+            }
+        };
+        if let Some(error) = open.get(&index) {
+            failed(&child.id, error, out);
+        }
+        while let Some(item) = items.next_if(|item| item.child == index) {
+            match &item.intent {
+                Ok(intent) => {
+                    let mut body = intent.body.clone();
+                    let mut left_out = Vec::new();
+                    for generated in &intent.generated {
+                        let key = generated.key.as_str();
+                        match given.and_then(|given| given.data(&intent.object, key)) {
+                            Some(live) => body["data"][key] = live.clone(),
+                            None => {
+                                left_out.push(key);
+                                remove(&mut body["data"], key);
+                            }
+                        }
+                    }
+                    out.object(item, body, &left_out);
+                }
+                Err(error) => failed(&item.name, error, out),
+            }
+        }
+    }
+}
+
+fn remove(map: &mut Value, key: &str) {
+    if let Value::Object(map) = map {
+        map.remove(key);
+    }
+}
+
+fn target(
+    package: &Package,
+    resource: &Resource,
+    instance: &Value,
+    given: Option<&Given>,
+    observed: &[Arc<Observed>],
+) -> Target {
+    children::target(&Context {
         package,
         resource,
         instance,
         operator_namespace: OPERATOR_NAMESPACE,
-        observed: &[],
+        observed,
         namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
         unknown: &|_, _| None,
         unlisted: &[],
@@ -240,166 +349,73 @@ fn render(
         former: &[],
         is_package_kind: &|_, _| false,
         occupant: &|_| None,
-        refs: &|_| Found::Unknown(Blind::Failed("there is no cluster".to_owned())),
+        refs: &|want| match given {
+            Some(given) => given.find(want),
+            None => {
+                Found::Unknown(Blind::Failed("there is no cluster; --with gives live objects".to_owned()))
+            }
+        },
         apis: None,
+    })
+}
+
+/// Why a child cannot be rendered.
+enum Cause {
+    /// What it reads is not live yet, or is known to a cluster only.
+    Waits(String),
+    /// The package or the instance is wrong.
+    Mistake(Diagnostic),
+}
+
+/// `missing` are the children that it reads and that are not live.
+fn cause(error: &ChildError, missing: &[&str]) -> Cause {
+    let error = match error {
+        ChildError::Eval(EvalError::Unknown { path, reason }) => {
+            return Cause::Waits(format!("{path}, which is unknown: {reason}"));
+        }
+        ChildError::Eval(error) => error,
+        _ => return Cause::Mistake(Diagnostic::error("render::child", error.to_string())),
     };
-    let Target { items, open, .. } = children::target(&context);
-    let mut items = items.iter().peekable();
-    for (index, child) in resource.children.iter().enumerate() {
-        if let Some(error) = open.get(&index) {
-            failed(resource, index, &child.id, error, out, diagnostics);
-        }
-        while let Some(item) = items.next_if(|item| item.child == index) {
-            match &item.intent {
-                Ok(intent) => {
-                    let mut body = intent.body.clone();
-                    for generated in &intent.generated {
-                        body["data"][generated.key.as_str()] = GENERATED.into();
-                    }
-                    out.object(item, body);
-                }
-                Err(error) => failed(resource, index, &item.name, error, out, diagnostics),
-            }
-        }
+    let diagnostic = error.to_diagnostic();
+    if !matches!(error, EvalError::Undefined(_) | EvalError::NotYet(_))
+        || error.is_mixed()
+        || missing.is_empty()
+    {
+        return Cause::Mistake(diagnostic);
     }
-}
-
-/// A child that cannot be rendered: if it reads others, it may only be too early.
-fn failed(
-    resource: &Resource,
-    index: usize,
-    name: &str,
-    error: &ChildError,
-    out: &mut Printer,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let child = &resource.children[index];
-    let awaited: Vec<_> =
-        child.depends_on.iter().map(|&on| format!("children.{}", resource.children[on].id)).collect();
-    let early = match error {
-        ChildError::Eval(EvalError::Undefined(_) | EvalError::NotYet(_) | EvalError::Unknown { .. }) => true,
-        _ => error.is_waiting(),
+    let location = diagnostic.location.as_ref();
+    let text = location.and_then(|at| at.source.text.get(at.span.start..at.span.end)).unwrap_or_default();
+    let read: Vec<String> =
+        missing.iter().map(|id| format!("children.{id}")).filter(|path| has_word(text, path)).collect();
+    let awaited = if !read.is_empty() {
+        read.join(", ")
+    } else if GIVEN_ROOTS.iter().any(|root| has_word(text, root)) {
+        return Cause::Mistake(diagnostic);
+    } else {
+        // A variable of the template, which may hold what is read of any of them.
+        missing.iter().map(|id| format!("children.{id}")).collect::<Vec<_>>().join(", ")
     };
-    if early && !awaited.is_empty() {
-        return out.comment(&format!("child: {name} waits for {}", awaited.join(", ")));
-    }
-    if let ChildError::Eval(EvalError::Unknown { path, .. }) = error {
-        return out.comment(&format!("child: {name} reads {path}, which only a cluster can tell"));
-    }
-    let diagnostic = match error {
-        ChildError::Eval(error) => error.to_diagnostic(),
-        _ => Diagnostic::error("render::child", error.to_string()),
-    };
-    let message = format!("child {name}: {}", diagnostic.message);
-    diagnostics.push(Diagnostic { message, ..diagnostic });
+    let at = location.map(|location| format!(" at {location}")).unwrap_or_default();
+    Cause::Waits(format!("{awaited}: {}{at}", diagnostic.message))
 }
 
-/// Whether objects of a kind lie in namespaces, as far as that is known without a cluster.
-fn is_namespaced(package: &Package, api_version: &str, kind: &str) -> bool {
-    if let Some(resource) = package.resource(api_version, kind) {
-        return resource.kind.namespaced;
-    }
-    let group = crate::crd::group_of(api_version);
-    !CLUSTER_SCOPED.contains(&(group, kind))
+/// Whether an expression has a name, or a path of names, as a whole and not after a dot.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(|c: char| is_part(c) || c == '.')
+            && !text[at + word.len()..].starts_with(is_part)
+    })
 }
 
-/// The kinds of Kubernetes that lie in no namespace.
-const CLUSTER_SCOPED: [(&str, &str); 31] = [
-    ("", "Namespace"),
-    ("", "Node"),
-    ("", "PersistentVolume"),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"),
-    ("apiregistration.k8s.io", "APIService"),
-    ("certificates.k8s.io", "CertificateSigningRequest"),
-    ("certificates.k8s.io", "ClusterTrustBundle"),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
-    ("networking.k8s.io", "IPAddress"),
-    ("networking.k8s.io", "IngressClass"),
-    ("networking.k8s.io", "ServiceCIDR"),
-    ("node.k8s.io", "RuntimeClass"),
-    ("rbac.authorization.k8s.io", "ClusterRole"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-    ("resource.k8s.io", "DeviceClass"),
-    ("resource.k8s.io", "DeviceTaintRule"),
-    ("resource.k8s.io", "ResourceSlice"),
-    ("scheduling.k8s.io", "PriorityClass"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "CSINode"),
-    ("storage.k8s.io", "StorageClass"),
-    ("storage.k8s.io", "VolumeAttachment"),
-    ("storage.k8s.io", "VolumeAttributesClass"),
-    ("storagemigration.k8s.io", "StorageVersionMigration"),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Collects what is printed.
-struct Printer {
-    output: Output,
-    text: String,
-    items: Vec<Value>,
-}
-
-impl Printer {
-    fn object(&mut self, item: &Item, mut body: Value) {
-        strip(&mut body);
-        match self.output {
-            Output::Yaml => {
-                let _ = write!(self.text, "---\n# child: {}\n{}", item.name, yaml::to_string(&body));
-                if !self.text.ends_with('\n') {
-                    self.text.push('\n');
-                }
-            }
-            Output::Json => self.items.push(body),
-            Output::Name => {
-                let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                let group = text("/apiVersion")
-                    .rsplit_once('/')
-                    .map(|(group, _)| format!(".{group}"))
-                    .unwrap_or_default();
-                let _ =
-                    writeln!(self.text, "{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
-            }
-        }
-    }
-
-    fn comment(&mut self, comment: &str) {
-        match self.output {
-            Output::Yaml => {
-                let _ = write!(self.text, "---\n# {comment}\n");
-            }
-            Output::Name => {
-                let _ = writeln!(self.text, "# {comment}");
-            }
-            Output::Json => {}
-        }
-    }
-
-    fn finish(self) -> String {
-        match self.output {
-            Output::Json => {
-                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": self.items}))
-            }
-            _ => self.text,
-        }
-    }
-}
-
-/// Takes out what the manager adds for itself.
-fn strip(body: &mut Value) {
-    let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return };
-    metadata.remove("ownerReferences");
-    for field in ["labels", "annotations"] {
-        if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            map.retain(|key, _| !key.starts_with(OWN_PREFIX));
-            if Map::is_empty(map) {
-                metadata.remove(field);
-            }
-        }
+    #[test]
+    fn names_are_found_as_a_whole() {
+        assert!(has_word("children.a.b", "children.a") && has_word("x + children.a", "children.a"));
+        assert!(!has_word("children.ab", "children.a") && !has_word("let.spec", "spec"));
+        assert!(!has_word("myspec", "spec") && has_word("(spec)", "spec"));
     }
 }

@@ -1,0 +1,89 @@
+//! How `operetta render` prints objects.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::Output;
+use crate::children::Item;
+use crate::{printable, yaml};
+
+/// What only the manager can fill in: it would be wrong, an ownerReference even harmful, elsewhere.
+const OWN_PREFIX: &str = "operetta.dev/";
+
+/// Collects what is printed.
+pub(super) struct Printer {
+    output: Output,
+    text: String,
+    items: Vec<Value>,
+}
+
+impl Printer {
+    pub(super) fn new(output: Output) -> Self {
+        Self { output, text: String::new(), items: Vec::new() }
+    }
+
+    /// An object. `generated` are the keys of its data that the manager will make.
+    pub(super) fn object(&mut self, item: &Item, mut body: Value, generated: &[&str]) {
+        strip(&mut body);
+        match self.output {
+            Output::Yaml => {
+                let _ = writeln!(self.text, "---\n# child: {}", printable::line(&item.name));
+                for key in generated {
+                    let key = printable::line(key);
+                    let _ = writeln!(self.text, "# data.{key} is generated when the object is created");
+                }
+                self.text.push_str(&yaml::to_string(&body));
+                if !self.text.ends_with('\n') {
+                    self.text.push('\n');
+                }
+            }
+            Output::Json => self.items.push(body),
+            Output::Name => {
+                let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                let group = text("/apiVersion")
+                    .rsplit_once('/')
+                    .map(|(group, _)| format!(".{group}"))
+                    .unwrap_or_default();
+                let _ =
+                    writeln!(self.text, "{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
+            }
+        }
+    }
+
+    pub(super) fn comment(&mut self, comment: &str) {
+        let comment = printable::sentence(comment);
+        match self.output {
+            Output::Yaml => {
+                let _ = write!(self.text, "---\n# {comment}\n");
+            }
+            Output::Name => {
+                let _ = writeln!(self.text, "# {comment}");
+            }
+            Output::Json => {}
+        }
+    }
+
+    pub(super) fn finish(self) -> String {
+        match self.output {
+            Output::Json => {
+                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": self.items}))
+            }
+            _ => self.text,
+        }
+    }
+}
+
+/// Takes out what the manager adds for itself.
+fn strip(body: &mut Value) {
+    let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return };
+    metadata.remove("ownerReferences");
+    for field in ["labels", "annotations"] {
+        if let Some(Value::Object(map)) = metadata.get_mut(field) {
+            map.retain(|key, _| !key.starts_with(OWN_PREFIX));
+            if Map::is_empty(map) {
+                metadata.remove(field);
+            }
+        }
+    }
+}
