@@ -18,7 +18,7 @@ use print::Printer;
 use scopes::is_namespaced;
 
 use super::out;
-use crate::children::{self, Blind, ChildError, Context, Found, Observed, Target};
+use crate::children::{self, Blind, ChildError, Context, Found, Intent, Observed, Target};
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::package::{self, Package, Resource};
@@ -302,18 +302,7 @@ fn render(
         while let Some(item) = items.next_if(|item| item.child == index) {
             match &item.intent {
                 Ok(intent) => {
-                    let mut body = intent.body.clone();
-                    let mut left_out = Vec::new();
-                    for generated in &intent.generated {
-                        let key = generated.key.as_str();
-                        match given.and_then(|given| given.data(&intent.object, key)) {
-                            Some(live) => body["data"][key] = live.clone(),
-                            None => {
-                                left_out.push(key);
-                                remove(&mut body["data"], key);
-                            }
-                        }
-                    }
+                    let (body, left_out) = with_generated(intent, given);
                     out.object(item, body, &left_out);
                 }
                 Err(error) => failed(&item.name, error, out),
@@ -322,10 +311,23 @@ fn render(
     }
 }
 
-fn remove(map: &mut Value, key: &str) {
-    if let Value::Object(map) = map {
-        map.remove(key);
+/// An object with its generated values as they are live. Gives also the keys of those that are not: they are left
+/// out, for a text in their place would be applied.
+fn with_generated<'a>(intent: &'a Intent, given: Option<&Given>) -> (Value, Vec<&'a str>) {
+    let mut body = intent.body.clone();
+    let mut left_out = Vec::new();
+    for generated in &intent.generated {
+        let key = generated.key.as_str();
+        if let Some(live) = given.and_then(|given| given.data(&intent.object, key)) {
+            body["data"][key] = live.clone();
+            continue;
+        }
+        left_out.push(key);
+        if let Some(data) = body["data"].as_object_mut() {
+            data.remove(key);
+        }
     }
+    (body, left_out)
 }
 
 fn target(
