@@ -1027,7 +1027,10 @@ fn templates_of_the_guide_lint_and_render() {
         let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let output = operetta(&["render", &place(""), "-f", &place("web")]);
         let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && told.contains("(made when it is created)"), "{output:?}");
+        assert!(
+            output.status.success() && told.contains("is generated when the object is created"),
+            "{output:?}"
+        );
     }
 }
 
