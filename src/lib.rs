@@ -14,6 +14,7 @@ pub mod crd;
 pub mod diag;
 pub mod local;
 pub mod manager;
+pub mod naming;
 pub mod package;
 pub mod printable;
 pub mod readiness;

@@ -4,6 +4,8 @@
 // A test reads better with values than with references to them.
 #![allow(clippy::needless_pass_by_value)]
 
+#[path = "refusals/places.rs"]
+mod places;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use support::ext::{
 };
 use support::{Operetta, kubectl, kubectl_stdin, plane};
 
-const PACKAGES: [&str; 2] = ["trial", "stones"];
+const PACKAGES: [&str; 3] = ["trial", "stones", "places"];
 
 fn trial(name: &str, spec: Value) -> String {
     json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": name}, "spec": spec})
@@ -251,15 +253,20 @@ async fn names_labels_and_annotations_that_the_server_refuses() {
     assert_eq!(instance["status"]["observedGeneration"], 1);
     let wide = "\u{fc}nicode";
     let cases = [
-        (longest.as_str(), json!({"fixed": "1"}), &["fixed", "metadata.name"][..]),
-        ("wide", json!({"label": wide}), &["config", "metadata.labels"]),
-        ("noted", json!({"text": "x".repeat(257 << 10)}), &["account", "metadata.annotations"]),
+        (longest.as_str(), json!({"fixed": "1"}), "InvalidChild", &["fixed", "metadata.name"][..]),
+        ("wide", json!({"label": wide}), "ApplyRefused", &["config", "metadata.labels"]),
+        (
+            "noted",
+            json!({"text": "x".repeat(257 << 10)}),
+            "ApplyRefused",
+            &["account", "metadata.annotations"],
+        ),
     ];
-    futures::future::join_all(cases.iter().map(async |(name, spec, words)| {
+    futures::future::join_all(cases.iter().map(async |(name, spec, reason, words)| {
         // Client-side apply would keep a second copy in an annotation.
         let applied = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         scene.kubectl_input(&applied, &trial(name, spec.clone())).await.unwrap();
-        let message = stalled(&scene, name, "ApplyRefused", words).await;
+        let message = stalled(&scene, name, reason, words).await;
         assert!(message.len() < 2_000, "{message}");
     }))
     .await;

@@ -93,7 +93,7 @@ pub fn decide_from(leaving: &Leaving<'_>, memory: &Memory, now: Duration) -> Dec
         swings: Vec::new(),
     };
     if is_orphaning(instance, observed) {
-        orphan(leaving, &mut decision);
+        orphan(leaving, memory, now, &mut decision);
     } else if has_finalizer(instance) {
         delete(leaving, memory, now, &mut decision);
     }
@@ -116,17 +116,27 @@ fn is_orphaning(instance: &Value, observed: &[Arc<Observed>]) -> bool {
 }
 
 /// Lets go of all children: nothing is deleted.
-fn orphan(leaving: &Leaving<'_>, decision: &mut Decision) {
-    let of_ours: Vec<_> = leaving.observed.iter().filter(|o| o.is_made_by_us()).cloned().collect();
-    if !of_ours.is_empty() {
-        if !annotated(leaving.instance, names::ORPHANED) {
-            decision.actions.push(Action::MarkOrphaned);
-        }
-        decision.actions.extend(of_ours.into_iter().map(Action::Orphan));
-    } else if has_finalizer(leaving.instance) {
-        decision.actions.push(Action::RemoveFinalizer);
-    }
+fn orphan(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut Decision) {
     decision.verdict = Verdict::Deleting { message: "lets go of its children (--cascade=orphan)".into() };
+    let of_ours = leaving.observed.iter().filter(|o| o.is_made_by_us());
+    let mut actions: Vec<Action> = of_ours.cloned().map(Action::Orphan).collect();
+    if actions.is_empty() {
+        if has_finalizer(leaving.instance) {
+            decision.actions.push(Action::RemoveFinalizer);
+        }
+        return;
+    }
+    let resting = decide::rest(&mut actions, memory, now);
+    decision.again = resting.iter().map(|(_, failure)| failure.retry_at.saturating_sub(now)).min();
+    if let Some((object, failure)) = resting.first() {
+        let message = format!("{object} cannot be orphaned: {}", failure.error);
+        decision.verdict = Verdict::Deleting { message };
+        decision.status = Some(Status::deleting(leaving.instance, &decision.verdict));
+    }
+    if !annotated(leaving.instance, names::ORPHANED) {
+        decision.actions.push(Action::MarkOrphaned);
+    }
+    decision.actions.extend(actions);
 }
 
 fn delete(leaving: &Leaving<'_>, memory: &Memory, now: Duration, decision: &mut Decision) {

@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::names;
 use super::observed::ObjectRef;
-use super::{ChildError, Context, Observed};
+use super::{ChildError, Context, Observed, metadata};
+use crate::naming;
 use crate::package::{Child, DeletionPolicy};
-use crate::template::{Certificate, holds_mark, password_length, take_certificate};
+use crate::template::{Certificate, Written, holds_mark, password_length, take_certificate};
 
 /// One object of the target, ready to be applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +55,7 @@ pub(super) fn build<'a>(
     ctx: &Context<'_>,
     child: &Child,
     key: Option<&str>,
-    mut body: Value,
+    (mut body, written): (Value, Written),
     observed: &dyn Fn(&ObjectRef) -> Option<&'a Observed>,
     yields: &[String],
 ) -> Result<Intent, ChildError> {
@@ -86,6 +87,7 @@ pub(super) fn build<'a>(
         ctx.package.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty());
     let generated = if generates { take_generated(root).map_err(invalid)? } else { Vec::new() };
     fold_string_data(&api_version, &kind, root).map_err(invalid)?;
+    metadata::own_keys(&child.template, root).map_err(invalid)?;
     if let Some(path) = inexact(&body, &mut String::new()) {
         return Err(invalid(format!(
             "{} renders at {path} a whole number beyond ±2^53, which the API server would round; if the field takes text, quote it",
@@ -97,23 +99,20 @@ pub(super) fn build<'a>(
     let Value::Object(meta) = root.entry("metadata").or_insert_with(|| json!({})) else {
         return Err(invalid(format!("metadata in {} is not a map", child.template)));
     };
-    for field in
-        ["generateName", "uid", "resourceVersion", "ownerReferences", "managedFields", "deletionTimestamp"]
-    {
-        if meta.contains_key(field) {
-            return Err(invalid(format!(
-                "{} renders metadata.{field}, which Operetta sets itself",
-                child.template
-            )));
-        }
-    }
+    metadata::check(&child.template, meta, &written).map_err(invalid)?;
     let Some(name) = text(meta, "name").filter(|name| !name.is_empty()) else {
         return Err(invalid(format!("{} renders no metadata.name", child.template)));
     };
-    if name.contains('/') || name == "." || name == ".." {
-        return Err(invalid(format!("metadata.name in {} is no name", child.template)));
+    check_name(ctx, child, (&api_version, &kind), &name)?;
+    let namespace = place(ctx, child, meta, &written, (namespaced, &kind))?;
+    if let Some(namespace) = &namespace {
+        naming::check_namespace(namespace).map_err(|error| {
+            invalid(format!(
+                "metadata.namespace in {} cannot be the name of a namespace: {error}",
+                child.template
+            ))
+        })?;
     }
-    let namespace = place(ctx, child, meta, namespaced, &kind)?;
     let policy = policy(ctx, child, &api_version, &kind);
     let at_home = namespaced && namespace.as_deref() == ctx.namespace();
     let owned = at_home && owned_by_reference(child, policy);
@@ -139,6 +138,23 @@ pub(super) fn build<'a>(
     let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
     body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
     Ok(Intent { object, body, hash, generated, keep })
+}
+
+/// Refuses a name that no object of the kind can have, before anything is asked about it.
+fn check_name(
+    ctx: &Context<'_>,
+    child: &Child,
+    (api_version, kind): (&str, &str),
+    name: &str,
+) -> Result<(), ChildError> {
+    let checked = if (ctx.is_package_kind)(api_version, kind) {
+        naming::check_custom(name)
+    } else {
+        naming::check(api_version, kind, name)
+    };
+    checked.map_err(|error| ChildError::Invalid {
+        message: format!("metadata.name in {} cannot be the name of a {kind}: {error}", child.template),
+    })
 }
 
 /// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of
@@ -205,8 +221,8 @@ fn place(
     ctx: &Context<'_>,
     child: &Child,
     meta: &mut Map<String, Value>,
-    namespaced: bool,
-    kind: &str,
+    written: &Written,
+    (namespaced, kind): (bool, &str),
 ) -> Result<Option<String>, ChildError> {
     let rendered = meta.get("namespace").and_then(Value::as_str).map(str::to_owned);
     let invalid = |message: String| Err(ChildError::Invalid { message });
@@ -228,11 +244,20 @@ fn place(
             )),
         };
     };
-    if !child.namespaces.allows(rendered.as_deref(), instance_namespace, ctx.operator_namespace) {
-        return invalid(format!(
-            "{} renders a namespace that is not the instance's, a literal or operator.namespace",
-            child.template
-        ));
+    let is_home = |namespace: &String| namespace == instance_namespace;
+    if rendered.as_ref().is_some_and(|namespace| !is_home(namespace)) {
+        let operator = ctx.operator_namespace;
+        let is_allowed = child.namespaces.allows(rendered.as_deref(), instance_namespace, operator);
+        let is_operators =
+            written.namespace_is("operator.namespace") && rendered.as_deref() == Some(operator);
+        let is_written = meta.get("namespace").is_some_and(|namespace| written.has("namespace", namespace));
+        if !is_allowed || !(is_operators || is_written) {
+            return invalid(format!(
+                "{} renders a namespace that is not the instance's, a literal or operator.namespace; where the text \
+                 without its expressions is no YAML, only the instance's is allowed",
+                child.template
+            ));
+        }
     }
     let namespace = rendered.unwrap_or_else(|| instance_namespace.to_owned());
     meta.insert("namespace".into(), Value::String(namespace.clone()));
@@ -294,15 +319,6 @@ fn mark(
                 message: format!("metadata.{field} in {} is not a map", child.template),
             });
         };
-        if let Some(reserved) = map.keys().find(|k| k.starts_with(names::DOMAIN)) {
-            return Err(ChildError::Invalid {
-                message: format!(
-                    "{} sets metadata.{field}[{reserved}]; {}* is Operetta's own",
-                    child.template,
-                    names::DOMAIN
-                ),
-            });
-        }
         map.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))));
     }
     Ok(())

@@ -8,6 +8,7 @@ mod decide;
 mod deletion;
 pub mod fields;
 mod intent;
+mod metadata;
 pub mod names;
 mod observed;
 mod reach;

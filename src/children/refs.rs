@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{ChildError, Context, MAX_CHILDREN, names};
 use crate::crd;
+use crate::naming;
 use crate::package::{ForEach, Place, Places, Ref, RefTarget};
 use crate::readiness;
 use crate::template::{EvalError, Live, Scope, Var};
@@ -49,6 +50,14 @@ pub struct Keep {
     pub paths: Arc<[Vec<String>]>,
     /// Whether its metadata alone does not show all that is read.
     pub content: bool,
+}
+
+impl Select {
+    /// The field selector for one name; a selector has characters of its own, which some names have as well.
+    pub fn field_selector(name: &str) -> String {
+        let escaped = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+        format!("metadata.name={escaped}")
+    }
 }
 
 impl std::fmt::Display for Want {
@@ -216,10 +225,14 @@ impl Refs {
         match &reference.target {
             RefTarget::Name(name, place) => {
                 let value = engine.eval_text(name, scope).map_err(failed("name"))?;
-                let name = value.as_ref().and_then(Value::as_str).filter(|name| is_name(name));
-                let Some(name) = name else { return Err(invalid("its name is no name of an object")) };
+                let Some(Value::String(name)) = &value else {
+                    return Err(invalid("its name is not a string"));
+                };
+                naming::check(&reference.api_version, &reference.kind, name).map_err(|error| {
+                    invalid(&format!("its name cannot be the name of a {}: {error}", reference.kind))
+                })?;
                 let namespace = namespace(ctx, reference, place, scope)?;
-                let want = want(namespace, Select::Name(name.into()));
+                let want = want(namespace, Select::Name(name.as_str().into()));
                 let found = self.ask(ctx, &want)?;
                 match found.into_iter().next() {
                     Some(object) => Ok(Var::Object(live(&object))),
@@ -312,17 +325,14 @@ fn namespace(
         },
         Place::Computed(text) => {
             let value = engine.eval_text(text, scope).map_err(|error| self_problem("namespace", error))?;
-            let namespace = value.as_ref().and_then(Value::as_str).filter(|name| is_name(name));
-            let Some(namespace) = namespace else { return Err(invalid("its namespace is no name")) };
-            Ok(Some(namespace.into()))
+            let Some(Value::String(namespace)) = &value else {
+                return Err(invalid("its namespace is not a string"));
+            };
+            naming::check_namespace(namespace)
+                .map_err(|error| invalid(&format!("its namespace cannot be one: {error}")))?;
+            Ok(Some(namespace.as_str().into()))
         }
     }
-}
-
-/// Whether the text can be the name of an object, and stand in a path and in a field selector as one.
-fn is_name(text: &str) -> bool {
-    let odd = |c: char| !c.is_ascii_graphic() || "/%,=\\!?#\"".contains(c);
-    !text.is_empty() && text.len() <= 253 && text != "." && text != ".." && !text.contains(odd)
 }
 
 fn invalid(message: &str) -> Problem {

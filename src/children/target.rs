@@ -294,7 +294,7 @@ impl<'a> Building<'a> {
         let Some(template) = engine.template(&child.template) else {
             return Err(ChildError::Invalid { message: format!("there is no template {}", child.template) });
         };
-        let body = engine.render(template, scope)?;
+        let body = engine.render_object(template, scope)?;
         let yields = self.yields(child, scope)?;
         // Whoever edits our labels does not thereby make us take back what we have given up.
         let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::catalog::{Catalog, PackageKind, kind_and_name};
+use super::catalog::{Catalog, PackageKind, check_names, kind_and_name};
 use super::connect::{self, Place};
 use super::out;
 use crate::children::names;
@@ -98,6 +98,7 @@ fn failed(message: impl Into<String>) -> Failure {
 
 async fn approve(args: &Args) -> Result<String, Failure> {
     let (kind, name) = named(&args.instance)?;
+    check_names(args.namespace.as_deref(), Some(name)).map_err(|error| (error, 2))?;
     let server = connect::connect_in(&args.place).await.map_err(failed)?;
     let cluster = &server.cluster;
     let catalog = Catalog::read(cluster).await.map_err(failed)?;

@@ -11,6 +11,7 @@ use crate::children::{ObjectRef, Reach, names};
 use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
+use crate::naming;
 
 /// A kind that a package has brought.
 #[derive(Debug, Clone)]
@@ -34,6 +35,23 @@ pub(super) fn kind_and_name(words: &[String]) -> Option<(&str, &str)> {
     };
     let is_word = |word: &str| !word.is_empty() && !word.contains('/');
     pair.filter(|(kind, name)| is_word(kind) && is_word(name))
+}
+
+/// Checks the names on the command line before any request is made of them.
+///
+/// # Errors
+/// For people: which one cannot exist, and by which rule.
+pub(super) fn check_names(namespace: Option<&str>, name: Option<&str>) -> Result<(), String> {
+    if let Some(namespace) = namespace {
+        naming::check_namespace(namespace).map_err(|error| {
+            format!("{} cannot be the name of a namespace: {error}", printable(namespace))
+        })?;
+    }
+    if let Some(name) = name {
+        naming::check_custom(name)
+            .map_err(|error| format!("{} cannot be the name of an instance: {error}", printable(name)))?;
+    }
+    Ok(())
 }
 
 /// Which objects can be children of a kind's instances: labels alone make nobody a child, see `docs/design/0012`.

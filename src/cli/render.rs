@@ -21,6 +21,7 @@ use super::out;
 use crate::children::{self, Blind, ChildError, Context, Found, Intent, Observed, Target};
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
+use crate::naming;
 use crate::package::{self, Package, Resource};
 use crate::template::EvalError;
 use crate::yaml::{self, Node, NodeValue};
@@ -238,6 +239,13 @@ fn instance<'p>(
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
         found.extend(error(start, "an instance needs metadata.name".to_owned()));
+    } else if let Err(broken) = naming::check_custom(name) {
+        found.extend(error(start, format!("metadata.name cannot be the name of an instance: {broken}")));
+    }
+    if let Some(namespace) = object.pointer("/metadata/namespace").and_then(Value::as_str)
+        && let Err(broken) = naming::check_namespace(namespace)
+    {
+        found.extend(error(start, format!("metadata.namespace cannot be the name of a namespace: {broken}")));
     }
     if !found.is_empty() {
         return Err(found);

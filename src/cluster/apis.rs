@@ -80,7 +80,7 @@ impl Cluster {
     /// # Errors
     /// One of the two fails.
     pub(super) async fn groups(&self) -> Result<Vec<APIGroupDiscovery>, CallError> {
-        let ask = |path| self.send(Method::GET, path, AGGREGATED, None, None);
+        let ask = |path| self.send(Method::GET, path, AGGREGATED, (None, None), super::reply::MAX_PAGE);
         let (core, groups) = try_join(ask("/api"), ask("/apis")).await?;
         let mut all = Vec::new();
         for list in [core, groups] {

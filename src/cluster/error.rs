@@ -361,7 +361,7 @@ fn is_permanent_500(message: &str) -> bool {
 }
 
 /// An error and its sources, `a: b: c`.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut out = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

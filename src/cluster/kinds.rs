@@ -62,26 +62,6 @@ impl ApiKind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The path of a collection, or of one object.
-    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
-        let mut path = if self.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.group, self.version)
-        };
-        if let (true, Some(namespace)) = (self.namespaced, namespace) {
-            path.push_str("/namespaces/");
-            path.push_str(namespace);
-        }
-        path.push('/');
-        path.push_str(&self.plural);
-        if let Some(name) = name {
-            path.push('/');
-            path.push_str(name);
-        }
-        path
-    }
-
     /// As the client library wants it.
     pub fn resource(&self) -> kube::core::ApiResource {
         let mut resource = kube::core::ApiResource::from_gvk_with_plural(
@@ -327,7 +307,7 @@ pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<boo
     if crate::readiness::is_built_in(&kind.group) {
         return Ok(true);
     }
-    let path = ApiKind::crd().path(None, Some(&format!("{}.{}", kind.plural, kind.group)));
+    let path = ApiKind::crd().path(None, Some(&format!("{}.{}", kind.plural, kind.group)))?;
     let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Ok(true) };
     let deadline = super::DEADLINE;
     let answer = tokio::time::timeout(deadline, client.request::<Definition>(request)).await;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
 
+use super::reply::{MAX_PAGE, MAX_REPLY, is_reply_too_large};
 use super::{ApiKind, CallError, Class, Cluster, JSON, encode};
 
 /// Objects a page, as kubectl asks for them.
@@ -78,6 +79,11 @@ impl Cluster {
         let (mut limit, mut next) = (PAGE, String::new());
         loop {
             let page: Page<T> = match self.page(kind, query, attempts, (limit, &next)).await {
+                Err(error) if is_reply_too_large(&error) && limit > 1 => {
+                    debug!(%kind, limit, "a page is too large; asking for fewer objects");
+                    limit = (limit / 8).max(1);
+                    continue;
+                }
                 // What the pages are cut from is forgotten after five minutes: then all of it at once.
                 Err(error) if error.code == 410 && !next.is_empty() => {
                     kept.clear();
@@ -101,13 +107,15 @@ impl Cluster {
         attempts: u32,
         (limit, next): (u32, &str),
     ) -> Result<Page<T>, CallError> {
-        let path = path(kind, query, limit, next);
+        let path = path(kind, query, limit, next)?;
+        // Without a limit it comes whole.
+        let most = if limit == 0 { MAX_REPLY } else { MAX_PAGE };
         let accept = if query.metadata_only { METADATA_ONLY } else { JSON };
         let mut wait = Duration::from_millis(250);
         let mut left = attempts;
         loop {
             let permit = self.leave().await;
-            let error = match self.send(Method::GET, &path, accept, None, None).await {
+            let error = match self.send(Method::GET, &path, accept, (None, None), most).await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -124,7 +132,7 @@ impl Cluster {
     }
 }
 
-fn path(kind: &ApiKind, query: &Query<'_>, limit: u32, next: &str) -> String {
+fn path(kind: &ApiKind, query: &Query<'_>, limit: u32, next: &str) -> Result<String, CallError> {
     let mut parameters = Vec::new();
     if limit > 0 {
         parameters.push(format!("limit={limit}"));
@@ -134,8 +142,8 @@ fn path(kind: &ApiKind, query: &Query<'_>, limit: u32, next: &str) -> String {
             parameters.push(format!("{name}={}", encode(value)));
         }
     }
-    let path = kind.path(query.namespace, None);
-    if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) }
+    let path = kind.path(query.namespace, None)?;
+    Ok(if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) })
 }
 
 #[cfg(test)]
@@ -152,10 +160,10 @@ mod tests {
             namespaced: true,
         };
         let all = Query::default();
-        assert_eq!(path(&kind, &all, 0, ""), "/apis/apps/v1/deployments");
+        assert_eq!(path(&kind, &all, 0, "").unwrap(), "/apis/apps/v1/deployments");
         let some = Query { namespace: Some("n"), labels: "a in (b,c)", metadata_only: false };
         assert_eq!(
-            path(&kind, &some, 500, "x="),
+            path(&kind, &some, 500, "x=").unwrap(),
             "/apis/apps/v1/namespaces/n/deployments?limit=500&labelSelector=a%20in%20%28b%2Cc%29&continue=x%3D"
         );
     }

@@ -10,6 +10,8 @@ mod fence;
 mod kinds;
 mod lease;
 mod list;
+mod path;
+mod reply;
 mod requests;
 mod served;
 mod shares;
@@ -19,6 +21,7 @@ mod transport;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request};
 use kube::core::Status;
 use serde::de::DeserializeOwned;
@@ -31,6 +34,7 @@ pub use fence::Fence;
 pub use kinds::{ApiKind, Kinds};
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
 pub use list::Query;
+pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
 pub use served::Served;
 pub use shares::{Permit, Share, Shares};
@@ -187,6 +191,21 @@ impl Cluster {
         Ok(format!("{}.{}", part("major"), part("minor")))
     }
 
+    /// The library's way to a collection, for watches: of one namespace, or of all.
+    ///
+    /// # Errors
+    /// No namespace can have that name.
+    pub fn api<K>(&self, kind: &ApiKind, namespace: Option<&str>) -> Result<kube::Api<K>, CallError>
+    where
+        K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
+    {
+        kind.path(namespace, None)?;
+        Ok(match namespace.filter(|_| kind.namespaced) {
+            Some(namespace) => kube::Api::namespaced_with(self.client(), namespace, &kind.resource()),
+            None => kube::Api::all_with(self.client(), &kind.resource()),
+        })
+    }
+
     /// A live read; `None` if there is no such object.
     pub async fn get(
         &self,
@@ -194,11 +213,14 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Value>, CallError> {
-        match self.call(Method::GET, &kind.path(namespace, Some(name)), None, None).await {
-            Ok(object) => Ok(Some(object)),
-            Err(e) if e.class == Class::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
+        let path = kind.path(namespace, Some(name))?;
+        let reply = match self.call(Method::GET, &path, None, None).await {
+            Ok(object) => object,
+            Err(e) if e.class == Class::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        reply::check(kind, namespace, Some(name), &reply)?;
+        Ok(Some(reply))
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
@@ -221,10 +243,8 @@ impl Cluster {
         force: bool,
         trial: Trial,
     ) -> Result<Value, CallError> {
-        let meta = &body["metadata"];
-        let path = format!(
-            "{}?fieldManager={}&force={force}&fieldValidation={}",
-            kind.path(meta["namespace"].as_str(), Some(meta["name"].as_str().unwrap_or_default())),
+        let query = format!(
+            "fieldManager={}&force={force}&fieldValidation={}",
             encode(manager),
             match trial {
                 Trial::None => "Strict",
@@ -232,7 +252,8 @@ impl Cluster {
                 Trial::Passed => "Ignore",
             },
         );
-        self.call(Method::PATCH, &path, Some(APPLY), Some(body)).await
+        let (namespace, name) = named(body);
+        self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, (APPLY, body)).await
     }
 
     /// Creates an object; a conflict if there is one of that name.
@@ -256,16 +277,17 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<Value, CallError> {
         let dry = if dry_run { "&dryRun=All&fieldValidation=Strict" } else { "" };
-        let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None), encode(manager));
-        self.call(Method::POST, &path, Some("application/json"), Some(body)).await
+        let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None)?, encode(manager));
+        let reply = self.call(Method::POST, &path, Some(JSON), Some(body)).await?;
+        reply::check(kind, namespace, body["metadata"]["name"].as_str(), &reply)?;
+        Ok(reply)
     }
 
     /// Replaces an object; its resourceVersion is the precondition.
     pub async fn replace(&self, kind: &ApiKind, body: &Value, manager: &str) -> Result<Value, CallError> {
-        let meta = &body["metadata"];
-        let path = kind.path(meta["namespace"].as_str(), Some(meta["name"].as_str().unwrap_or_default()));
-        let path = format!("{path}?fieldManager={}", encode(manager));
-        self.call(Method::PUT, &path, Some("application/json"), Some(body)).await
+        let query = format!("fieldManager={}", encode(manager));
+        let (namespace, name) = named(body);
+        self.write(Method::PUT, (kind, namespace, Some(name)), None, &query, (JSON, body)).await
     }
 
     /// A JSON merge patch of an object or a subresource of it.
@@ -278,9 +300,9 @@ impl Cluster {
         patch: &Value,
         manager: &str,
     ) -> Result<Value, CallError> {
-        let sub = subresource.map(|s| format!("/{s}")).unwrap_or_default();
-        let path = format!("{}{sub}?fieldManager={}", kind.path(namespace, Some(name)), encode(manager));
-        self.call(Method::PATCH, &path, Some("application/merge-patch+json"), Some(patch)).await
+        let query = format!("fieldManager={}", encode(manager));
+        let content = ("application/merge-patch+json", patch);
+        self.write(Method::PATCH, (kind, namespace, Some(name)), subresource, &query, content).await
     }
 
     /// A JSON patch (RFC 6902) of an object.
@@ -292,8 +314,9 @@ impl Cluster {
         patch: &Value,
         manager: &str,
     ) -> Result<Value, CallError> {
-        let path = format!("{}?fieldManager={}", kind.path(namespace, Some(name)), encode(manager));
-        self.call(Method::PATCH, &path, Some("application/json-patch+json"), Some(patch)).await
+        let query = format!("fieldManager={}", encode(manager));
+        let content = ("application/json-patch+json", patch);
+        self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, content).await
     }
 
     /// Deletes exactly the object of that uid and resourceVersion. What comes back is the object where
@@ -314,8 +337,28 @@ impl Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
-        self.call(Method::DELETE, &kind.path(namespace, Some(name)), Some("application/json"), Some(&body))
-            .await
+        let path = kind.path(namespace, Some(name))?;
+        let reply = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
+        reply::check_deletion(kind, namespace, name, &reply)?;
+        Ok(reply)
+    }
+
+    /// A write of one object, whose reply is the object.
+    async fn write(
+        &self,
+        method: Method,
+        (kind, namespace, name): (&ApiKind, Option<&str>, Option<&str>),
+        subresource: Option<&str>,
+        query: &str,
+        (content, body): (&str, &Value),
+    ) -> Result<Value, CallError> {
+        let mut path = kind.path(namespace, name)?;
+        if let Some(subresource) = subresource {
+            path::push(&mut path, subresource);
+        }
+        let reply = self.call(method, &format!("{path}?{query}"), Some(content), Some(body)).await?;
+        reply::check(kind, namespace, name, &reply)?;
+        Ok(reply)
     }
 
     /// One call: with leave of the share, and through the fence if it writes.
@@ -328,7 +371,7 @@ impl Cluster {
     ) -> Result<Value, CallError> {
         let _permit = self.leave().await;
         if method == Method::GET {
-            return self.send(method, path, JSON, content, body).await;
+            return self.send(method, path, JSON, (content, body), reply::MAX_OBJECT).await;
         }
         if !self.fence.is_open() {
             return Err(CallError::fenced());
@@ -336,7 +379,7 @@ impl Cluster {
         tokio::select! {
             biased;
             () = self.fence.closed() => Err(CallError::fenced()),
-            answer = self.send(method, path, JSON, content, body) => answer,
+            answer = self.send(method, path, JSON, (content, body), reply::MAX_OBJECT) => answer,
         }
     }
 
@@ -353,8 +396,8 @@ impl Cluster {
         method: Method,
         path: &str,
         accept: &str,
-        content: Option<&str>,
-        body: Option<&Value>,
+        (content, body): (Option<&str>, Option<&Value>),
+        most: usize,
     ) -> Result<T, CallError> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
@@ -367,7 +410,7 @@ impl Cluster {
             return Err(CallError::too_large(size));
         }
         let request = request.body(bytes).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
-        match tokio::time::timeout(self.deadline, self.answer(request)).await {
+        match tokio::time::timeout(self.deadline, self.answer(request, most)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::timeout(self.deadline)),
         }
@@ -375,16 +418,25 @@ impl Cluster {
 
     /// The answer as JSON. The library's own way forgets the headers, and with them `Retry-After`: servers
     /// that shed load say no more than that.
-    async fn answer<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, CallError> {
+    async fn answer<T: DeserializeOwned>(
+        &self,
+        request: Request<Vec<u8>>,
+        most: usize,
+    ) -> Result<T, CallError> {
         let answer = self.client.send(request.map(Into::into)).await.map_err(|e| CallError::from_kube(&e))?;
         let code = answer.status();
         let header = answer.headers().get(http::header::RETRY_AFTER);
         let retry_after = header.and_then(|wait| wait.to_str().ok()?.trim().parse().ok());
-        let body = answer.into_body().collect_bytes().await.map_err(|e| CallError::from_kube(&e))?;
         if code.is_success() {
+            let body = reply::read(answer.into_body(), most).await?;
             return serde_json::from_slice(&body)
                 .map_err(|e| CallError::unreachable(&format!("the answer is no JSON ({:?})", e.classify())));
         }
+        // The code says enough where the words are too many.
+        let body = match reply::read(answer.into_body(), reply::MAX_REFUSAL).await {
+            Err(error) if reply::is_reply_too_large(&error) => Bytes::new(),
+            body => body?,
+        };
         let status = serde_json::from_slice(&body)
             .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), ""))
             .with_code(code.as_u16());
@@ -394,6 +446,12 @@ impl Cluster {
         }
         Err(error)
     }
+}
+
+/// The namespace and the name of the object that a body is.
+fn named(body: &Value) -> (Option<&str>, &str) {
+    let meta = &body["metadata"];
+    (meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default())
 }
 
 /// What a server may make us wait at most.

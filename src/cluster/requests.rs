@@ -36,6 +36,13 @@ pub(super) struct Asked {
     resource: String,
 }
 
+impl Asked {
+    /// Whether the reply has no end of its own.
+    pub(super) fn is_watch(&self) -> bool {
+        self.verb == "watch"
+    }
+}
+
 impl Default for Requests {
     fn default() -> Self {
         Self {

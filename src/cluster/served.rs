@@ -82,7 +82,7 @@ mod tests {
             ],
         }));
         let found = resources(group.unwrap());
-        let paths: Vec<String> = found.iter().map(|served| served.kind.path(None, None)).collect();
+        let paths: Vec<String> = found.iter().map(|served| served.kind.path(None, None).unwrap()).collect();
         assert_eq!(paths, ["/apis/apps/v1/deployments", "/apis/apps/v1beta1/deployments"]);
         assert!(found[0].has_status && found[0].kind.namespaced && found[0].short_names == ["d"]);
     }

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use tower::{BoxError, Service, ServiceBuilder};
 
+use super::reply::Bounded;
 use super::{ConnectError, Fence, Requests};
 
 /// How long a connection may take.
@@ -60,7 +61,7 @@ pub(super) fn client(
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 
-/// Counts requests and takes their time up to the head of the answer.
+/// Counts requests, takes their time up to the head of the answer, and bounds its size.
 #[derive(Clone)]
 struct Counted<S> {
     inner: S,
@@ -73,9 +74,9 @@ where
     S::Future: Send + 'static,
     S::Error: Send,
 {
-    type Response = S::Response;
+    type Response = Response<Bounded<B>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -83,6 +84,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let asked = self.requests.begin(&request);
+        let is_watch = asked.is_watch();
         let requests = self.requests.clone();
         let started = Instant::now();
         let answer = self.inner.call(request);
@@ -90,7 +92,7 @@ where
             let answer = answer.await;
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             requests.end(asked, code, started.elapsed());
-            answer
+            answer.map(|answer| Bounded::wrap(answer, is_watch))
         })
     }
 }
@@ -191,7 +193,7 @@ mod tests {
     use super::super::{ApiKind, Cluster, ConnectOptions};
     use super::*;
 
-    /// A server that answers everything with an empty object, and how many requests it has had.
+    /// A server that answers everything with one object, and how many requests it has had.
     async fn server() -> (Uri, Arc<AtomicUsize>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -202,7 +204,8 @@ mod tests {
                 let count = Arc::clone(&count);
                 let service = service_fn(move |_| {
                     count.fetch_add(1, Ordering::SeqCst);
-                    async { Ok::<_, Infallible>(Response::new("{}".to_owned())) }
+                    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+                    async move { Ok::<_, Infallible>(Response::new(object.to_string())) }
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }

@@ -128,7 +128,7 @@ impl Shared {
             }
             if decision.actions.is_empty() {
                 mind.restless = 0;
-                mind.memory.keep(&look.observed);
+                mind.memory.keep(look.observed.iter().chain(&look.former));
                 mind.memory.swings.sweep(self.started.elapsed());
                 if decision.pending {
                     // A moment later it is known: nobody shall read in a status that it was not.

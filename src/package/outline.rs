@@ -7,22 +7,13 @@
 
 use std::sync::Arc;
 
-use crate::diag::{Diagnostic, Location, Source};
+use super::metadata;
+use crate::diag::{Diagnostic, Location, Source, Span};
+use crate::naming;
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
 /// Keys of labels and annotations that only Operetta sets.
 const OWN_PREFIX: &str = "operetta.dev/";
-
-/// Fields of an object that are no intent: parent and key.
-const FORBIDDEN: [(&str, &str); 7] = [
-    ("", "status"),
-    ("metadata", "generateName"),
-    ("metadata", "uid"),
-    ("metadata", "resourceVersion"),
-    ("metadata", "ownerReferences"),
-    ("metadata", "managedFields"),
-    ("metadata", "deletionTimestamp"),
-];
 
 /// The outline of one template.
 #[derive(Debug)]
@@ -66,45 +57,88 @@ impl Namespaces {
         Self { any: true, ..Self::default() }
     }
 
-    /// What the template of a child of a namespaced instance says.
-    pub(super) fn of(source: &Source, outline: Option<&Outline>, diagnostics: &mut Vec<Diagnostic>) -> Self {
+    /// What the template of a child of a namespaced instance says. What cannot be told from its text is the instance's
+    /// own namespace alone.
+    pub(super) fn of(
+        source: &Arc<Source>,
+        outline: Option<&Outline>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Self {
         let mut namespaces = Self::default();
         let Some(outline) = outline else {
-            // Every literal that stands beside such a key: all of them are the author's choice.
-            for line in source.text.lines() {
-                let value = line.trim_start().strip_prefix("namespace:").unwrap_or_default();
-                let value = value.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
-                match lone_expression(value) {
-                    Some("operator.namespace") => namespaces.operator = true,
-                    None if !value.is_empty() && !value.contains('{') => {
-                        namespaces.literal.push(value.to_owned());
-                    }
-                    _ => {}
-                }
+            if let Some(place) = names_a_namespace(&source.text) {
+                let message =
+                    "the namespace cannot be told, for without its expressions this text is no YAML";
+                diagnostics.push(untold(message).at(source, place));
             }
             return namespaces;
         };
-        let Some(node) = outline.metadata("namespace") else { return namespaces };
-        let text = outline.text(node);
-        if !text.contains("{{") {
-            namespaces.literal.extend(node.as_str().map(str::to_owned));
-            return namespaces;
-        }
-        match lone_expression(text) {
-            Some("namespace" | "instance.metadata.namespace") => {}
-            Some("operator.namespace") => namespaces.operator = true,
-            _ => diagnostics.push(
-                Diagnostic::error("package::namespace", "a child's namespace must not be computed")
-                    .located(outline.location(node))
-                    .path("metadata.namespace")
-                    .help(
-                        "leave it out (the instance's own), or write a literal or {{ operator.namespace }}: \
-                         else whoever may create an instance could write to any namespace",
+        for node in outline.metadata_all("namespace") {
+            let text = outline.text(node);
+            if text.contains("{{") {
+                match lone_expression(text) {
+                    Some("namespace" | "instance.metadata.namespace") => {}
+                    Some("operator.namespace") => namespaces.operator = true,
+                    _ => diagnostics.push(
+                        Diagnostic::error("package::namespace", "a child's namespace must not be computed")
+                            .located(outline.location(node))
+                            .path("metadata.namespace")
+                            .help(
+                                "leave it out (the instance's own), or write a literal or {{ operator.namespace }}: \
+                                 else whoever may create an instance could write to any namespace",
+                            ),
                     ),
-            ),
+                }
+                continue;
+            }
+            match node.as_str().map(|name| (name, naming::check_namespace(name))) {
+                Some((name, Ok(()))) => namespaces.literal.push(name.to_owned()),
+                _ if text.contains("{%") => {
+                    let message = "the namespace cannot be told, for it is made of several pieces";
+                    diagnostics.push(untold(message).located(outline.location(node)));
+                }
+                Some((_, Err(error))) => diagnostics.push(
+                    Diagnostic::error("package::namespace", format!("this cannot be a namespace: {error}"))
+                        .located(outline.location(node))
+                        .path("metadata.namespace")
+                        .help("write the name of a namespace, or leave it out (the instance's own)"),
+                ),
+                None => {}
+            }
         }
         namespaces
     }
+}
+
+/// A warning about a namespace that only a render shows.
+fn untold(message: &str) -> Diagnostic {
+    Diagnostic::warning("package::namespace-unknown", message).path("metadata.namespace").help(
+        "only the instance's own namespace is allowed here; for another one, write `namespace:` with a literal or \
+         {{ operator.namespace }}, and put each `{% if %}` on lines of its own so that the text is YAML without it",
+    )
+}
+
+/// Where a text without an outline has a key `namespace` that is not the instance's own.
+fn names_a_namespace(text: &str) -> Option<Span> {
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        let start = offset;
+        offset += line.len();
+        if line.trim_start().starts_with('#') {
+            continue;
+        }
+        for (at, _) in line.match_indices("namespace") {
+            let rest = line[at + "namespace".len()..].trim_start_matches(['"', '\'']);
+            let Some(value) = rest.strip_prefix(':') else { continue };
+            let value = value.split([',', '}', '#']).next().unwrap_or_default();
+            let whole = rest[1..].trim_start().trim_start_matches(['"', '\'']);
+            let own = whole.find("}}").and_then(|end| lone_expression(&whole[..end + 2]));
+            if !value.trim().is_empty() && !matches!(own, Some("namespace" | "instance.metadata.namespace")) {
+                return Some(Span::new(start + at, start + at + "namespace".len()));
+            }
+        }
+    }
+    None
 }
 
 impl Outline {
@@ -112,7 +146,7 @@ impl Outline {
         let blanked = Source::new(source.name.clone(), blank(&source.text)?);
         let options = yaml::Options {
             merge: Merge::Keep,
-            duplicate_keys: Duplicates::Last,
+            duplicate_keys: Duplicates::Keep,
             ..yaml::Options::default()
         };
         let mut documents = yaml::parse(&blanked, &options).ok()?;
@@ -134,6 +168,14 @@ impl Outline {
         self.node.get("metadata")?.get(key)
     }
 
+    /// A field of the metadata in all variants that branches give.
+    fn metadata_all(&self, field: &str) -> Vec<&Node> {
+        entries_of(&self.node, "metadata")
+            .flat_map(|(_, metadata)| entries_of(metadata, field))
+            .map(|(_, value)| value)
+            .collect()
+    }
+
     /// How `metadata.name` is written.
     pub(super) fn name(&self) -> Option<&str> {
         self.metadata("name").map(|node| self.text(node))
@@ -141,16 +183,30 @@ impl Outline {
 
     /// Fields of a child that its template must, or must not, give.
     pub(super) fn fields(&self, diagnostics: &mut Vec<Diagnostic>) {
-        let ours = FORBIDDEN.iter().filter_map(|(parent, key)| {
-            let parent = if parent.is_empty() { Some(&self.node) } else { self.node.get(parent) };
-            parent?.entry(key).map(|(key, _)| key)
-        });
-        for key in ours {
+        let never = |(key, _): &&(Node, Node)| key.as_str().is_some_and(|key| metadata::NEVER.contains(&key));
+        let of_metadata =
+            || entries_of(&self.node, "metadata").filter_map(|(_, metadata)| fields_of(metadata)).flatten();
+        for (key, _) in entries_of(&self.node, "status").chain(of_metadata().filter(never)) {
             let message =
                 format!("`{}` must not stand in the template of a child", key.as_str().unwrap_or_default());
             let help = "Operetta and the API server set it; remove it";
             diagnostics
                 .push(Diagnostic::error("package::field", message).located(self.location(key)).help(help));
+        }
+        for (key, value) in of_metadata().filter(|entry| !never(entry) && !entry.0.is_merge_key()) {
+            let name = key.as_str().unwrap_or_default();
+            if self.text(key).contains("{{")
+                || metadata::may_come_from_values(name)
+                || !self.text(value).contains("{{")
+            {
+                continue;
+            }
+            let message = format!("`metadata.{name}` must not be computed");
+            diagnostics.push(
+                Diagnostic::error("package::metadata", message)
+                    .located(self.location(key))
+                    .help("values may only bring name, namespace, labels and annotations: write it out"),
+            );
         }
         if let Some((key, metadata)) = self.node.entry("metadata")
             && let NodeValue::Map(_) = metadata.value
@@ -258,6 +314,20 @@ impl Outline {
     }
 }
 
+/// The entries of a map; nothing of what is no map.
+fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
+    match &node.value {
+        NodeValue::Map(entries) => Some(entries),
+        _ => None,
+    }
+}
+
+/// The entries of a map with that key: several where branches give one each.
+fn entries_of<'a>(node: &'a Node, key: &str) -> impl Iterator<Item = &'a (Node, Node)> {
+    let entries = fields_of(node).into_iter().flatten();
+    entries.filter(move |(name, _)| name.as_str() == Some(key))
+}
+
 /// Whether an API server takes a text as the value of a label; as the name in its key, too, unless it is empty.
 pub fn is_label_value(text: &str) -> bool {
     let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
@@ -351,6 +421,96 @@ mod tests {
     }
 
     #[test]
+    fn every_variant_of_a_namespace_counts_and_no_literal_from_elsewhere() {
+        for (text, allowed, errors, warnings) in [
+            // Both branches are the author's.
+            (
+                "metadata:\n{% if x %}\n  namespace: a\n{% else %}\n  namespace: b\n{% endif %}",
+                &["a", "b"][..],
+                0,
+                0,
+            ),
+            (
+                "{% if x %}\nmetadata: {namespace: a}\n{% else %}\nmetadata: {namespace: b}\n{% endif %}",
+                &["a", "b"],
+                0,
+                0,
+            ),
+            // One of them is not, whichever comes first.
+            (
+                "metadata:\n{% if x %}\n  namespace: {{ spec.x }}\n{% else %}\n  namespace: b\n{% endif %}",
+                &["b"],
+                1,
+                0,
+            ),
+            (
+                "metadata:\n{% if x %}\n  namespace: b\n{% else %}\n  namespace: {{ spec.x }}\n{% endif %}",
+                &["b"],
+                1,
+                0,
+            ),
+            ("metadata: {namespace: a{% if x %}-b{% endif %}}", &[], 0, 1),
+            ("metadata: {namespace: \"{% if x %}a{% else %}b{% endif %}\"}", &[], 0, 1),
+            ("metadata: {namespace: A_b}", &[], 1, 0),
+            // None of these is the object's namespace.
+            ("metadata: {name: x}\nsubjects: [{namespace: a}]", &[], 0, 0),
+            ("metadata: {{ spec.metadata }}\ndata: {namespace: a}", &[], 0, 0),
+            ("{% macro m() %}\nnamespace: a\n{% endmacro %}\nmetadata: {name: x}", &[], 0, 0),
+            // No YAML without the expressions.
+            ("metadata: {% if x %}{name: a}{% else %}{namespace: a}{% endif %}", &[], 0, 1),
+            ("data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nx: |\n  namespace: a\n", &[], 0, 1),
+            (
+                "data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nmetadata: {namespace: \"{{ spec.x }}\"}",
+                &[],
+                0,
+                1,
+            ),
+            (
+                "data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nmetadata: {namespace: {{ namespace }}}",
+                &[],
+                0,
+                0,
+            ),
+            ("data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\n# namespace: a\n", &[], 0, 0),
+        ] {
+            let source = Source::new("t.yaml", text);
+            let mut diagnostics = Vec::new();
+            let namespaces = Namespaces::of(&source, Outline::of(&source).as_ref(), &mut diagnostics);
+            let found = diagnostics.iter().filter(|d| d.is_error()).count();
+            assert_eq!((found, diagnostics.len() - found), (errors, warnings), "{text}: {diagnostics:?}");
+            for candidate in ["a", "b", "a-b", "kube-system"] {
+                let allows = namespaces.allows(Some(candidate), "own", "manager");
+                assert_eq!(allows, allowed.contains(&candidate), "{text}: {candidate}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_some_metadata_may_be_computed() {
+        for (text, errors) in [
+            ("metadata: {name: a, finalizers: [example.org/x]}", 0),
+            ("metadata: {name: a, finalizers: \"{{ spec.x }}\"}", 1),
+            ("metadata: {name: a, finalizers: [example.org/x, \"{{ spec.x }}\"]}", 1),
+            ("metadata:\n  name: a\n  finalizers:\n{% for f in spec.x %}\n    - {{ f }}\n{% endfor %}", 1),
+            (
+                "metadata:\n  name: a\n{% if x %}\n  finalizers: [a/b]\n{% else %}\n  finalizers: {{ spec.x }}\n{% endif %}",
+                1,
+            ),
+            (
+                "metadata: {name: \"{{ spec.x }}\", labels: {{ spec.x }}, annotations: {a: \"{{ spec.x }}\"}}",
+                0,
+            ),
+            ("metadata: {name: a, ownerReferences: [], generateName: b, selfLink: c}", 3),
+            ("metadata: {{ spec.x }}", 0),
+            ("metadata: {name: a, <<: {{ spec.x }}}", 0),
+        ] {
+            let mut diagnostics = Vec::new();
+            outline(text).unwrap().fields(&mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{text}: {diagnostics:?}");
+        }
+    }
+
+    #[test]
     fn namespaces_are_absent_literal_or_ours() {
         for (namespace, allowed, errors) in [
             ("", &["own"][..], 0),
@@ -369,8 +529,13 @@ mod tests {
             let mut diagnostics = Vec::new();
             let namespaces = Namespaces::of(&source, Some(&outline), &mut diagnostics);
             assert_eq!(diagnostics.len(), errors, "{namespace}");
-            // Without an outline the rendered object is checked all the same.
-            assert_eq!(Namespaces::of(&source, None, &mut Vec::new()), namespaces, "{namespace}");
+            // Without an outline nothing but the instance's own is known to be meant.
+            let mut warnings = Vec::new();
+            assert_eq!(Namespaces::of(&source, None, &mut warnings), Namespaces::default(), "{namespace}");
+            let is_own = namespace.is_empty()
+                || matches!(lone_expression(namespace), Some(e) if e.ends_with("namespace") && !e.contains("operator") && !e.contains("spec"));
+            assert_eq!(warnings.len(), usize::from(!is_own), "{namespace}: {warnings:?}");
+            assert!(!warnings.iter().any(Diagnostic::is_error));
             for candidate in ["own", "manager", "kube-system", "other"] {
                 let allows = namespaces.allows(Some(candidate), "own", "manager");
                 assert_eq!(allows, allowed.contains(&candidate), "{namespace}: {candidate}");

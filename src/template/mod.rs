@@ -37,6 +37,7 @@ mod substitute;
 mod suggest;
 mod text;
 mod value;
+mod written;
 
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,7 @@ pub use limits::Limits;
 pub use reads::{ReadPath, Reads, Segment};
 pub use scope::{Function, Lets, Live, Scope, Var};
 pub use text::{Expr, Text};
+pub use written::Written;
 
 /// The templates of a package, compiled; and the compiler of its expressions. To be shared by `Arc`.
 #[derive(Debug, Default)]
@@ -192,6 +194,11 @@ impl Engine {
         Ok(template.render(&Run::new(self), scope)?)
     }
 
+    /// The same, with what of its metadata the author has written.
+    pub fn render_object(&self, template: &Template, scope: &Scope) -> Result<(Value, Written), EvalError> {
+        Ok(template.render_object(&Run::new(self), scope)?)
+    }
+
     /// The value of an expression.
     pub fn eval(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
         self.value(&Run::new(self), expr, scope)
@@ -277,12 +284,17 @@ impl Template {
     }
 
     fn render(&self, run: &Run<'_>, scope: &Scope) -> Res<Value> {
+        self.render_object(run, scope).map(|(value, _)| value)
+    }
+
+    fn render_object(&self, run: &Run<'_>, scope: &Scope) -> Res<(Value, Written)> {
         let mut pieces = Vec::new();
         Cx::new(run, scope, &self.unit).exec(&self.unit.body, &mut pieces)?;
         let text = substitute::assemble(run, &pieces)?;
         run.fuel(text.len() / 8)?;
         let tree = self.tree(text, &pieces)?;
-        Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)
+        let value = Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)?;
+        Ok((value, Written::of(&tree.1, &self.unit.source, &pieces)))
     }
 
     /// The tree of an assembled text.

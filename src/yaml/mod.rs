@@ -79,6 +79,8 @@ pub enum Duplicates {
     Error,
     /// The last one wins, as for kubectl.
     Last,
+    /// All are kept.
+    Keep,
 }
 
 /// How to read a text.

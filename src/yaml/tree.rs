@@ -108,7 +108,7 @@ impl Builder<'_> {
             }
             let value = self.node(value, shared)?;
             self.path.pop();
-            if is_merge {
+            if is_merge || self.options.duplicate_keys == Duplicates::Keep {
                 entries.list.push((node, value));
             } else {
                 entries.set(text, node, value, true);

@@ -59,7 +59,7 @@ impl Bare {
         count: usize,
     ) -> Result<Vec<Value>> {
         let kind = instance_kind(resource);
-        let path = kind.path(Some(namespace), None);
+        let path = kind.path(Some(namespace), None)?;
         let bodies = (0..count).map(|number| {
             json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind,
@@ -123,7 +123,7 @@ impl Bare {
                 if absent {
                     body["metadata"]["resourceVersion"] = "1".into();
                 }
-                let path = kind.path(object.namespace.as_deref(), Some(&object.name));
+                let path = kind.path(object.namespace.as_deref(), Some(&object.name))?;
                 all.push(Prepared {
                     path: format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict"),
                     content: "application/apply-patch+yaml",
@@ -136,7 +136,11 @@ impl Bare {
 
     /// Adds the one status write that an instance costs: what Operetta says of an instance whose children are
     /// all ready, under the same precondition.
-    pub(crate) fn with_statuses(applies: Applies, resource: &Resource, instances: &[Value]) -> Applies {
+    pub(crate) fn with_statuses(
+        applies: Applies,
+        resource: &Resource,
+        instances: &[Value],
+    ) -> Result<Applies> {
         let kind = instance_kind(resource);
         let each = applies.0.len() / instances.len().max(1);
         let mut applies = applies.0.into_iter();
@@ -155,14 +159,14 @@ impl Bare {
                     }],
                 },
             });
-            let path = kind.path(meta["namespace"].as_str(), meta["name"].as_str());
+            let path = kind.path(meta["namespace"].as_str(), meta["name"].as_str())?;
             all.push(Prepared {
                 path: format!("{path}/status?fieldManager=operetta"),
                 content: "application/merge-patch+json",
                 body: body.to_string().into_bytes(),
             });
         }
-        Applies(all)
+        Ok(Applies(all))
     }
 
     /// Sends everything, so many at a time.
@@ -184,7 +188,7 @@ impl Bare {
     pub(crate) async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for kind in self.child_kinds(resource(package)?).await?.into_values() {
-            let path = format!("{}?labelSelector={}", kind.path(Some(namespace), None), names::INSTANCE_UID);
+            let path = format!("{}?labelSelector={}", kind.path(Some(namespace), None)?, names::INSTANCE_UID);
             let mut list: Value = serde_json::from_str(&self.get(&path).await?)?;
             if let Value::Array(items) = list["items"].take() {
                 all.extend(items.into_iter().map(|mut item| {
@@ -199,7 +203,7 @@ impl Bare {
     /// The instances of a namespace.
     pub(crate) async fn instances(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>> {
         let mut list: Value =
-            serde_json::from_str(&self.get(&instance_kind(resource).path(Some(namespace), None)).await?)?;
+            serde_json::from_str(&self.get(&instance_kind(resource).path(Some(namespace), None)?).await?)?;
         match list["items"].take() {
             Value::Array(items) => Ok(items),
             _ => Err("the list of instances has no items".into()),
@@ -234,7 +238,7 @@ impl Bare {
                 if children { format!("&labelSelector={}", names::INSTANCE_UID) } else { String::new() };
             let path = format!(
                 "{}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true{selector}",
-                kind.path(None, None)
+                kind.path(None, None)?
             );
             let mut lines = self.client.request_stream(Request::get(&path).body(Vec::new())?).await?.lines();
             while let Some(line) = lines.try_next().await? {
@@ -250,7 +254,7 @@ impl Bare {
 
     /// Creates an object.
     pub(crate) async fn create(&self, kind: &ApiKind, body: &Value) -> Result<()> {
-        self.post(&kind.path(body["metadata"]["namespace"].as_str(), None), body).await.map(drop)
+        self.post(&kind.path(body["metadata"]["namespace"].as_str(), None)?, body).await.map(drop)
     }
 
     /// A merge patch; returns the object.

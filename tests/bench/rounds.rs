@@ -133,7 +133,7 @@ impl Bench<'_> {
         let applies = self.bare.render(self.package, &instances).await?;
         let children = applies.len();
         let applies = if statuses {
-            Bare::with_statuses(applies, resource(self.package)?, &instances)
+            Bare::with_statuses(applies, resource(self.package)?, &instances)?
         } else {
             applies
         };

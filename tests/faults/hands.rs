@@ -209,6 +209,70 @@ pub(crate) async fn what_is_no_longer_wanted_goes_without_rendering() {
     case.finish(process).await;
 }
 
+/// When a rule struck requests of a verb for an object, once it has four times.
+async fn four_refusals(case: &Case, mark: usize, verb: Verb, name: &str) -> Vec<f64> {
+    eventually(&format!("four refusals of {name}"), LONG, async || {
+        let log = case.wire.since(mark);
+        let refused = log.iter().filter(|e| e.call.verb == verb && e.call.name == name && e.fault.is_some());
+        let times: Vec<f64> = refused.map(|e| e.at).collect();
+        if times.len() < 4 { Err(format!("{times:?}")) } else { Ok(times) }
+    })
+    .await
+}
+
+/// After 2 s, 4 s, 8 s, a fifth less at most. A slow machine makes the pauses longer, never shorter.
+fn backs_off(times: &[f64]) {
+    for (pause, least) in times.windows(2).zip([1.6, 3.2, 6.4]) {
+        assert!(pause[1] - pause[0] >= least, "too early: {times:?}");
+    }
+}
+
+/// 31: what a former instance of that name has left.
+pub(crate) async fn refused_deletions_of_former_children_back_off() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("left", &json!({"members": ["a", "b"]})).await;
+    case.ready("left").await;
+    process.stop().await;
+    // While nobody looks, somebody forces it, and makes another of that name.
+    case.scene.patch(case.kind, "left", "merge", &json!({"metadata": {"finalizers": null}})).await;
+    case.delete("left").await;
+    case.gone("left").await;
+    case.apply("left", &json!({"members": ["b"]})).await;
+    let refusal = Fault::Answer(Answer::status(403, "Forbidden"));
+    let rule = Rule::on(&[Verb::Delete], refusal).plural("configmaps").name("left-a");
+    case.wire.rule(rule.namespace(case.scene.namespace()));
+    let mark = case.wire.mark();
+    let process = case.start().await;
+    backs_off(&four_refusals(&case, mark, Verb::Delete, "left-a").await);
+    says(&case, "left", "Stalled", &["True", "DeletionRefused", "left-a"]).await;
+    case.wire.heal();
+    case.scene.gone(CONFIG_MAP, "left-a").await;
+    case.ready("left").await;
+    case.finish(process).await;
+}
+
+/// 31: deleted with `--cascade=orphan`.
+pub(crate) async fn a_refused_orphaning_backs_off() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("loose", &json!({"members": ["a"]})).await;
+    case.ready("loose").await;
+    let refusal = Fault::Answer(Answer::status(403, "Forbidden"));
+    let rule = Rule::on(&[Verb::Patch], refusal).plural("configmaps").name("loose-a");
+    case.wire.rule(rule.namespace(case.scene.namespace()));
+    let mark = case.wire.mark();
+    case.scene.kubectl(&["delete", &case.resource(), "loose", "--wait=false", "--cascade=orphan"]).await;
+    backs_off(&four_refusals(&case, mark, Verb::Patch, "loose-a").await);
+    let instance = case.scene.get(case.kind, "loose").await;
+    assert!(instance["status"].to_string().contains("cannot be orphaned"), "{:#}", instance["status"]);
+    case.wire.heal();
+    case.gone("loose").await;
+    let left = case.scene.get(CONFIG_MAP, "loose-a").await;
+    assert!(left["metadata"]["labels"]["operetta.dev/operator"].is_null(), "{left:#}");
+    case.finish(process).await;
+}
+
 /// 32: an owner that is gone, and another of its name has come, unseen.
 pub(crate) async fn a_dead_owner_is_never_set() {
     let expected = reference().await;

@@ -73,6 +73,8 @@ cases! {
     hands::a_field_of_another_manager_is_named,
     hands::a_foreign_object_is_neither_taken_nor_deleted,
     hands::what_is_no_longer_wanted_goes_without_rendering,
+    hands::refused_deletions_of_former_children_back_off,
+    hands::a_refused_orphaning_backs_off,
     hands::a_dead_owner_is_never_set,
     hands::the_pods_of_a_job_go_with_it,
     hands::one_malformed_instance_or_annotation_degrades_alone,

@@ -173,8 +173,9 @@ impl Repairs {
 }
 
 impl Memory {
-    /// Forgets what is about objects that are not there any more.
-    pub fn keep(&mut self, observed: &[Arc<Observed>]) {
+    /// Forgets what is about objects that are not there any more. `observed`: also what former instances have left,
+    /// or each refusal to delete one of those would count as the first.
+    pub fn keep<'a>(&mut self, observed: impl IntoIterator<Item = &'a Arc<Observed>>) {
         if self.kept.is_empty()
             && self.accepted.is_empty()
             && self.reapplied.is_empty()
@@ -182,7 +183,7 @@ impl Memory {
         {
             return;
         }
-        let there: HashSet<&ObjectRef> = observed.iter().map(|o| &o.object).collect();
+        let there: HashSet<&ObjectRef> = observed.into_iter().map(|o| &o.object).collect();
         self.kept.retain(|object, _| there.contains(object));
         self.accepted.retain(|object, _| there.contains(object));
         self.reapplied.retain(|object, _| there.contains(object));

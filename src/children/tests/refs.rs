@@ -330,9 +330,10 @@ fn each_key_of_a_ref_is_awaited_followed_and_missed_by_itself() {
 
 #[test]
 fn keys_of_refs_differ_and_are_not_without_end() {
-    for (hosts, wanted) in
-        [("x,x", "two items of forEach have the same key"), ("x,../y", "no name of an object")]
-    {
+    for (hosts, wanted) in [
+        ("x,x", "two items of forEach have the same key"),
+        ("x,../y", "cannot be the name of a Secret: it must not contain"),
+    ] {
         let mut world = World::new(keyed(), &json!({"host": hosts}));
         world.foreign.push(foreign("x-tls", json!({"crt": "one"})));
         let told = format!("{:?} {:?}", world.settle(), world.decide().status);

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
-use kube::Api;
 use kube::runtime::watcher;
 use serde_json::Value;
 
-use super::catalog::{Bounds, Catalog, PackageKind, unreadable};
+use super::catalog::{Bounds, Catalog, PackageKind, check_names, unreadable};
 use super::columns::{Cell, Columns};
 use super::connect::{self, Place, Server};
 use super::out::{self, printable};
@@ -168,6 +167,8 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
     if named && args.selector.is_some() {
         return Err("give names or a selector, not both".to_owned());
     }
+    check_names(args.namespace.as_deref(), None)?;
+    asked.iter().try_for_each(|target| check_names(None, target.name))?;
     let server = connect::connect_in(&args.place).await?;
     let catalog = Catalog::read(&server.cluster).await?;
     let namespace = match (&args.namespace, args.all_namespaces) {
@@ -452,11 +453,12 @@ impl Watching<'_> {
     async fn run(&self, mut problems: Vec<String>) -> ExitCode {
         let (sender, mut changes) = tokio::sync::mpsc::channel(256);
         for (index, task) in self.tasks.iter().enumerate() {
-            let resource = task.kind.served.kind.resource();
-            let client = self.server.cluster.client();
-            let api = match &task.namespace {
-                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-                None => Api::all_with(client, &resource),
+            let api = match self.server.cluster.api(&task.kind.served.kind, task.namespace.as_deref()) {
+                Ok(api) => api,
+                Err(error) => {
+                    out::note(format!("error: {error}"));
+                    return ExitCode::FAILURE;
+                }
             };
             let mut config = watcher::Config::default();
             if let Some(labels) = &self.args.selector {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use console::Term;
 use serde_json::json;
 
-use super::catalog::{Catalog, kind_and_name};
+use super::catalog::{Catalog, check_names, kind_and_name};
 use super::connect::{self, Place};
 use super::out;
 use crate::yaml;
@@ -96,6 +96,7 @@ fn asked(words: &[String]) -> Result<(&str, &str), String> {
 
 async fn tree(args: &Args) -> Result<ExitCode, String> {
     let (kind, name) = asked(&args.instance)?;
+    check_names(args.namespace.as_deref(), Some(name))?;
     let server = connect::connect_in(&args.place).await?;
     let catalog = Catalog::read(&server.cluster).await?;
     let kind = catalog.find(kind)?;

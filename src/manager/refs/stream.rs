@@ -77,7 +77,10 @@ impl Watching {
             };
             match found {
                 Ok(Some(found)) => {
-                    self.watch(&found, watch).await;
+                    if let Err(error) = self.watch(&found, watch).await {
+                        watch.failed(&error.to_string());
+                        self.change(|source| source.lose(blind(&error)));
+                    }
                     was_lost = true;
                 }
                 Ok(None) => {
@@ -98,34 +101,31 @@ impl Watching {
     }
 
     /// Watches until the kind is not served any more.
-    async fn watch(&self, kind: &ApiKind, watch: &Watch) {
+    async fn watch(&self, kind: &ApiKind, watch: &Watch) -> Result<(), CallError> {
         let mut config = watcher::Config::default();
         match &self.key.select {
-            Some(Select::Name(name)) => config = config.fields(&format!("metadata.name={name}")),
+            Some(Select::Name(name)) => config = config.fields(&Select::field_selector(name)),
             Some(Select::Labels(selector)) => config = config.labels(&selector.to_string()),
             None => {}
         }
         let cluster = self.shared.clients.own();
         if self.key.keep.content {
-            let stream = lasting::watch(cluster, self.api::<Raw>(kind), config)
+            let stream = lasting::watch(cluster, self.api::<Raw>(kind)?, config)
                 .map_ok(|event| map_event(&event, |raw| self.object(&raw.metadata, Some(&raw.body))));
             self.consume(watch, stream).await;
         } else {
-            let stream = lasting::watch(cluster, self.api::<PartialObjectMeta<Raw>>(kind), config)
+            let stream = lasting::watch(cluster, self.api::<PartialObjectMeta<Raw>>(kind)?, config)
                 .map_ok(|event| map_event(&event, |partial| self.object(&partial.metadata, None)));
             self.consume(watch, stream).await;
         }
+        Ok(())
     }
 
-    fn api<K>(&self, kind: &ApiKind) -> Api<K>
+    fn api<K>(&self, kind: &ApiKind) -> Result<Api<K>, CallError>
     where
         K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
-        let client = self.shared.clients.own().client();
-        match &self.key.namespace {
-            Some(namespace) if kind.namespaced => Api::namespaced_with(client, namespace, &kind.resource()),
-            _ => Api::all_with(client, &kind.resource()),
-        }
+        self.shared.clients.own().api(kind, self.key.namespace.as_deref())
     }
 
     async fn consume(
@@ -251,7 +251,7 @@ impl Watching {
         let found = self.shared.kinds.find(&self.shared.clients.own().client(), api_version, kind).await?;
         let Some(found) = found else { return Ok(Vec::new()) };
         let params = match &want.select {
-            Select::Name(name) => ListParams::default().fields(&format!("metadata.name={name}")),
+            Select::Name(name) => ListParams::default().fields(&Select::field_selector(name)),
             Select::Labels(selector) => ListParams::default().labels(&selector.to_string()),
         };
         let narrow = Self {
@@ -259,7 +259,7 @@ impl Watching {
             key: SourceKey { namespace: want.namespace.clone(), ..self.key.clone() },
             generation: self.generation,
         };
-        let list = narrow.api::<Raw>(&found).list(&params).await.map_err(|e| CallError::from_kube(&e))?;
+        let list = narrow.api::<Raw>(&found)?.list(&params).await.map_err(|e| CallError::from_kube(&e))?;
         Ok(list.items.iter().map(|raw| self.object(&raw.metadata, Some(&raw.body))).collect())
     }
 }

@@ -9,6 +9,7 @@ mod lets;
 mod placeholders;
 mod reads;
 mod unknown;
+mod written;
 
 use std::sync::Arc;
 

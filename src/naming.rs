@@ -1,0 +1,221 @@
+//! The rules for names of Kubernetes objects, checked before any request is built. Pure.
+//!
+//! Every name is one segment of a URL path, so every kind has at least the API server's rule for path segments. Kinds
+//! that are known to take less have the stricter rule; for the others the API server decides about the rest.
+
+use std::fmt;
+
+use crate::crd::group_of;
+
+/// The longest name of any kind, in bytes. The API server sets no limit for path segments; its store does.
+const LONGEST: usize = 1_024;
+const SUBDOMAIN: usize = 253;
+const LABEL: usize = 63;
+
+/// Which names a kind takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Anything that can be a segment of a path.
+    PathSegment,
+    /// A DNS-1123 subdomain, as most kinds have it.
+    Subdomain,
+    /// A DNS-1123 label, as namespaces have it.
+    Label,
+}
+
+/// Why a text cannot be a name. It never shows the text, which may come from a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub struct NameError(Broken);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Empty,
+    Dots,
+    Separator,
+    Control,
+    TooLong(usize),
+    Rule(Rule),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Broken::Empty => f.write_str("it is empty"),
+            Broken::Dots => f.write_str("it must not be `.` or `..`"),
+            Broken::Separator => f.write_str("it must not contain `/` or `%`"),
+            Broken::Control => f.write_str("it must not contain control characters"),
+            Broken::TooLong(most) => write!(f, "it must not be longer than {most} bytes"),
+            Broken::Rule(Rule::Subdomain) => f.write_str(
+                "it must be a DNS-1123 subdomain: lower case letters, digits, `-` and `.`, with a letter or digit at \
+                 both ends of each part",
+            ),
+            Broken::Rule(_) => f.write_str(
+                "it must be a DNS-1123 label: lower case letters, digits and `-`, with a letter or digit at both ends",
+            ),
+        }
+    }
+}
+
+/// The rule for the names of a kind.
+pub fn rule(api_version: &str, kind: &str) -> Rule {
+    match (group_of(api_version), kind) {
+        // Where the API server asks for a letter first (RFC 1035) depends on its version.
+        ("", "Namespace" | "Service") => Rule::Label,
+        (
+            "",
+            "ConfigMap"
+            | "Endpoints"
+            | "LimitRange"
+            | "Node"
+            | "PersistentVolume"
+            | "PersistentVolumeClaim"
+            | "Pod"
+            | "PodTemplate"
+            | "ReplicationController"
+            | "ResourceQuota"
+            | "Secret"
+            | "ServiceAccount",
+        )
+        | ("apps", "ControllerRevision" | "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+        | ("batch", "CronJob" | "Job")
+        | ("autoscaling", "HorizontalPodAutoscaler")
+        | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
+        | ("coordination.k8s.io", "Lease")
+        | ("discovery.k8s.io", "EndpointSlice")
+        | ("scheduling.k8s.io", "PriorityClass")
+        | ("storage.k8s.io", "StorageClass")
+        | ("apiextensions.k8s.io", "CustomResourceDefinition") => Rule::Subdomain,
+        _ => Rule::PathSegment,
+    }
+}
+
+/// Whether an object of a kind can have that name.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check(api_version: &str, kind: &str, name: &str) -> Result<(), NameError> {
+    check_by(rule(api_version, kind), name)
+}
+
+/// Whether an object of a CRD's kind can have that name.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_custom(name: &str) -> Result<(), NameError> {
+    check_by(Rule::Subdomain, name)
+}
+
+/// Whether a namespace can have that name.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_namespace(name: &str) -> Result<(), NameError> {
+    check_by(Rule::Label, name)
+}
+
+/// Whether a text can be one segment of the path of a request, and nothing else of it.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_segment(text: &str) -> Result<(), NameError> {
+    check_by(Rule::PathSegment, text)
+}
+
+fn check_by(rule: Rule, name: &str) -> Result<(), NameError> {
+    let broken = if name.is_empty() {
+        Broken::Empty
+    } else if matches!(name, "." | "..") {
+        Broken::Dots
+    } else if name.contains(['/', '%']) {
+        Broken::Separator
+    } else if name.chars().any(is_control) {
+        Broken::Control
+    } else {
+        let (longest, fits) = match rule {
+            Rule::PathSegment => (LONGEST, true),
+            Rule::Subdomain => (SUBDOMAIN, name.split('.').all(is_label)),
+            Rule::Label => (LABEL, is_label(name)),
+        };
+        if name.len() > longest {
+            Broken::TooLong(longest)
+        } else if fits {
+            return Ok(());
+        } else {
+            Broken::Rule(rule)
+        }
+    };
+    Err(NameError(broken))
+}
+
+/// A label of a DNS name, whatever its length.
+fn is_label(text: &str) -> bool {
+    let is_word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(is_word)
+        && bytes.last().is_some_and(is_word)
+        && bytes.iter().all(|b| is_word(b) || *b == b'-')
+}
+
+/// Control characters, and those that change the direction of what stands beside them: the API server takes them in a
+/// path segment, and no name needs them.
+fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_the_rule_for_path_segments() {
+        for (api_version, kind) in [
+            ("v1", "ConfigMap"),
+            ("v1", "Service"),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            ("example.org/v1", "Unknown"),
+        ] {
+            for name in
+                ["", ".", "..", "a/b", "../a", "a%2Fb", "%", "a\nb", "a\0", "\u{7f}", "a\u{202e}b", "\u{85}"]
+            {
+                assert!(check(api_version, kind, name).is_err(), "{kind} {name:?}");
+            }
+            assert_eq!(check(api_version, kind, "web-1"), Ok(()));
+        }
+    }
+
+    #[test]
+    fn kinds_have_their_own_rules() {
+        let long = |length| "a".repeat(length);
+        for (api_version, kind, name, taken) in [
+            ("v1", "ConfigMap", "a.b-c.1", true),
+            ("v1", "ConfigMap", "a?watch=true", false),
+            ("v1", "ConfigMap", "a#b", false),
+            ("v1", "ConfigMap", "a b", false),
+            ("v1", "ConfigMap", "A", false),
+            ("v1", "ConfigMap", "a..b", false),
+            ("v1", "ConfigMap", "a.-b", false),
+            ("v1", "ConfigMap", "é", false),
+            ("v1", "ConfigMap", &long(253), true),
+            ("v1", "ConfigMap", &long(254), false),
+            ("v1", "Service", "a.b", false),
+            ("v1", "Service", &long(63), true),
+            ("v1", "Service", &long(64), false),
+            ("rbac.authorization.k8s.io/v1", "Role", "system:a b?c#d", true),
+            ("example.org/v1", "Thing", "A_b:c", true),
+            ("example.org/v1", "Thing", &long(1_025), false),
+        ] {
+            assert_eq!(check(api_version, kind, name).is_ok(), taken, "{kind} {name}");
+        }
+        assert!(check_namespace("kube-system").is_ok() && check_namespace("a.b").is_err());
+        assert!(check_custom("a.b").is_ok() && check_custom("a:b").is_err());
+    }
+
+    #[test]
+    fn an_error_does_not_show_the_name() {
+        for name in ["secret?", "secret/", "secret\n", &"secret".repeat(300)] {
+            let error = check("v1", "ConfigMap", name).unwrap_err();
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}
