@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use rustix::process::Signal;
 use support::ext::{LONG, fixture};
 use support::{Operetta, alive, eventually};
@@ -153,4 +154,73 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
         "{}",
         broken.output()
     );
+}
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_package_is_reloaded_when_its_files_change() {
+    let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    copy(Path::new("examples/packages/hello"), package.path());
+    let template = package.path().join("templates/card.yaml");
+    let good = std::fs::read_to_string(&template).unwrap();
+    // One instance that the API server refuses, and one that it takes: the first does not end it.
+    let refused = package.path().join("instances/refused.yaml");
+    let instance = std::fs::read_to_string("examples/packages/hello/instances/world.yaml").unwrap();
+    std::fs::write(
+        &refused,
+        instance.replace("name: world", "name: refused").replace("spec:", "spec:\n  times: many"),
+    )
+    .unwrap();
+    let world = "examples/packages/hello/instances/world.yaml";
+    let folder = package.path().to_str().unwrap();
+    let mut dev = dev(&[folder, "--apply", refused.to_str().unwrap(), world, "--plain"], temporary.path());
+    dev.wait_for("greetings/default/world: Ready: 1 child", START).await;
+    assert!(dev.output().contains("refused.yaml:1"), "{}", dev.output());
+    let kubeconfig =
+        dev.output().lines().find_map(|l| Some(l.strip_prefix("export KUBECONFIG=")?.to_owned())).unwrap();
+    let cluster = operetta::cluster::Cluster::of_kubeconfig(Path::new(&kubeconfig)).await.unwrap();
+    let maps = kube::Api::<ConfigMap>::namespaced(cluster.client(), "default");
+    let text = async || {
+        maps.get_opt("world").await.unwrap().map_or_else(String::new, |map| map.data.unwrap()["text"].clone())
+    };
+    assert_eq!(text().await, "Hello, World!");
+
+    // Broken: said once, with the place; the last good version repairs what is changed by hand.
+    std::fs::write(&template, good.replace("metadata:", "metadata: [")).unwrap();
+    dev.wait_for("hello cannot be reloaded; its last good revision", LONG).await;
+    assert!(dev.output().contains("card.yaml:"), "{}", dev.output());
+    maps.delete("world", &kube::api::DeleteParams::default()).await.unwrap();
+    eventually("the child of the last good version", LONG, async || {
+        let text = text().await;
+        if text == "Hello, World!" { Ok(()) } else { Err(text) }
+    })
+    .await;
+
+    // Mended, with another text.
+    std::fs::write(&template, good.replace("metadata:", "# new\nmetadata:").replace("Hello", "Hi")).unwrap();
+    dev.wait_for("reloaded hello: revision", LONG).await;
+    eventually("the child of the new version", LONG, async || {
+        let text = text().await;
+        if text.starts_with("Hi, ") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let told = dev.output();
+    assert!(!told.contains(" WARN ") && !told.contains("panicked"), "{told}");
+    let pids = descendants(dev.pid());
+    dev.interrupt();
+    let status = dev.wait(LONG).await;
+    assert!(status.success(), "{status}: {}", dev.output());
+    nothing_left(&pids, temporary.path()).await;
 }

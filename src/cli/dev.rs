@@ -1,5 +1,7 @@
 //! `operetta dev`: an API server, the packages and the manager in one, for trying things.
 
+mod reload;
+
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tokio::time::Instant;
 
-use super::instances::{self, Applied};
+use reload::{Change, Packages};
+
+use super::instances::{self, Applied, Manifest};
 use super::out;
 use super::view::View;
 use crate::cluster::Cluster;
@@ -23,7 +27,10 @@ use crate::package::Package;
 ///
 /// Starts a Kubernetes control plane on this machine (etcd, kube-apiserver, controllers, and fake nodes whose
 /// pods are ready at once), registers the packages' kinds, reconciles their instances, and shows instances
-/// and children live. The first start builds the control plane with Go, which takes some minutes; later
+/// and children live. When a file of a package changes, the package is loaded again; while it is broken, its last
+/// good version stays active. A CRD or an instance that the API server refuses is reported and ends nothing.
+///
+/// The first start builds the control plane with Go, which takes some minutes; later
 /// ones take seconds. Ctrl-C ends it all and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -141,7 +148,7 @@ impl Session {
         args: &Args,
         view: &Arc<View>,
         packages: Vec<Arc<Package>>,
-        manifests: Vec<instances::Manifest>,
+        manifests: Vec<Manifest>,
     ) -> Result<(), Failure> {
         let cluster = match args.cluster {
             Which::Local => self.local(args, view).await?,
@@ -154,19 +161,21 @@ impl Session {
         // A manager that runs in the cluster keeps its kinds.
         let lease = "operetta-system/operetta-dev".to_owned();
         let config = Config { observer: Some(view.observer()), lease, ..Config::default() };
-        let manager = self.manager.insert(Manager::start(cluster.clone(), packages, config).await?);
-        if !manager.problems.is_empty() {
-            view.report(&manager.problems);
-            return Err(Failure(None));
-        }
-        let applied = instances::apply(&cluster, manifests).await.map_err(|errors| {
-            view.report(&errors);
-            Failure(None)
-        })?;
+        let mut packages = Packages::new(&args.packages, packages);
+        manage(&mut self.manager, &cluster, &packages, &config, view).await?;
+        let has_problems = self.manager.as_ref().is_some_and(|manager| !manager.problems.is_empty());
+        let (applied, refused) = apply(&cluster, manifests, view).await;
         if args.until_ready {
+            if has_problems || !refused.is_empty() {
+                return Err(Failure(None));
+            }
             return until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
         }
-        Err(failure(self.plane.as_ref()).await.into())
+        let Self { plane, manager } = self;
+        tokio::select! {
+            error = failure(plane.as_ref()) => Err(error.into()),
+            result = reload(manager, &cluster, &mut packages, refused, &config, view) => result,
+        }
     }
 
     /// Starts a control plane and says how to reach it.
@@ -197,6 +206,66 @@ impl Session {
             plane.stop().await;
         }
     }
+}
+
+/// Starts the manager with the packages, in the place of one that runs.
+async fn manage(
+    running: &mut Option<Manager>,
+    cluster: &Cluster,
+    packages: &Packages,
+    config: &Config,
+    view: &View,
+) -> Result<(), Failure> {
+    if let Some(manager) = running.take() {
+        manager.stop().await;
+    }
+    let manager = Manager::start(cluster.clone(), packages.all(), config.clone()).await?;
+    view.report(&manager.problems);
+    *running = Some(manager);
+    Ok(())
+}
+
+/// Loads packages again when their files change, for as long as the session goes on. `refused` are manifests that
+/// could not be applied, perhaps for a mistake of a package.
+async fn reload(
+    running: &mut Option<Manager>,
+    cluster: &Cluster,
+    packages: &mut Packages,
+    mut refused: Vec<Manifest>,
+    config: &Config,
+    view: &View,
+) -> Result<(), Failure> {
+    loop {
+        let mut is_new = false;
+        for change in packages.changed().await {
+            match change {
+                Change::Loaded(package, warnings) => {
+                    view.report(&warnings);
+                    view.say(&format!("reloaded {}: revision {}", package.name, package.revision()));
+                    is_new = true;
+                }
+                Change::Broken(package, errors) => {
+                    view.report(&errors);
+                    let (name, revision) = (&package.name, package.revision());
+                    view.say(&format!(
+                        "{name} cannot be reloaded; its last good revision {revision} stays active"
+                    ));
+                }
+            }
+        }
+        if is_new {
+            manage(running, cluster, packages, config, view).await?;
+            refused = apply(cluster, refused, view).await.1;
+        }
+    }
+}
+
+/// Applies manifests and reports those that are refused, which are given back.
+async fn apply(cluster: &Cluster, manifests: Vec<Manifest>, view: &View) -> (Vec<Applied>, Vec<Manifest>) {
+    let (applied, refused) = instances::apply(cluster, manifests).await;
+    let (refused, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
+    view.report(&errors);
+    (applied, refused)
 }
 
 /// Tells how the start goes on: on a terminal each second of a build in the same line, else now and then.

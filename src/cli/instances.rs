@@ -90,24 +90,25 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     if errors.is_empty() { Ok(manifests) } else { Err(errors) }
 }
 
-/// Applies manifests as `kubectl apply --server-side` does, in the namespace they name or `default`.
-/// Waits a little for kinds that were registered just now.
-///
-/// # Errors
-/// All that could not be applied, each with the place of its manifest.
+/// Applies manifests as `kubectl apply --server-side` does, in the namespace they name or `default`. Waits a little
+/// for kinds that were registered just now. Gives also those that could not be applied, each with the reason, which
+/// has the place of the manifest.
 pub(super) async fn apply(
     cluster: &Cluster,
     manifests: Vec<Manifest>,
-) -> Result<Vec<Applied>, Vec<Diagnostic>> {
+) -> (Vec<Applied>, Vec<(Manifest, Diagnostic)>) {
     let kinds = Kinds::default();
-    let (mut applied, mut errors) = (Vec::new(), Vec::new());
+    let (mut applied, mut refused) = (Vec::new(), Vec::new());
     for manifest in manifests {
         match apply_one(cluster, &kinds, &manifest).await {
             Ok(one) => applied.push(one),
-            Err(error) => errors.push(error.at(&manifest.source, manifest.span)),
+            Err(error) => {
+                let error = error.at(&manifest.source, manifest.span);
+                refused.push((manifest, error));
+            }
         }
     }
-    if errors.is_empty() { Ok(applied) } else { Err(errors) }
+    (applied, refused)
 }
 
 async fn apply_one(cluster: &Cluster, kinds: &Kinds, manifest: &Manifest) -> Result<Applied, Diagnostic> {

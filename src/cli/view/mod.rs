@@ -96,6 +96,16 @@ impl View {
         }
     }
 
+    /// A line about what has happened.
+    pub(super) fn say(&self, line: &str) {
+        let line = printable(line);
+        if self.live {
+            self.above(&format!("{line}\n"));
+        } else {
+            self.print(&line);
+        }
+    }
+
     /// What the manager tells its decisions to.
     pub(super) fn observer(self: &Arc<Self>) -> Observer {
         let view = Arc::clone(self);
@@ -190,6 +200,9 @@ impl View {
 
     /// Shows diagnostics above the table.
     pub(super) fn report(&self, diagnostics: &[Diagnostic]) {
+        if diagnostics.is_empty() {
+            return;
+        }
         self.above(&crate::diag::render(diagnostics, out::colors()));
     }
 
