@@ -1061,3 +1061,74 @@ fn the_reference_has_every_key() {
         .collect();
     assert!(missing.is_empty(), "docs/guide/package-reference.md does not have {missing:?}");
 }
+
+#[test]
+fn status_values_that_the_schema_refuses() {
+    let crd = "\
+//- crds/web.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: webs.example.com}
+spec:
+  group: example.com
+  names: {kind: Web, plural: webs, singular: web, listKind: WebList}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, properties: {size: {type: integer, default: 1}, host: {type: string}, free: {x-kubernetes-preserve-unknown-fields: true}}}
+            status:
+              type: object
+              required: [count]
+              properties:
+                count: {type: integer, maximum: 5}
+                label: {type: string, enum: [a, b]}
+                on: {type: boolean}
+                hosts: {type: array, items: {type: string}}
+                port: {x-kubernetes-int-or-string: true}
+                inner: {type: object, properties: {size: {type: integer}}}
+";
+    check(&format!(
+        "{crd}{}",
+        r"
+//- resource
+    - crd: crds/web.yaml
+      children: [{id: config, template: templates/cm.yaml}]
+      status:
+        count: spec.host | default(7)
+#              ^^^^^^^^^ error: status.count must be an integer, this gives a string; so says the CRD's schema of the status; the field would be left out
+#                                  ^ error: status.count must be at most 5; so says the CRD's schema of the status; the field would be left out
+        label: spec.size
+#              ^^^^^^^^^ error: status.label must be a string, this gives an integer; so says the CRD's schema of the status; the field would be left out
+        hosts: name ~ '.example'
+#              ^^^^^^^^^^^^^^^^^ error: status.hosts must be a list, this gives a string; so says the CRD's schema of the status; the field would be left out
+        port: true
+#             ^^^^ error: status.port must be an integer or a string, is a boolean; so says the CRD's schema of the status; the field would be left out
+        inner:
+          size: range(3) if spec.size > 2 else 4
+#               ^^^^^^^^ error: status.inner.size must be an integer, this gives a list; so says the CRD's schema of the status; the field would be left out
+"
+    ));
+    let package = check(&format!(
+        "{crd}{}",
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children: [{id: config, template: templates/cm.yaml}]
+      status:
+        count: spec.free | default(omit)
+        label: "'a' if spec.host else none"
+        on: spec.host is defined
+        hosts: "[spec.host] if spec.host else []"
+        port: children.config.data.port | default(80)
+        inner: {size: spec.size + 1}
+        other: name
+"#
+    ));
+    assert!(package.is_some());
+}

@@ -261,9 +261,9 @@ async fn json_paths_show_what_they_find() {
     // Where the schema wants one value, two are a mistake that is told of.
     config_map(&scene, "two", &json!({"peer": "yes"}), &json!({})).await;
     let told = |o: &Value| {
-        let stalled = condition(o, "Stalled");
-        stalled["reason"] == "StatusFailed"
-            && stalled["message"]
+        let failed = condition(o, "StatusFailed");
+        failed["status"] == "True"
+            && failed["message"]
                 .as_str()
                 .is_some_and(|m| m.contains("status.named") && m.contains("2 values"))
     };

@@ -4,9 +4,12 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::ext::{CONFIG_MAP, ECHO, Scene, condition, file, fixture, is_ready, name_of};
+use support::ext::{
+    CONFIG_MAP, ECHO, EVENT, FIGURE, Scene, condition, file, fixture, is_managers, is_ready, name_of,
+};
+use support::{OPERETTA, plane};
 
-const PACKAGES: [&str; 1] = ["echo"];
+const PACKAGES: [&str; 2] = ["echo", "figures"];
 
 fn values() -> Vec<String> {
     let mut values: Vec<String> = [
@@ -228,4 +231,119 @@ async fn a_changed_value_arrives_too() {
         let length = |o: &Value| is_ready(o) && o["status"]["length"] == text.chars().count();
         scene.until("the text's length", ECHO, "plain", length).await;
     }
+}
+
+/// Runs `operetta` with the kubeconfig of the control plane; what it prints.
+async fn operetta(args: &[&str]) -> String {
+    let output = tokio::process::Command::new(OPERETTA)
+        .args(args)
+        .env("KUBECONFIG", plane().await.kubeconfig_path())
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until the status says what is left out of it, and is otherwise as it should be.
+async fn left_out(scene: &Scene, name: &str, words: &[&str]) -> Value {
+    let object = scene
+        .until(&format!("{words:?} left out"), FIGURE, name, |o| {
+            let told = condition(o, "StatusFailed");
+            let message = told["message"].as_str().unwrap_or_default();
+            is_ready(o) && told["status"] == "True" && words.iter().all(|word| message.contains(word))
+        })
+        .await;
+    assert_eq!(*condition(&object, "Stalled"), Value::Null, "{object:#}");
+    object
+}
+
+#[tokio::test]
+async fn one_bad_status_field_loses_nothing_else() {
+    let scene = Scene::new(&PACKAGES).await;
+    scene.apply(&file(&format!("{}/instances/wrong.yaml", fixture("figures")))).await;
+    let words = ["status.count", "an integer", "a string"];
+    let object = left_out(&scene, "wrong", &words).await;
+    assert_eq!((object["status"].get("count"), &object["status"]["label"]), (None, &json!("plain")));
+    // All who tell of it tell the same.
+    let n = scene.namespace();
+    let table = operetta(&["get", "figures", "-n", n, "-o", "wide"]).await;
+    let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(line[1..5], ["wrong", "True", "Ready", "StatusFailed"], "{table}");
+    assert!(words.iter().all(|word| table.contains(word)), "{table}");
+    let tree = operetta(&["tree", "figure/wrong", "-n", n]).await;
+    let line: Vec<&str> = tree.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(line[3..5], ["True", "Ready"], "{tree}");
+    assert!(tree.contains("StatusFailed: left out: status.count"), "{tree}");
+    support::eventually("both Events", support::ext::LONG, async || {
+        let events = scene.list(EVENT).await;
+        let told = |reason: &str, kind: &str| {
+            events
+                .iter()
+                .any(|e| e["reason"] == reason && e["type"] == kind && e["involvedObject"]["name"] == "wrong")
+        };
+        if told("Ready", "Normal") && told("StatusFailed", "Warning") {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    })
+    .await;
+
+    // What the API server alone refuses: the rest is written, and it is not tried again and again.
+    let spec = json!({"spec": {"value": 3, "bounded": 11, "label": "other"}});
+    scene.patch(FIGURE, "wrong", "merge", &spec).await;
+    let object = left_out(&scene, "wrong", &["status.bounded", "refuses"]).await;
+    assert_eq!((&object["status"]["count"], &object["status"]["label"]), (&json!(3), &json!("other")));
+    assert_eq!(object["status"].get("bounded"), None, "what it said before is not so any more");
+    let audit = plane().await.audit();
+    let mark = audit.mark().unwrap();
+    scene.kubectl(&["annotate", "figure", "wrong", "example.org/touch=1"]).await;
+    scene.kubectl(&["delete", "configmap", "wrong"]).await;
+    scene.until("there again", CONFIG_MAP, "wrong", |_| true).await;
+    left_out(&scene, "wrong", &["status.bounded"]).await;
+    let refused: Vec<_> = audit
+        .requests_since(mark)
+        .unwrap()
+        .into_iter()
+        .filter(|r| is_managers(r) && r.code == 422 && r.uri.contains(n))
+        .collect();
+    assert!(refused.is_empty(), "{}", support::ext::list(&refused));
+
+    // Mended, nothing is said any more. An omitted field is not there.
+    scene.patch(FIGURE, "wrong", "merge", &json!({"spec": {"bounded": 10, "note": "seen"}})).await;
+    let whole = |o: &Value| {
+        is_ready(o)
+            && condition(o, "StatusFailed").is_null()
+            && o["status"]["bounded"] == 10
+            && o["status"]["note"] == "seen"
+    };
+    scene.until("whole", FIGURE, "wrong", whole).await;
+    scene.patch(FIGURE, "wrong", "merge", &json!({"spec": {"note": null}})).await;
+    let omitted = |o: &Value| {
+        is_ready(o) && o["status"].get("note").is_none() && condition(o, "StatusFailed").is_null()
+    };
+    scene.until("the note left out", FIGURE, "wrong", omitted).await;
+}
+
+#[tokio::test]
+async fn what_is_nested_too_deep_says_so() {
+    let scene = Scene::new(&PACKAGES).await;
+    let deep = (0..150).fold(json!(1), |inner, _| json!({"a": inner}));
+    let instance = |value: &Value| {
+        json!({"apiVersion": FIGURE.api_version(), "kind": "Figure", "metadata": {"name": "deep"}, "spec": {"value": value}})
+            .to_string()
+    };
+    // kubectl's own reader of JSON goes as deep as it is asked to.
+    scene.kubectl_input(&["create", "--validate=false", "-f", "-"], &instance(&deep)).await.unwrap();
+    let conditions = "jsonpath={range .status.conditions[*]}{.type}={.status}/{.reason} {end}";
+    support::eventually("a condition", support::ext::LONG, async || {
+        let told = scene.kubectl(&["get", "figure", "deep", "-o", conditions]).await;
+        let expected = "Ready=False/NestedTooDeep Stalled=True/NestedTooDeep ";
+        if told == expected { Ok(()) } else { Err(told) }
+    })
+    .await;
+    scene.kubectl(&["delete", "figure", "deep"]).await;
+    scene.apply(&instance(&json!(1))).await;
+    scene.ready(FIGURE, "deep").await;
 }

@@ -88,6 +88,12 @@ pub(super) fn build<'a>(
     let generated = if generates { take_generated(root).map_err(invalid)? } else { Vec::new() };
     fold_string_data(&api_version, &kind, root).map_err(invalid)?;
     metadata::own_keys(&child.template, root).map_err(invalid)?;
+    if is_deeper(&body, DEPTH) {
+        return Err(invalid(format!(
+            "{} renders an object nested more than {DEPTH} levels deep",
+            child.template
+        )));
+    }
     if let Some(path) = inexact(&body, &mut String::new()) {
         return Err(invalid(format!(
             "{} renders at {path} a whole number beyond ±2^53, which the API server would round; if the field takes text, quote it",
@@ -155,6 +161,18 @@ fn check_name(
     checked.map_err(|error| ChildError::Invalid {
         message: format!("metadata.name in {} cannot be the name of a {kind}: {error}", child.template),
     })
+}
+
+/// How deep a child may be nested: the answers of the API server hold it, and are read to 128 levels.
+const DEPTH: usize = 100;
+
+/// Whether a value has more levels of lists and maps.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper(item, levels - 1)),
+        Value::Object(map) => levels == 0 || map.values().any(|item| is_deeper(item, levels - 1)),
+        _ => false,
+    }
 }
 
 /// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of

@@ -11,8 +11,10 @@ mod intent;
 mod metadata;
 pub mod names;
 mod observed;
+mod projection;
 mod reach;
 mod refs;
+mod refused;
 mod shape;
 mod status;
 mod target;
@@ -25,16 +27,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use decide::{
-    Action, Apply, Decision, Expect, Failure, Memory, Repairs, Swing, Swings, Verdict, Why, decide,
-    is_covered,
+    Action, Apply, Decision, Expect, Failure, Health, Memory, NOT_LOADED, Repairs, Summary, Swing, Swings,
+    Verdict, Why, decide, is_covered,
 };
 pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
 pub use intent::{Generated, Intent, Secret};
 pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
 pub use reach::Reach;
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
+pub use refused::Refused;
 pub use shape::Check;
-pub use status::{Status, condition, enough, patch as status_patch, ready};
+pub use status::{Status, condition, patch as status_patch};
 pub use target::{Item, Target, target};
 
 use crate::cluster::Apis;

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::decide::Verdict;
+use super::decide::{Health, Summary, Verdict};
+use super::projection::Projection;
 use super::target::Target;
 use crate::template::EvalError;
 
@@ -13,9 +14,11 @@ const MESSAGE: usize = 1_024;
 /// The condition of an instance whose CRD somebody else puts back again and again.
 const CONTESTED: &str = "CRDContested";
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 4] = [RECONCILING, STALLED, "DeletionPending", TRUNCATED];
+const PASSING: [&str; 5] = [RECONCILING, STALLED, FAILED, "DeletionPending", TRUNCATED];
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
+/// What is left out of the status, and why.
+const FAILED: &str = "StatusFailed";
 /// How many objects a condition names.
 const NAMED: usize = 5;
 
@@ -29,50 +32,35 @@ pub(super) const TRUNCATED: &str = "StatusTruncated";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     generation: i64,
+    /// Whether it is about the spec of that generation, which nobody has looked at where the package is not active.
+    observes: bool,
     /// `None` where the CRD's author has another use for the field.
     revision: Option<String>,
-    conditions: Vec<Condition>,
-    /// Projected fields by dotted name; `None` keeps what is there.
-    fields: Vec<(String, Option<Value>)>,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) projection: Projection,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Condition {
-    kind: String,
+pub(super) struct Condition {
+    pub(super) kind: String,
     status: Option<bool>,
     reason: String,
     message: String,
+}
+
+impl Condition {
+    /// Whether it is told whatever the API server says of the rest.
+    pub(super) fn is_standard(&self) -> bool {
+        ["Ready", RECONCILING, STALLED, FAILED].contains(&self.kind.as_str())
+    }
 }
 
 impl Status {
     /// What the package and the verdict say.
     pub fn project(ctx: &Context<'_>, target: &Target, verdict: &Verdict) -> Self {
         let engine = &ctx.package.engine;
-        let mut broken = Vec::new();
-        let mut fields = Vec::new();
-        for field in &ctx.resource.status {
-            let value = engine.eval(&field.expr, &target.scope);
-            let value = match (value, &field.search) {
-                (Ok(value), Some(search)) => match search.of(&value, field.one) {
-                    Ok(found) => Ok(found),
-                    Err(error) => {
-                        broken.push(format!("status.{}: {error}", field.name));
-                        continue;
-                    }
-                },
-                (value, _) => value,
-            };
-            match value {
-                Ok(value) => fields.push((field.name.clone(), Some(value))),
-                // Unknown is not empty: the field keeps its value.
-                Err(EvalError::Unknown { .. }) => fields.push((field.name.clone(), None)),
-                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
-                    fields.push((field.name.clone(), Some(Value::Null)));
-                }
-                Err(error) => broken.push(format!("status.{}: {error}", field.name)),
-            }
-        }
-        let mut conditions = standard(verdict, &broken);
+        let mut projection = Projection::of(ctx, &target.scope);
+        let mut conditions = standard(&verdict.summary());
         for condition in &ctx.resource.conditions {
             let holds = engine.truthy(&condition.when, &target.scope);
             let status = match &holds {
@@ -100,14 +88,51 @@ impl Status {
                 message,
             });
         }
-        if let Some(message) = shorten_fields(&mut fields) {
+        if let Some(message) = shorten_fields(&mut projection.fields) {
             let (kind, reason) = (TRUNCATED.to_owned(), "TooLarge".to_owned());
             conditions.push(Condition { kind, status: Some(true), reason, message });
         }
         let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
         let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
         let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
-        Self { generation, revision, conditions, fields }
+        Self { generation, observes: true, revision, conditions, projection }
+    }
+
+    /// With another verdict than that of the decision: what was decided could not be done.
+    #[must_use]
+    pub fn retold(mut self, verdict: &Verdict) -> Self {
+        self.conditions
+            .retain(|condition| !["Ready", RECONCILING, STALLED].contains(&condition.kind.as_str()));
+        self.conditions.splice(0..0, standard(&verdict.summary()));
+        self
+    }
+
+    /// What is told of the instance: of one that is Ready also what its status lacks.
+    pub(super) fn summary(&self, summary: Summary) -> Summary {
+        match self.failed() {
+            Some(failed) if summary.health == Health::Ready => {
+                Summary { reason: failed.reason, message: failed.message, ..summary }
+            }
+            _ => summary,
+        }
+    }
+
+    /// The condition that says which fields are left out; only there while some are.
+    fn failed(&self) -> Option<Condition> {
+        let faults = &self.projection.faults;
+        let more = faults.len().saturating_sub(NAMED);
+        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+        (!faults.is_empty()).then(|| Condition {
+            kind: FAILED.into(),
+            status: Some(true),
+            reason: FAILED.into(),
+            message: format!("left out: {}{rest}", faults[..faults.len() - more].join("; ")),
+        })
+    }
+
+    /// The words of [`Status::failed`].
+    pub fn failure(&self) -> Option<String> {
+        self.failed().map(|failed| failed.message)
     }
 
     /// Says that somebody else puts the CRD back again and again; or, if it was said before, that nobody does
@@ -129,8 +154,18 @@ impl Status {
 
     /// Of an instance that is being deleted, whether or not its package is known: the rest stays as it is.
     pub(super) fn deleting(instance: &Value, verdict: &Verdict) -> Self {
-        let generation = instance["metadata"]["generation"].as_i64().unwrap_or(0);
-        Self { generation, revision: None, conditions: standard(verdict, &[]), fields: Vec::new() }
+        Self { observes: true, ..Self::unseen(instance, verdict) }
+    }
+
+    /// Of an instance whose spec nobody looks at: only what stands in its way is told.
+    pub fn unseen(instance: &Value, verdict: &Verdict) -> Self {
+        Self {
+            generation: instance["metadata"]["generation"].as_i64().unwrap_or(0),
+            observes: false,
+            revision: None,
+            conditions: standard(&verdict.summary()),
+            projection: Projection::default(),
+        }
     }
 }
 
@@ -154,58 +189,27 @@ impl Status {
     }
 }
 
-/// What is said of an instance that is ready, in its condition and its Event.
-pub fn ready(children: usize) -> String {
-    match children {
-        1 => "its child is applied and ready".to_owned(),
-        _ => format!("all {children} children are applied and ready"),
-    }
-}
-
-/// What is said of one that is ready because `readyWhen` says so.
-pub fn enough(children: usize) -> String {
-    match children {
-        1 => "readyWhen is met, its child is applied".to_owned(),
-        _ => format!("readyWhen is met, {children} children are applied"),
-    }
-}
-
 /// The condition of a type, of any object.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
-/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold. See
-/// `docs/design/0011-conditions-that-hold.md`.
-fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
-    let condition = |kind: &str, status: bool, reason: &str, message: &str| Condition {
+/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold, and never beside Ready=True.
+/// See `docs/design/0011-conditions-that-hold.md`.
+fn standard(summary: &Summary) -> Vec<Condition> {
+    let condition = |kind: &str, status: Option<bool>| Condition {
         kind: kind.into(),
-        status: Some(status),
-        reason: reason.into(),
-        message: message.into(),
+        status,
+        reason: summary.reason.clone(),
+        message: summary.message.clone(),
     };
-    let (ready, cause, reason, message) = match verdict {
-        Verdict::Ready { children } => (true, None, "Ready", ready(*children)),
-        Verdict::Enough { children } => (true, None, "Ready", enough(*children)),
-        Verdict::Reconciling { reason, message } => {
-            (false, Some(RECONCILING), reason.as_str(), message.clone())
-        }
-        Verdict::Stalled { reason, message } => (false, Some(STALLED), reason.as_str(), message.clone()),
-        Verdict::Paused => {
-            (false, None, "Paused", "paused: nothing is written until it is resumed".to_owned())
-        }
-        Verdict::Deleting { message } => (false, Some(RECONCILING), "Deleting", message.clone()),
+    let cause = match summary.health {
+        Health::Ready | Health::Paused => None,
+        Health::Reconciling | Health::Deleting => Some(RECONCILING),
+        Health::Stalled => Some(STALLED),
     };
-    let mut all = vec![condition("Ready", ready, reason, &message)];
-    let is_broken = !broken.is_empty();
-    all.extend(
-        cause
-            .filter(|kind| !(is_broken && *kind == STALLED))
-            .map(|kind| condition(kind, true, reason, &message)),
-    );
-    if is_broken {
-        all.push(condition(STALLED, true, "StatusFailed", &broken.join("; ")));
-    }
+    let mut all = vec![condition("Ready", summary.ready)];
+    all.extend(cause.map(|kind| condition(kind, Some(true))));
     all
 }
 
@@ -213,7 +217,9 @@ fn standard(verdict: &Verdict, broken: &[String]) -> Vec<Condition> {
 /// `now` is RFC 3339. Conditions of other writers are kept.
 pub fn patch(current: &Value, status: &Status, now: &str) -> Option<Value> {
     let mut wanted = Map::new();
-    wanted.insert("observedGeneration".into(), status.generation.into());
+    if status.observes {
+        wanted.insert("observedGeneration".into(), status.generation.into());
+    }
     if let Some(revision) = &status.revision {
         wanted.insert("revision".into(), revision.as_str().into());
     }
@@ -224,7 +230,7 @@ pub fn patch(current: &Value, status: &Status, now: &str) -> Option<Value> {
             patch.insert(key, value);
         }
     }
-    for (name, value) in &status.fields {
+    for (name, value) in &status.projection.fields {
         if let Some(value) = value {
             let path: Vec<&str> = name.split('.').collect();
             let there = path.iter().try_fold(current, |at, part| at.get(part)).unwrap_or(&Value::Null);
@@ -266,9 +272,11 @@ fn set(map: &mut Map<String, Value>, path: &[&str], value: Value) {
 
 fn conditions(current: &Value, status: &Status, now: &str) -> Value {
     let there = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let failed = status.failed();
     let mut all: Vec<Value> = status
         .conditions
         .iter()
+        .chain(&failed)
         .map(|condition| {
             let old = there.iter().find(|c| c["type"] == condition.kind.as_str());
             let text = match condition.status {
@@ -400,15 +408,17 @@ mod tests {
     use super::*;
 
     fn status(verdict: &Verdict) -> Status {
+        let fields = vec![
+            ("members.ready".into(), Some(json!({"a": 1}))),
+            ("kept".into(), None),
+            ("gone".into(), Some(Value::Null)),
+        ];
         Status {
             generation: 2,
+            observes: true,
             revision: Some("p-1".into()),
-            conditions: standard(verdict, &[]),
-            fields: vec![
-                ("members.ready".into(), Some(json!({"a": 1}))),
-                ("kept".into(), None),
-                ("gone".into(), Some(Value::Null)),
-            ],
+            conditions: standard(&verdict.summary()),
+            projection: Projection { fields, faults: Vec::new() },
         }
     }
 

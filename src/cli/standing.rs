@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::columns::Tone;
 use super::out::printable;
-use crate::children::condition;
+use crate::children::{Health, NOT_LOADED, condition};
 
 /// In one word. Those come first that people should look at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,18 @@ pub(super) enum State {
     NotObserved,
     /// Gone, while somebody watched.
     Deleted,
+}
+
+impl From<Health> for State {
+    fn from(health: Health) -> Self {
+        match health {
+            Health::Ready => Self::Ready,
+            Health::Reconciling => Self::Reconciling,
+            Health::Stalled => Self::Stalled,
+            Health::Paused => Self::Paused,
+            Health::Deleting => Self::Deleting,
+        }
+    }
 }
 
 impl State {
@@ -71,6 +83,8 @@ impl Standing {
             (Some(generation), Some(seen)) => seen < generation,
             _ => ready.is_none() && seen.is_none(),
         };
+        // Whatever the spec is now: nobody looks at it.
+        let is_old = is_old && ready.is_none_or(|ready| ready["reason"] != NOT_LOADED);
         let deleting = !instance["metadata"]["deletionTimestamp"].is_null();
         let (state, about) = if deleting {
             (State::Deleting, ready.filter(|ready| ready["reason"] == "Deleting"))
@@ -81,7 +95,8 @@ impl Standing {
         } else if let Some(reconciling) = is_true("Reconciling") {
             (State::Reconciling, Some(reconciling))
         } else if ready.is_some_and(|ready| ready["status"] == "True") {
-            (State::Ready, ready)
+            // Nothing is wrong with it but what its status shows.
+            (State::Ready, is_true("StatusFailed").or(ready))
         } else if ready.is_some_and(|ready| ready["reason"] == "Paused") {
             (State::Paused, ready)
         } else {
@@ -111,6 +126,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::{Status, Verdict, status_patch};
     use serde_json::json;
 
     fn condition(kind: &str, status: &str, reason: &str) -> Value {
@@ -134,7 +150,9 @@ mod tests {
         let going = json!({"generation": 2, "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let [ready, unready] = ["True", "False"].map(|status| condition("Ready", status, "Ready"));
         let waits = [condition("Ready", "False", "Waits"), condition("Reconciling", "True", "Waits")];
-        let stalled = [condition("Ready", "True", "Ready"), condition("Stalled", "True", "StatusFailed")];
+        let stalled = [condition("Ready", "False", "Forbidden"), condition("Stalled", "True", "Forbidden")];
+        let failed = [condition("Ready", "True", "Ready"), condition("StatusFailed", "True", "StatusFailed")];
+        let lost = [condition("Ready", "Unknown", NOT_LOADED), condition("Stalled", "True", NOT_LOADED)];
         let paused = [condition("Ready", "False", "Paused")];
         let deleting =
             [condition("Ready", "False", "Deleting"), condition("Reconciling", "True", "Deleting")];
@@ -143,7 +161,15 @@ mod tests {
             (&first, None, &[][..], ("Unknown", "NotObserved", "", "no manager has seen it yet")),
             (&first, Some(1), std::slice::from_ref(&ready), ("True", "Ready", "", "Ready here")),
             (&first, Some(1), &waits, ("False", "Reconciling", "Waits", "Waits here")),
-            (&first, Some(1), &stalled, ("True", "Stalled", "StatusFailed", "StatusFailed here")),
+            (&first, Some(1), &stalled, ("False", "Stalled", "Forbidden", "Forbidden here")),
+            (&first, Some(1), &failed, ("True", "Ready", "StatusFailed", "StatusFailed here")),
+            // Whatever the spec is now.
+            (
+                &json!({"generation": 2}),
+                Some(1),
+                &lost,
+                ("Unknown", "Stalled", NOT_LOADED, "PackageNotLoaded here"),
+            ),
             (&first, Some(1), &paused, ("False", "Paused", "", "Paused here")),
             (
                 &first,
@@ -162,6 +188,33 @@ mod tests {
         ] {
             let (ready, state, reason, message) = of(metadata, seen, conditions);
             assert_eq!((&*ready, state, &*reason, &*message), expected, "{metadata} {conditions:?}");
+        }
+        // What the manager says of a verdict is what is read from the status that it writes.
+        let because = |reason: &str| (reason.to_owned(), format!("{reason} here"));
+        let (stalled, waiting) = (because("Forbidden"), because("ChildrenNotReady"));
+        for verdict in [
+            Verdict::Ready { children: 1 },
+            Verdict::Ready { children: 2 },
+            Verdict::Enough { children: 2 },
+            Verdict::Reconciling { reason: waiting.0, message: waiting.1 },
+            Verdict::Stalled { reason: stalled.0, message: stalled.1 },
+            Verdict::Paused,
+            Verdict::Deleting { message: "waits".to_owned() },
+            Verdict::NotLoaded { message: "it is broken".to_owned() },
+        ] {
+            let mut instance = json!({"metadata": {"generation": 1}});
+            let status = Status::unseen(&instance, &verdict);
+            instance["status"] = status_patch(&Value::Null, &status, "now").unwrap();
+            let summary = verdict.summary();
+            if summary.health == Health::Deleting {
+                instance["metadata"]["deletionTimestamp"] = "now".into();
+            }
+            let read = Standing::of(&instance);
+            let ready = summary.ready.map_or("Unknown", |ready| if ready { "True" } else { "False" });
+            let state = State::from(summary.health);
+            let reason = if summary.reason == state.text() { String::new() } else { summary.reason };
+            let expected = Standing { ready: ready.to_owned(), state, reason, message: summary.message };
+            assert_eq!(read, expected, "{verdict:?}");
         }
         // A status of another shape is somebody else's.
         assert_eq!(Standing::of(&json!({"metadata": {}, "status": "fine"})).state, State::NotObserved);

@@ -20,7 +20,7 @@ pub use augment::{Additions, augment, taken};
 pub use check::check;
 pub use defaults::apply_defaults;
 pub use lookup::{Lookup, lookup};
-pub use validate::{Violation, validate};
+pub use validate::{Violation, validate, validate_part};
 
 /// What a CRD defines, in the words of a request for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -850,7 +850,11 @@ fn validation() {
     let got = validate(&name, &json!({"metadata": {"name": "four", "labels": {}}}));
     assert_eq!(
         got,
-        [Violation { path: "metadata.name".into(), message: "must have at most 3 characters, has 4".into() }]
+        [Violation {
+            path: "metadata.name".into(),
+            message: "must have at most 3 characters, has 4".into(),
+            is_loss: false
+        }]
     );
 }
 

@@ -14,6 +14,8 @@ pub struct Violation {
     pub path: String,
     /// What, without the value: it may be a secret.
     pub message: String,
+    /// Whether the server drops the value, instead of refusing the object.
+    pub is_loss: bool,
 }
 
 /// What is wrong with an object, as far as structure goes. Apply the defaults first, as the API server
@@ -24,8 +26,8 @@ pub fn validate(schema: &Value, object: &Value) -> Vec<Violation> {
     walk.found
 }
 
-/// What is wrong with a default value, which is not a whole object.
-pub(super) fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation> {
+/// What is wrong with a part of an object, which is at `path`.
+pub fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation> {
     let mut walk = Walk { found: Vec::new() };
     walk.structure(schema, value, path, false);
     walk.found
@@ -37,7 +39,11 @@ struct Walk {
 
 impl Walk {
     fn report(&mut self, path: &str, message: impl Into<String>) {
-        self.found.push(Violation { path: path.to_owned(), message: message.into() });
+        self.found.push(Violation { path: path.to_owned(), message: message.into(), is_loss: false });
+    }
+
+    fn report_loss(&mut self, path: &str, message: impl Into<String>) {
+        self.found.push(Violation { path: path.to_owned(), message: message.into(), is_loss: true });
     }
 
     /// The structural schema: what may be there at all, and the rules for it.
@@ -93,7 +99,7 @@ impl Walk {
                         Some(meant) => format!("is not in the schema; did you mean `{meant}`?"),
                         None => "is not in the schema".to_owned(),
                     };
-                    self.report(&join(path, name), message);
+                    self.report_loss(&join(path, name), message);
                 }
             }
         }
@@ -106,7 +112,7 @@ impl Walk {
                 for name in map.keys() {
                     let message =
                         "is dropped by the server: `additionalProperties: true` keeps no fields of objects";
-                    self.report(&join(path, name), message);
+                    self.report_loss(&join(path, name), message);
                 }
             }
             Value::Array(items) => {

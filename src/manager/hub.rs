@@ -239,6 +239,8 @@ fn on_instance(shared: &Arc<Shared>, registered: &Arc<Registered>, event: Event<
                 // It must not be rendered from a part of it. To help it go, a part will do.
                 warn!(instance = %key, "it is nested too deeply to be read, and is left as it is");
                 shared.index().list_instance(&key);
+                let (shared, registered) = (Arc::clone(shared), Arc::clone(registered));
+                tokio::spawn(async move { shared.tell_unreadable(&key, &registered, &raw.body).await });
                 return;
             }
             if shared.index().put_instance(key.clone(), &raw.body) {

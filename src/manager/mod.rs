@@ -16,6 +16,7 @@ mod refs;
 mod register;
 mod registry;
 mod shapes;
+mod status;
 mod streaming;
 mod watch;
 

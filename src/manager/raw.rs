@@ -15,7 +15,7 @@ use crate::children::{Observed, Paths, Seen};
 
 /// How deep an object may be nested. The parser gives up at 128, and with the object goes the whole list or
 /// watch that it is in: then one such instance would stop all of its kind.
-const DEPTH: usize = 100;
+pub(super) const DEPTH: usize = 100;
 
 /// The object.
 #[derive(Debug, Clone, Default)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tracing::{debug, info, trace, warn};
+use serde_json::Value;
+use tracing::{debug, trace, warn};
 
 use super::Shared;
 use super::act::Acted;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
-use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Swing, Unlisted, Verdict};
+use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Refused, Swing, Unlisted};
 use crate::cluster::{CallError, Class};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
@@ -30,14 +30,18 @@ pub(super) struct Mind {
     /// What decisions remember.
     pub memory: Memory,
     /// The last Event of a verdict, so that each transition gets one.
-    told: Option<(String, String)>,
+    pub(super) told: Option<(String, String)>,
     /// The last status write that changed nothing: what was there and the patch. The server prunes or
     /// normalises what it says, and the same again would change as little.
-    vain: Option<String>,
+    pub(super) vain: Option<String>,
+    /// What the server has refused of the last status.
+    pub(super) refused: Option<Refused>,
+    /// Turns in a row in which a call failed that concerns all of the instance.
+    failing: u32,
     /// Turns in a row that ended with something left to do.
     restless: u32,
     /// Writes in a row before which somebody else was first.
-    clashes: u32,
+    pub(super) clashes: u32,
     /// Which CRDs it was that the server refused or dropped something by.
     schemas: u64,
 }
@@ -48,6 +52,8 @@ impl Mind {
         let Memory { failures, kept, release, accepted, reapplied, repairs, swings } = &self.memory;
         self.told.is_none()
             && self.vain.is_none()
+            && self.refused.is_none()
+            && self.failing == 0
             && self.restless == 0
             && self.clashes == 0
             && failures.is_empty()
@@ -69,7 +75,7 @@ fn pause(restless: u32) -> Duration {
 }
 
 /// How long until the next try after so many writes in a row came second.
-fn after_clashes(clashes: u32) -> Duration {
+pub(super) fn after_clashes(clashes: u32) -> Duration {
     // The first of them are chance.
     let doubled = 2u32.saturating_pow(clashes.saturating_sub(CLASHES).min(16));
     Duration::from_millis(10).saturating_mul(doubled).min(Duration::from_secs(60))
@@ -85,8 +91,8 @@ pub(super) enum Outcome {
 }
 
 /// A look at one instance.
-struct Look {
-    instance: Value,
+pub(super) struct Look {
+    pub(super) instance: Value,
     observed: Vec<Arc<Observed>>,
     former: Vec<Arc<Observed>>,
     kinds: HashMap<(String, String), KindState>,
@@ -128,6 +134,7 @@ impl Shared {
             }
             if decision.actions.is_empty() {
                 mind.restless = 0;
+                mind.failing = 0;
                 mind.memory.keep(look.observed.iter().chain(&look.former));
                 mind.memory.swings.sweep(self.started.elapsed());
                 if decision.pending {
@@ -142,10 +149,11 @@ impl Shared {
                 return Outcome::Done;
             }
             debug!(actions = decision.actions.len(), "acting");
-            let Decision { checks, actions, swings, .. } = decision;
+            let Decision { checks, actions, swings, status, .. } = decision;
             match self.act(key, registered, &look.instance, &checks, actions, &mut mind.memory).await {
                 Ok(acted) if acted.waits => return Outcome::Done,
                 Ok(acted) => {
+                    mind.failing = 0;
                     mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
                     let done = |swing: &&Swing| {
                         [&acted.updated, &acted.deleted, &acted.retained]
@@ -165,6 +173,13 @@ impl Shared {
                 }
                 Err(error) => {
                     warn!(%error, "acting failed; trying again");
+                    mind.failing = mind.failing.saturating_add(1);
+                    // Once is chance; who looks at the instance need not know.
+                    if mind.failing > 1
+                        && let Some(status) = status
+                    {
+                        self.tell_failure(key, registered, &look, status, &error, mind).await;
+                    }
                     return self.failed(key, &error);
                 }
             }
@@ -185,6 +200,7 @@ impl Shared {
             mind.memory.failures.clear();
             mind.memory.accepted.clear();
             mind.vain = None;
+            mind.refused = None;
         }
     }
 
@@ -275,69 +291,8 @@ impl Shared {
         Some(children::decide(&ctx, memory, self.started.elapsed()))
     }
 
-    /// Nothing to do now: say so in the status, if that is news.
-    async fn settle(
-        self: &Arc<Self>,
-        key: &InstanceKey,
-        registered: &Registered,
-        look: &Look,
-        decision: Decision,
-        mind: &mut Mind,
-    ) -> Outcome {
-        if let Some(after) = decision.again {
-            self.queue.add_after(key.clone(), after);
-        }
-        self.tell_verdict(&look.instance, &decision.verdict, mind);
-        // It is told once the CRD is right again: then all instances are listed anew.
-        if self.held(&key.crd).is_some() {
-            return Outcome::Done;
-        }
-        let Some(mut status) = decision.status else { return Outcome::Done };
-        status.contested(registered.contested.as_deref(), &look.instance["status"]);
-        let now = format!("{:.0}", crate::clock::now());
-        let Some(patch) = children::status_patch(&look.instance["status"], &status, &now) else {
-            mind.clashes = 0;
-            return Outcome::Done;
-        };
-        let attempt = children::names::short_hash(&format!("{}{patch}", look.instance["status"]), 16);
-        if mind.vain.as_ref() == Some(&attempt) {
-            return Outcome::Done;
-        }
-        let meta = &look.instance["metadata"];
-        let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
-        let name = &*key.name;
-        let namespace = key.namespace.as_deref();
-        let written = self
-            .for_instances(registered)
-            .merge_patch(&registered.kind, namespace, name, Some("status"), &body, "operetta")
-            .await;
-        match written {
-            Ok(object) => {
-                mind.clashes = 0;
-                let changed = object["metadata"]["resourceVersion"] != meta["resourceVersion"];
-                mind.vain = (!changed).then_some(attempt);
-                mind.told.take_if(|told| is_in_status(&object, told));
-                self.learn_instance(key, &object);
-                Outcome::Done
-            }
-            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
-                if let Err(error) = self.refresh(key, registered).await {
-                    return self.failed(key, &error);
-                }
-                // Read anew and decided anew; in a storm of other writers a little later each time.
-                mind.clashes = mind.clashes.saturating_add(1);
-                self.queue.add_after(key.clone(), after_clashes(mind.clashes));
-                Outcome::Done
-            }
-            Err(error) => {
-                warn!(%error, "the status cannot be written");
-                self.failed(key, &error)
-            }
-        }
-    }
-
     /// A call failed that concerns the instance as a whole. Where the server says when to come back, it is then.
-    fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
+    pub(super) fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
         match error.asked_to_wait() {
             Some(wait) => {
                 self.queue.add_after(key.clone(), wait);
@@ -406,66 +361,11 @@ impl Shared {
             self.events.publish(instance, false, reason, &format!("{verb} {}{rest}", names.join(", ")));
         }
     }
-
-    /// One Event a transition.
-    fn tell_verdict(&self, instance: &Value, verdict: &Verdict, mind: &mut Mind) {
-        let (reason, message, warning) = match verdict {
-            Verdict::Ready { children } => ("Ready".to_owned(), children::ready(*children), false),
-            Verdict::Enough { children } => ("Ready".to_owned(), children::enough(*children), false),
-            Verdict::Stalled { reason, message } => (reason.clone(), message.clone(), true),
-            Verdict::Paused => {
-                ("Paused".to_owned(), "nothing is written until it is resumed".to_owned(), false)
-            }
-            // Progress is in the conditions; an Event a step would drown the rest.
-            Verdict::Reconciling { .. } | Verdict::Deleting { .. } => {
-                mind.told = None;
-                return;
-            }
-        };
-        let told = (reason.clone(), if warning { message.clone() } else { String::new() });
-        if mind.told.as_ref() == Some(&told) {
-            return;
-        }
-        // After a restart the status tells whether this is news.
-        if mind.told.is_none() && ready_reason(instance) == Some(&reason) {
-            mind.told = (!is_in_status(instance, &told)).then_some(told);
-            return;
-        }
-        mind.told = Some(told);
-        let message = crate::printable::sentence(&message);
-        if warning {
-            warn!(%reason, %message, "stalled");
-        } else {
-            info!(%reason, "{message}");
-        }
-        self.events.publish(instance, warning, &reason, &message);
-    }
-}
-
-/// The reason of its condition Ready.
-fn ready_reason(instance: &Value) -> Option<&str> {
-    children::condition(instance, "Ready")?["reason"].as_str()
-}
-
-/// Whether the status says as much as an Event did; then nobody needs to remember it, and ten thousand instances that
-/// are well take no room.
-fn is_in_status(instance: &Value, (reason, message): &(String, String)) -> bool {
-    message.is_empty() && ready_reason(instance) == Some(reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_status_says_need_not_be_remembered() {
-        let instance = json!({"status": {"conditions": [{"type": "Ready", "reason": "Ready"}]}});
-        let told = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
-        assert!(is_in_status(&instance, &told("Ready", "")));
-        assert!(!is_in_status(&instance, &told("Paused", "")));
-        assert!(!is_in_status(&instance, &told("Ready", "of which the status may tell only a part")));
-        assert!(!is_in_status(&json!({}), &told("Ready", "")));
-    }
 
     #[test]
     fn long_chains_are_not_slowed_down_and_circles_are() {

@@ -18,6 +18,7 @@ mod refs;
 mod resource;
 mod rivals;
 pub mod schema;
+mod status_types;
 mod uses;
 
 use std::path::PathBuf;
@@ -276,6 +277,8 @@ pub struct StatusField {
     pub search: Option<Search>,
     /// Whether the search is to find one value; else it gives a list.
     pub one: bool,
+    /// The schema of the field in the CRD, if it is known and the CRD the package's own.
+    pub schema: Option<Value>,
     /// Where its name stands in `operator.yaml`.
     pub location: Location,
 }

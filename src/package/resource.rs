@@ -9,7 +9,7 @@ use super::compile::Compiler;
 use super::decode::At;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
 use super::uses::Parts;
-use super::{Condition, Resource, StatusField, graph, lint};
+use super::{Condition, Resource, StatusField, graph, lint, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Expr, Lets, Search, Text};
@@ -17,7 +17,8 @@ use crate::template::{Expr, Lets, Search, Text};
 /// Children of one resource: far more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types of Operetta's own.
-const OWN_CONDITIONS: [&str; 5] = ["Ready", "Reconciling", "Stalled", "DeletionPending", "StatusTruncated"];
+const OWN_CONDITIONS: [&str; 6] =
+    ["Ready", "Reconciling", "Stalled", "DeletionPending", "StatusFailed", "StatusTruncated"];
 /// Status fields of Operetta's own.
 const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 impl Compiler<'_> {
@@ -35,7 +36,16 @@ impl Compiler<'_> {
         let paused = self.optional(manifest.paused.as_ref());
         let ready_when = self.optional(manifest.ready_when.as_ref());
         let schema = crd.as_ref().and_then(|(crd, kind, _)| crd::schema_of(crd, &kind.version));
-        let status = self.status(manifest.status.map(|status| status.0).unwrap_or_default(), schema);
+        let mut status = self.status(manifest.status.map(|status| status.0).unwrap_or_default(), schema);
+        if let Some((crd, kind, _)) = &crd
+            && !manifest.adopt.unwrap_or_default()
+        {
+            let schemas = status_types::schemas(crd, &kind.version, &status);
+            for (field, schema) in status.iter_mut().zip(schemas) {
+                field.schema = schema;
+            }
+        }
+        self.diagnostics.extend(status_types::check(&self.engine, &status, schema));
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
         let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
         let refs = self.refs(&manifest.refs.unwrap_or_default(), namespaced);
@@ -177,6 +187,7 @@ impl Compiler<'_> {
                     expr,
                     search,
                     one,
+                    schema: None,
                     location: field.name.at,
                 });
             }

@@ -36,6 +36,7 @@ mod scope;
 mod substitute;
 mod suggest;
 mod text;
+mod types;
 mod value;
 mod written;
 
@@ -68,6 +69,7 @@ pub use limits::Limits;
 pub use reads::{ReadPath, Reads, Segment};
 pub use scope::{Function, Lets, Live, Scope, Var};
 pub use text::{Expr, Text};
+pub use types::{Outcome, Type};
 pub use written::Written;
 
 /// The templates of a package, compiled; and the compiler of its expressions. To be shared by `Arc`.
@@ -213,6 +215,15 @@ impl Engine {
     fn value(&self, run: &Run<'_>, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
         let value = expr.defined(run, scope)?;
         self.json(run, &value).map_err(|fault| expr.at(fault).into())
+    }
+
+    /// The value of an expression; none if it is `omit`.
+    pub fn eval_optional(&self, expr: &Expr, scope: &Scope) -> Result<Option<Value>, EvalError> {
+        let run = Run::new(self);
+        match expr.defined(&run, scope)? {
+            Val::Omit => Ok(None),
+            value => self.json(&run, &value).map(Some).map_err(|fault| expr.at(fault).into()),
+        }
     }
 
     /// Whether an expression by which something is decided is true, as `{% if %}` has it: what is undefined is not.

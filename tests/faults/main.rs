@@ -52,6 +52,7 @@ cases! {
     replies::a_lost_reply_is_no_second_object,
     replies::a_storm_of_conflicts_is_bounded,
     replies::retry_after_is_honoured_and_the_others_go_on,
+    replies::a_dry_run_that_is_not_answered_is_told,
     replies::what_is_too_large_is_a_condition_and_no_loop,
     replies::a_server_that_never_answers_is_given_up,
     replies::a_list_that_never_comes_is_asked_for_again,

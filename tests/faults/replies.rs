@@ -124,6 +124,27 @@ pub(crate) async fn retry_after_is_honoured_and_the_others_go_on() {
     case.finish(process).await;
 }
 
+/// 9: what nobody answers is in the status, not in the log alone.
+pub(crate) async fn a_dry_run_that_is_not_answered_is_told() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    let here = case.scene.namespace().to_owned();
+    let down = Answer::status(503, "ServiceUnavailable").saying("the webhook is away");
+    case.wire.rule(Rule::on(&[Verb::DryRun], Fault::Answer(down)).namespace(&here));
+    case.apply("mute", &first()).await;
+    let told = |o: &serde_json::Value| {
+        let condition = condition(o, "Reconciling");
+        condition["reason"] == "ApplyRetried"
+            && condition["message"].as_str().is_some_and(|message| message.contains("the webhook is away"))
+            && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+    };
+    case.scene.until("ApplyRetried", case.kind, "mute", told).await;
+    case.wire.heal();
+    case.ready("mute").await;
+    let process = case.stays(process, &["mute"]).await;
+    case.finish(process).await;
+}
+
 /// 10: permanent, with a condition; tried again slowly.
 pub(crate) async fn what_is_too_large_is_a_condition_and_no_loop() {
     let case = Case::new().await;

@@ -74,6 +74,7 @@ pub const GAUGE: Kind = kind("fixtures.operetta.dev/v1", "gauges");
 pub const SITE: Kind = kind("examples.operetta.dev/v1", "sites");
 pub const STONE: Kind = kind("fixtures.operetta.dev/v1", "stones");
 pub const GATE: Kind = kind("fixtures.operetta.dev/v1", "gates");
+pub const FIGURE: Kind = kind("fixtures.operetta.dev/v1", "figures");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {

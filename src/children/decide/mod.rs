@@ -11,10 +11,13 @@ mod verdict;
 use applies::Edges;
 pub(super) use leftovers::rest;
 pub use swings::{Swing, Swings};
+pub use verdict::{Health, NOT_LOADED, Summary};
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::fields;
 use super::intent::Intent;
@@ -237,6 +240,11 @@ pub enum Verdict {
         /// Names the child, the place and what to do.
         message: String,
     },
+    /// Its package is not active, so nothing is known of it.
+    NotLoaded {
+        /// Names the package and why.
+        message: String,
+    },
     /// A person has stopped it.
     Paused,
     /// Being deleted. What is awaited.
@@ -269,6 +277,33 @@ pub struct Decision {
     pub pending: bool,
     /// Changes of the target among the actions that nobody's change of the instance explains.
     pub swings: Vec<Swing>,
+}
+
+impl Decision {
+    /// What is told of it, everywhere: the verdict; of one that is Ready, also what its status lacks.
+    pub fn summary(&self) -> Summary {
+        let summary = self.verdict.summary();
+        match &self.status {
+            Some(status) => status.summary(summary),
+            None => summary,
+        }
+    }
+
+    /// Of an instance whose package is not active: its children stay as they are.
+    pub fn not_loaded(instance: &Value, message: String) -> Self {
+        let verdict = Verdict::NotLoaded { message };
+        Self {
+            checks: Vec::new(),
+            actions: Vec::new(),
+            status: Some(Status::unseen(instance, &verdict)),
+            verdict,
+            again: None,
+            children: Vec::new(),
+            wants: Vec::new(),
+            pending: false,
+            swings: Vec::new(),
+        }
+    }
 }
 
 /// Decides about an instance. `now` is time since the manager started.

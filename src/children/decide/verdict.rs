@@ -1,10 +1,79 @@
-//! How the instance stands, in one word and one sentence.
+//! How the instance stands, in one word and one sentence: what its conditions, its Events, `get`, `tree` and `dev` say.
 
 use std::fmt::Write as _;
 
 use super::super::target::Target;
 use super::{Action, Context, Notes, Verdict, unready};
 use crate::template::EvalError;
+
+/// How an instance stands, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// All is as it should be.
+    Ready,
+    /// Under way.
+    Reconciling,
+    /// Nothing will change until somebody does something.
+    Stalled,
+    /// A person has stopped it.
+    Paused,
+    /// It is being deleted.
+    Deleting,
+}
+
+/// A [`Verdict`] in the words that all who tell it share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// In one word.
+    pub health: Health,
+    /// The condition Ready; `None`: Unknown.
+    pub ready: Option<bool>,
+    /// Camel case.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+}
+
+impl Verdict {
+    /// What is told of it, everywhere.
+    pub fn summary(&self) -> Summary {
+        let (health, ready, reason, message) = match self {
+            Self::Ready { children: 1 } => {
+                (Health::Ready, Some(true), "Ready", "its child is applied and ready".to_owned())
+            }
+            Self::Ready { children } => {
+                (Health::Ready, Some(true), "Ready", format!("all {children} children are applied and ready"))
+            }
+            Self::Enough { children: 1 } => {
+                (Health::Ready, Some(true), "Ready", "readyWhen is met, its child is applied".to_owned())
+            }
+            Self::Enough { children } => (
+                Health::Ready,
+                Some(true),
+                "Ready",
+                format!("readyWhen is met, {children} children are applied"),
+            ),
+            Self::Reconciling { reason, message } => {
+                (Health::Reconciling, Some(false), reason.as_str(), message.clone())
+            }
+            Self::Stalled { reason, message } => {
+                (Health::Stalled, Some(false), reason.as_str(), message.clone())
+            }
+            Self::NotLoaded { message } => (Health::Stalled, None, NOT_LOADED, message.clone()),
+            Self::Paused => (
+                Health::Paused,
+                Some(false),
+                "Paused",
+                "paused: nothing is written until it is resumed".to_owned(),
+            ),
+            Self::Deleting { message } => (Health::Deleting, Some(false), "Deleting", message.clone()),
+        };
+        Summary { health, ready, reason: reason.to_owned(), message }
+    }
+}
+
+/// The reason of the conditions of an instance whose package is not active.
+pub const NOT_LOADED: &str = "PackageNotLoaded";
 
 pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: &Notes) -> Verdict {
     let join = |notes: &[(String, String)]| {

@@ -44,6 +44,8 @@ pub(super) struct Node {
     pub name: String,
     pub uid: String,
     pub ready: bool,
+    /// True or False; of an instance Unknown, too, as `operetta get` shows it.
+    pub shown_ready: String,
     /// Ready, `NotReady`, Failed or Terminating; of an instance how it stands.
     pub status: &'static str,
     pub reason: String,
@@ -95,6 +97,7 @@ impl Node {
         let conditions = raw.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Self {
             ready: standing.state == State::Ready,
+            shown_ready: standing.ready,
             status: standing.state.text(),
             reason: standing.reason,
             message: standing.message,
@@ -118,6 +121,7 @@ impl Node {
         };
         Self {
             ready: status == "Ready",
+            shown_ready: if status == "Ready" { "True" } else { "False" }.to_owned(),
             status,
             reason: printable(&reason),
             message: printable(&message),
@@ -146,6 +150,7 @@ impl Node {
             name: printable(meta.name.as_deref().unwrap_or_default()),
             uid: meta.uid.clone().unwrap_or_default(),
             ready: false,
+            shown_ready: String::new(),
             status: "",
             reason: String::new(),
             message: String::new(),

@@ -91,7 +91,7 @@ impl Drawing<'_> {
         vec![
             Cell::new(name, Tone::Plain),
             Cell::new(object, Tone::Dim),
-            Cell::new(if node.ready { "True" } else { "False" }, tone),
+            Cell::new(node.shown_ready.clone(), tone),
             Cell::new(status, tone),
             Cell::new(age(self.now, node.created.as_deref()), Tone::Plain),
             Cell::new(message, Tone::Plain),

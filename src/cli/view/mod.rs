@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::out::{self, printable};
 use super::standing::State;
-use crate::children::{Decision, Verdict};
+use crate::children::Decision;
 use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
 
@@ -59,14 +59,12 @@ struct Child {
 
 impl Row {
     fn of(decision: &Decision) -> Self {
-        let (state, message) = match &decision.verdict {
-            Verdict::Ready { children: 1 } => (State::Ready, "1 child".to_owned()),
-            Verdict::Ready { children } => (State::Ready, format!("{children} children")),
-            Verdict::Enough { children } => (State::Ready, format!("{children} children; readyWhen is met")),
-            Verdict::Reconciling { message, .. } => (State::Reconciling, message.clone()),
-            Verdict::Stalled { reason, message } => (State::Stalled, format!("{reason}: {message}")),
-            Verdict::Paused => (State::Paused, "nothing is written".to_owned()),
-            Verdict::Deleting { message } => (State::Deleting, message.clone()),
+        let summary = decision.summary();
+        let state = State::from(summary.health);
+        let message = if summary.reason == state.text() {
+            summary.message
+        } else {
+            format!("{}: {}", summary.reason, summary.message)
         };
         let children = decision
             .children
