@@ -307,7 +307,7 @@ fn what_is_read_of_refs_is_known() {
 #          ^^^^ error: refs are read by id: which ones, must be known; write refs.<id>
         b: refs.pods.status
 #          ^^^^^^^^^^^^^^^^ error: `refs.pods` is a list: it has a selector; write refs.pods | map(attribute='status'), or a loop
-        c: refs.tls.stringData.x
+        c: refs.tls.stringData.x is string
 #          ^^^^^^^^^^^^^^^^^^^^^ error: a Secret has no field stringData; it can only be written; read refs.tls.data.<key> | b64decode
         d: refs.tls.error | default(let.pem)
         f: cluster.verson
@@ -362,7 +362,7 @@ fn refs_for_each_item_are_maps_by_key() {
       children:
         - {id: config, template: templates/cm.yaml}
       status:
-        a: refs.certs.prod.data['tls.crt'] | default(none)
+        a: refs.certs.prod.data['tls.crt'] | default('') | sha256
         b: refs.certs['dev'] is known
         c: refs.pods.dev | map(attribute='status.podIP') | list
 "#,
@@ -395,7 +395,7 @@ fn only_what_is_read_of_refs_is_kept() {
           children:
             - {id: other, template: templates/cm2.yaml}
       status:
-        a: let.crt
+        a: let.crt | sha256
         b: refs.pods | map(attribute='status.podIP') | list
         c: refs.pods[0].metadata.name
         d: refs.all | length
@@ -714,6 +714,39 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {labels: {}}
 ^^^^^^^^ error: `metadata.name` is missing; name the object after the instance: {{ name }}
+"#,
+    );
+}
+
+#[test]
+fn data_of_secrets_stays_in_secrets() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      let: {token: "{{ refs.tls.data.token | b64decode }}"}
+      refs:
+        - {id: tls, apiVersion: v1, kind: Secret, name: tls}
+      status: {token: let.token, open: {value: let.token, exposesSecretData: true}}
+#                     ^^^^^^^^^ error: `refs.tls.data` is secret and must not be shown in the status; show the name of the Secret; or, if everybody who may read the instance may know it, {value: <expression>, exposesSecretData: true}
+#                                ^^^^ warning: the status field `open` exposes `refs.tls.data`: whoever may read the instance can read it
+      children:
+        - {id: config, template: templates/config.yaml}
+        - {id: open, template: templates/open.yaml, exposesSecretData: true}
+#              ^^^^ warning: `open` exposes `refs.tls.data`: whoever may read this ConfigMap can read it
+//- templates/config.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}"}
+data:
+  digest: "{{ let.token | sha256 }}"
+  token: "{{ let.token }}"
+#            ^^^^^^^^^ error: `refs.tls.data` is secret and must not stand in a ConfigMap; let the pod read the Secret itself (secretKeyRef, a volume), put it into a Secret, or insert a digest (`| to_json | sha256`); exposesSecretData: true on the child allows it
+//- templates/open.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-open"}
+data: {token: "{{ let.token }}"}
 "#,
     );
 }

@@ -323,6 +323,9 @@ fn mark(
         }
         labels.push((names::KEY, label));
     }
+    if child.exposes_secret_data {
+        annotations.push((names::EXPOSES_SECRET_DATA, "true".to_owned()));
+    }
     match marks.policy {
         DeletionPolicy::Delete => {}
         DeletionPolicy::Retain => annotations.push((names::RETAINED, "false".to_owned())),

@@ -30,6 +30,8 @@ pub const INTENT: &str = "operetta.dev/intent";
 pub const GENERATED: &str = "operetta.dev/generated";
 /// The keys of a certificate and its private key in a Secret's data.
 pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
+/// Annotation of a child that is no Secret and may hold data of Secrets, for its package says so: `"true"`.
+pub const EXPOSES_SECRET_DATA: &str = "operetta.dev/exposes-secret-data";
 /// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
 /// goes from the highest to 0. All others carry an ownerReference, unless somebody has orphaned them.
 pub const ORDER: &str = "operetta.dev/order";

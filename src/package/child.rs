@@ -96,6 +96,7 @@ impl Compiler<'_> {
                 .as_ref()
                 .map_or_else(Default::default, |on| on.value),
             yields: manifest.yields.as_ref().and_then(|yields| self.yields(yields)),
+            exposes_secret_data: manifest.exposes_secret_data.unwrap_or_default(),
             reads_live: Vec::new(),
             ordered: false,
             namespaces: if namespaced { Namespaces::default() } else { Namespaces::any() },

@@ -188,6 +188,9 @@ manifest! {
         /// Whether an object of that name that somebody else has made is taken over. Without it, only
         /// one with the annotation `operetta.dev/adopt: "true"` is.
         "adopt" adopt: Option<bool>,
+        /// Whether an object that is no Secret may hold data of Secrets: whoever may read it reads that data.
+        /// Without it, such a template is an error.
+        "exposesSecretData" exposes_secret_data: Option<bool>,
     }
 }
 
@@ -298,6 +301,8 @@ manifest! {
         "reason" reason: At<ConditionName>,
         /// Why, as a sentence for people; a template: "{{ spec.size }} members tolerate no loss".
         "message" message: Option<TemplateText>,
+        /// Whether it may tell data of Secrets: whoever may read the instance reads that data.
+        "exposesSecretData" exposes_secret_data: Option<bool>,
     }
 }
 
@@ -836,6 +841,8 @@ pub struct StatusField {
     pub name: At<String>,
     /// What it shows.
     pub value: StatusValue,
+    /// Whether it may show data of Secrets.
+    pub exposes_secret_data: bool,
 }
 
 /// What a field of the status shows.
@@ -855,6 +862,9 @@ impl Decode for Status {
     }
 }
 
+const EXPOSES: &str =
+    "Whether the field may show data of Secrets: whoever may read the instance reads that data.";
+
 fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec<StatusField>) -> Option<()> {
     for (key, key_node, value) in decoder.entries(node, "a map from names to expressions")? {
         decoder.in_key(key, |decoder| {
@@ -864,7 +874,11 @@ fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec
             }
             let named = VariableName::decode(key_node, decoder);
             let name = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            let mut exposes_secret_data = false;
             let shown = match &value.value {
+                NodeValue::Map(_) if value.get("exposesSecretData").is_some() => {
+                    decode_exposing(value, decoder, &mut exposes_secret_data)
+                }
                 NodeValue::Map(entries) => match entries.as_slice() {
                     [(_, path)] if value.get("jsonPath").is_some() => decoder
                         .in_key("jsonPath", |decoder| At::decode(path, decoder))
@@ -879,11 +893,41 @@ fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec
             if let Some(value) = shown
                 && named.is_some()
             {
-                out.push(StatusField { name: decoder.place(key_node, name), value });
+                out.push(StatusField { name: decoder.place(key_node, name), value, exposes_secret_data });
             }
         });
     }
     Some(())
+}
+
+/// `{value: expression, exposesSecretData: true}`, or with `jsonPath` in place of `value`.
+fn decode_exposing(node: &Node, decoder: &mut Decoder, exposes: &mut bool) -> Option<StatusValue> {
+    let mut shown = None;
+    for (key, key_node, value) in decoder.entries(node, "a map with `value` or `jsonPath`")? {
+        decoder.in_key(key, |decoder| match key {
+            "exposesSecretData" => *exposes = bool::decode(value, decoder).unwrap_or_default(),
+            "value" if shown.is_none() => {
+                shown =
+                    decode_expression(value, decoder).map(|text| StatusValue::Expression(Expression(text)));
+            }
+            "jsonPath" if shown.is_none() => shown = At::decode(value, decoder).map(StatusValue::JsonPath),
+            _ => decoder.error_help(
+                "package::value",
+                key_node,
+                "beside `exposesSecretData` stands `value`, an expression, or `jsonPath`",
+                "write {value: <expression>, exposesSecretData: true}",
+            ),
+        });
+    }
+    if shown.is_none() {
+        decoder.error_help(
+            "package::missing",
+            node,
+            "`exposesSecretData` stands beside `value` or `jsonPath`",
+            "write {value: <expression>, exposesSecretData: true}",
+        );
+    }
+    shown
 }
 
 impl JsonSchema for Status {
@@ -902,11 +946,24 @@ impl JsonSchema for Status {
                     "description": "What a JSONPath (RFC 9535) finds, from the variables on.",
                     "required": ["jsonPath"],
                     "additionalProperties": false,
-                    "properties": {"jsonPath": {
-                        "type": "string",
-                        "description": "For instance .children.deployment.status.conditions[?(@.type=='Available')].status. \
-                            What finds several values gives a list, or the only one where the CRD's schema of the field is no list.",
-                    }},
+                    "properties": {
+                        "jsonPath": {
+                            "type": "string",
+                            "description": "For instance .children.deployment.status.conditions[?(@.type=='Available')].status. \
+                                What finds several values gives a list, or the only one where the CRD's schema of the field is no list.",
+                        },
+                        "exposesSecretData": {"type": "boolean", "description": EXPOSES},
+                    },
+                },
+                {
+                    "type": "object",
+                    "description": "An expression that may show data of Secrets.",
+                    "required": ["value", "exposesSecretData"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "value": {"type": ["string", "boolean", "number"], "description": "The expression."},
+                        "exposesSecretData": {"type": "boolean", "description": EXPOSES},
+                    },
                 },
                 generator.subschema_for::<Self>(),
             ]}

@@ -18,6 +18,7 @@ mod refs;
 mod resource;
 mod rivals;
 pub mod schema;
+mod secrecy;
 mod status_types;
 mod uses;
 
@@ -195,6 +196,8 @@ pub struct Child {
     pub on_immutable_change: OnImmutableChange,
     /// Fields given up once another manager owns them.
     pub yields: Option<Yields>,
+    /// Whether an object that is no Secret may hold data of Secrets.
+    pub exposes_secret_data: bool,
     /// What any expression of the package reads of the live object: sorted paths, none within
     /// another. No path at all: nothing; an empty path: the whole object. Of a forEach child without
     /// the member's key.
@@ -208,6 +211,12 @@ pub struct Child {
 }
 
 impl Child {
+    /// Whether all its objects are Secrets.
+    pub fn is_secret(&self) -> bool {
+        !self.kinds.is_empty()
+            && self.kinds.iter().all(|(api_version, kind)| secrecy::is_secret(api_version, kind))
+    }
+
     /// Whether its template gives objects of that `apiVersion` and kind.
     pub fn has_kind(&self, api_version: &str, kind: &str) -> bool {
         self.kinds.iter().any(|(a, k)| a == api_version && k == kind)
@@ -277,6 +286,8 @@ pub struct StatusField {
     pub search: Option<Search>,
     /// Whether the search is to find one value; else it gives a list.
     pub one: bool,
+    /// Whether it may show data of Secrets.
+    pub exposes_secret_data: bool,
     /// The schema of the field in the CRD, if it is known and the CRD the package's own.
     pub schema: Option<Value>,
     /// Where its name stands in `operator.yaml`.
@@ -294,4 +305,8 @@ pub struct Condition {
     pub reason: String,
     /// Why, as a sentence.
     pub message: Text,
+    /// Whether it may tell data of Secrets.
+    pub exposes_secret_data: bool,
+    /// Where its type stands in `operator.yaml`.
+    pub location: Location,
 }

@@ -5,12 +5,16 @@
 //! no YAML (an `{% if %}` with two variants of one key), there is no outline: checks that need one are
 //! left to the rendered object.
 
+mod positions;
+
 use std::sync::Arc;
 
 use super::metadata;
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::naming;
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+
+pub(super) use positions::positions_without_outline;
 
 /// Keys of labels and annotations that only Operetta sets.
 const OWN_PREFIX: &str = "operetta.dev/";
@@ -154,6 +158,11 @@ impl Outline {
             return None;
         }
         Some(Self { source: Arc::clone(source), node: documents.pop()? })
+    }
+
+    /// The text that it is of.
+    pub(super) fn source(&self) -> &Source {
+        &self.source
     }
 
     fn text(&self, node: &Node) -> &str {

@@ -138,6 +138,11 @@ impl Ref {
 
     /// What says which objects they are.
     pub(super) fn target_reads(&self) -> Vec<&Reads> {
+        self.target_texts().into_iter().map(Text::reads).collect()
+    }
+
+    /// The texts that say which objects they are.
+    pub(super) fn target_texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
         match &self.target {
             Target::Name(name, place) => {
@@ -151,7 +156,7 @@ impl Ref {
                 }
             }
         }
-        texts.into_iter().map(Text::reads).collect()
+        texts
     }
 
     /// The steps of a path that lead to one of its objects: a key, a place in a list.

@@ -9,7 +9,7 @@ use super::compile::Compiler;
 use super::decode::At;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
 use super::uses::Parts;
-use super::{Condition, Resource, StatusField, graph, lint, status_types};
+use super::{Condition, Resource, StatusField, graph, lint, secrecy, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Expr, Lets, Search, Text};
@@ -71,6 +71,8 @@ impl Compiler<'_> {
         let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);
         let engine = Arc::clone(&self.engine);
+        let found = secrecy::resource(&engine, &parts, &self.outlines);
+        self.diagnostics.extend(found);
         let reads_cluster = parts
             .uses(&engine)
             .iter()
@@ -188,6 +190,7 @@ impl Compiler<'_> {
                     search,
                     one,
                     schema: None,
+                    exposes_secret_data: field.exposes_secret_data,
                     location: field.name.at,
                 });
             }
@@ -213,8 +216,10 @@ impl Compiler<'_> {
                 None => Some(Text::literal(Value::String(String::new()))),
             };
             if let (Some(when), Some(message)) = (when, message) {
-                let (type_, reason) = (condition.condition_type.value.0, condition.reason.value.0);
-                found.push(Condition { type_, when, reason, message });
+                let At { value: type_, at: location, .. } = condition.condition_type;
+                let (type_, reason) = (type_.0, condition.reason.value.0);
+                let exposes_secret_data = condition.exposes_secret_data.unwrap_or_default();
+                found.push(Condition { type_, when, reason, message, exposes_secret_data, location });
             }
         }
         found

@@ -11,6 +11,7 @@ use super::limits::Run;
 use super::reads::Reads;
 use super::scope::Scope;
 use super::value::Val;
+use crate::diag::{Location, Span};
 
 /// A compiled expression. Copies are cheap.
 #[derive(Debug, Clone)]
@@ -27,6 +28,11 @@ impl Expr {
     /// What it reads.
     pub fn reads(&self) -> &Reads {
         &self.0.unit.reads
+    }
+
+    /// Where it stands.
+    pub(crate) fn location(&self) -> Location {
+        Location::new(&self.0.unit.source, self.0.node.span)
     }
 
     pub(super) fn value(&self, run: &Run<'_>, scope: &Scope) -> Res<Val> {
@@ -80,6 +86,17 @@ impl Text {
             TextUnit::Literal(_, reads) => reads,
             TextUnit::Template(unit) => &unit.reads,
         }
+    }
+
+    /// Where its first expression stands; nowhere without one.
+    pub(crate) fn location(&self) -> Option<Location> {
+        let TextUnit::Template(unit) = &*self.0 else { return None };
+        let node = unit.body.iter().find_map(|stmt| match stmt {
+            Stmt::Emit(node) | Stmt::Set { value: node, .. } | Stmt::If { test: node, .. } => Some(node),
+            Stmt::For(def) => Some(&def.iter),
+            _ => None,
+        });
+        Some(Location::new(&unit.source, node.map_or(Span::default(), |node| node.span)))
     }
 
     /// Its value, perhaps undefined, unknown or `omit`.

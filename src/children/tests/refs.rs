@@ -7,11 +7,11 @@ refs:
   - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}-tls\", when: spec.host is defined}
   - {id: extra, apiVersion: v1, kind: Secret, name: extra, optional: true}
 children:
-  - {id: reads, template: templates/reads.yaml}
+  - {id: reads, template: templates/reads.yaml, exposesSecretData: true}
   - {id: plain, template: templates/plain.yaml}
   - {id: only, template: templates/only.yaml, when: refs.extra is defined}
 status:
-  crt: refs.tls.data.crt | default('none')
+  crt: {value: refs.tls.data.crt | default('none'), exposesSecretData: true}
 ";
 
 fn reader() -> Package {
@@ -111,7 +111,7 @@ fn what_may_not_be_read_decides_nothing() {
 #[test]
 fn a_ref_that_nothing_but_the_status_reads_is_told_of_too() {
     let package = package(
-        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt\n",
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: {value: refs.tls.data.crt, exposesSecretData: true}\n",
         &[("a", config("{{ name }}"))],
     );
     let mut world = World::new(package, &json!({}));
@@ -122,9 +122,9 @@ fn a_ref_that_nothing_but_the_status_reads_is_told_of_too() {
 
 #[test]
 fn a_missing_ref_is_reported_beside_one_whose_id_begins_with_its_id() {
-    let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {crt: \"{{ refs['tls-ca'].data.crt }}\"}\n";
+    let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {crt: \"{{ refs['tls-ca'].data.crt | sha256 }}\"}\n";
     let package = package(
-        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\n  - {id: tls-ca, apiVersion: v1, kind: Secret, name: ca}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt\n",
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\n  - {id: tls-ca, apiVersion: v1, kind: Secret, name: ca}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt | sha256\n",
         &[("a", reads.into())],
     );
     let mut world = World::new(package, &json!({}));
@@ -277,6 +277,7 @@ refs:
 children:
   - id: c
     template: templates/c.yaml
+    exposesSecretData: true
     forEach: {in: \"spec.host | default('') | split(',') | reject('empty') | list\", as: host}
   - {id: plain, template: templates/plain.yaml}
 status:

@@ -70,6 +70,8 @@ pub(super) enum Mark {
     DeletionPending,
     /// It has the labels of a child, but nobody has applied it: a copy, mostly.
     NotApplied,
+    /// It is no Secret and may hold data of Secrets.
+    ExposesSecretData,
 }
 
 impl Mark {
@@ -78,6 +80,7 @@ impl Mark {
             Self::Retained => "Retained",
             Self::DeletionPending => "DeletionPending",
             Self::NotApplied => "NotApplied",
+            Self::ExposesSecretData => "ExposesSecretData",
         }
     }
 
@@ -86,6 +89,7 @@ impl Mark {
             Self::Retained => "kept, though no longer wanted",
             Self::DeletionPending => "its deletion waits for approval: operetta approve",
             Self::NotApplied => "has the labels of a child, but Operetta has not applied it",
+            Self::ExposesSecretData => "may hold data of Secrets: its package exposes it",
         }
     }
 }
@@ -140,6 +144,7 @@ impl Node {
             (Mark::Retained, is(names::RETAINED)),
             (Mark::DeletionPending, is(names::PENDING)),
             (Mark::NotApplied, child && !raw.is_applied()),
+            (Mark::ExposesSecretData, child && is(names::EXPOSES_SECRET_DATA)),
         ];
         let deleted = body["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);
         Self {

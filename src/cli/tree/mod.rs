@@ -35,7 +35,8 @@ Readiness is by the rules of each kind; a readyWhen of the package counts in the
 print {apiVersion, kind: Tree, instance, problems}; instance and everything in its children (of an instance) and
 dependents (of a workload) have the keys id, key, object {apiVersion, kind, namespace, name, uid}, ready, status
 (Ready, NotReady, Failed, Terminating; of an instance as in `operetta get`), reason, message, creationTimestamp,
-deletionTimestamp, finalizers (while it is being deleted), marks (Retained, DeletionPending, NotApplied),
+deletionTimestamp, finalizers (while it is being deleted), marks (Retained, DeletionPending, NotApplied,
+ExposesSecretData),
 conditions, children, dependents.
 
 Exit codes: 0 success; 1 not found, an unknown kind, no API server, or something could not be read and is missing;

@@ -1,0 +1,318 @@
+//! Data of Secrets stays in Secrets: which expressions of a resource may use it, and the errors about all others.
+//! See `docs/design/0015-secret-data.md`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::outline::{Outline, positions_without_outline};
+use super::uses::Parts;
+use super::{Child, ForEach, MaxUnavailable, Ref, RefTarget, Yields};
+use crate::diag::{Diagnostic, Location, Source, Span};
+use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text};
+
+/// The annotation in which `kubectl apply` repeats the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Fields of a Secret that hold secret data.
+const DATA: [&str; 2] = ["data", "stringData"];
+
+/// Whether objects of that kind hold secret data.
+pub(super) fn is_secret(api_version: &str, kind: &str) -> bool {
+    (api_version, kind) == ("v1", "Secret")
+}
+
+/// Secret data that leaves Secrets.
+pub(super) fn resource(
+    engine: &Engine,
+    parts: &Parts,
+    outlines: &BTreeMap<String, Outline>,
+) -> Vec<Diagnostic> {
+    let by_source: HashMap<&str, &Outline> =
+        outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
+    let positions = |source: &Source, span: Span| -> Vec<Position> {
+        match by_source.get(source.name.as_str()) {
+            Some(outline) => outline.positions(span),
+            None => positions_without_outline(source, span),
+        }
+    };
+    let roots = roots(parts);
+    let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };
+    let mut checker = Checker { engine, diagnostics: Vec::new(), seen: HashSet::new() };
+    checker.whole(parts, &scope);
+    for reference in &parts.refs {
+        checker.reference(reference, &scope);
+    }
+    for child in &parts.children {
+        checker.child(child, &scope);
+    }
+    checker.diagnostics
+}
+
+/// The variables that hold secret data.
+fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
+    let children = parts.children.iter().filter_map(|child| {
+        let tree = of_child(child, &format!("children.{}", child.id))?;
+        let tree = if child.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
+        Some((child.id.clone(), tree))
+    });
+    let refs = parts.refs.iter().filter(|reference| is_secret(&reference.api_version, &reference.kind)).map(
+        |reference| {
+            let tree = secret(&format!("refs.{}", reference.id));
+            let tree = if reference.is_list() { TaintTree::list_of(tree) } else { tree };
+            let tree = if reference.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
+            (reference.id.clone(), tree)
+        },
+    );
+    let shown = parts.status.iter().filter(|field| field.exposes_secret_data).map(|field| {
+        let path: Vec<&str> = ["status"].into_iter().chain(field.name.split('.')).collect();
+        TaintTree::below(&path, TaintTree::tainted(Taint::held(format!("instance.status.{}", field.name))))
+    });
+    let told = parts.conditions.iter().filter(|condition| condition.exposes_secret_data).map(|condition| {
+        let source = format!("the condition {}", condition.type_);
+        TaintTree::below(&["status", "conditions"], TaintTree::tainted(Taint::held(source)))
+    });
+    let instance = shown.chain(told).reduce(TaintTree::join);
+    let mut roots = BTreeMap::from([
+        ("children".to_owned(), TaintTree::map(children)),
+        ("refs".to_owned(), TaintTree::map(refs)),
+    ]);
+    roots.extend(instance.map(|tree| ("instance".to_owned(), tree)));
+    roots
+}
+
+/// An object of a Secret.
+fn secret(source: &str) -> TaintTree {
+    let data = DATA.map(|field| {
+        let tree = TaintTree::tainted(Taint::held(format!("{source}.{field}")));
+        // The names of its keys are no secret.
+        (field.to_owned(), TaintTree::map_of(tree))
+    });
+    TaintTree::map(data).join(TaintTree::map([metadata(source)]))
+}
+
+fn metadata(source: &str) -> (String, TaintTree) {
+    let copy = TaintTree::tainted(Taint::held(format!("{source}.metadata.annotations")));
+    (
+        "metadata".to_owned(),
+        TaintTree::map([("annotations".to_owned(), TaintTree::map([(LAST_APPLIED.to_owned(), copy)]))]),
+    )
+}
+
+/// A live child that holds secret data.
+fn of_child(child: &Child, source: &str) -> Option<TaintTree> {
+    if child.kinds.iter().any(|(api_version, kind)| is_secret(api_version, kind)) {
+        return Some(secret(source));
+    }
+    child.exposes_secret_data.then(|| {
+        let open = ["apiVersion", "kind", "status"].map(|field| (field.to_owned(), TaintTree::default()));
+        let all = TaintTree::tainted(Taint::held(source));
+        TaintTree::map(open.into_iter().chain([metadata(source)])).others(all)
+    })
+}
+
+/// What may not be told where.
+struct Checker<'a> {
+    engine: &'a Engine,
+    diagnostics: Vec<Diagnostic>,
+    /// Places that an error names already.
+    seen: HashSet<(String, Span)>,
+}
+
+impl Checker<'_> {
+    fn error(&mut self, taint: &Taint, at: &Location, place: &str, help: &str) {
+        if self.seen.insert((at.source.name.clone(), at.span)) {
+            let message = format!("{} is secret and must not {place}", shown(taint));
+            self.diagnostics
+                .push(Diagnostic::error("package::secret-data", message).located(at.clone()).help(help));
+        }
+    }
+
+    /// A decision, which everybody sees.
+    fn decision(&mut self, expr: &Expr, scope: &TaintScope<'_>, place: &str) {
+        if let Some(taint) = self.engine.taint_of(expr, scope).truth() {
+            let help =
+                "ask whether it is there (`is defined`), or compare it with a value that is written out here";
+            self.error(&taint, &expr.location(), &format!("decide {place}"), help);
+        }
+    }
+
+    fn text(&mut self, text: &Text, scope: &TaintScope<'_>, place: &str, help: &str) {
+        if let Some(taint) = self.engine.taint_of_text(text, scope).any()
+            && let Some(location) = text.location()
+        {
+            self.error(&taint, &location, place, help);
+        }
+    }
+
+    /// What belongs to the instance as a whole.
+    fn whole(&mut self, parts: &Parts, scope: &TaintScope<'_>) {
+        if let Some(paused) = &parts.paused {
+            self.decision(paused, scope, "whether the instance is paused");
+        }
+        if let Some(ready_when) = &parts.ready_when {
+            self.decision(ready_when, scope, "whether the instance is ready");
+        }
+        for field in &parts.status {
+            let taint = self.engine.taint_of(&field.expr, scope).any();
+            if field.exposes_secret_data {
+                let what = format!("the status field `{}`", field.name);
+                self.exposed(taint.as_ref(), &what, "the instance", &field.location);
+            } else if let Some(taint) = taint {
+                let help = "show the name of the Secret; or, if everybody who may read the instance may know it, \
+                            {value: <expression>, exposesSecretData: true}";
+                self.error(&taint, &field.expr.location(), "be shown in the status", help);
+            }
+        }
+        for condition in &parts.conditions {
+            let told = self.engine.taint_of_text(&condition.message, scope).any();
+            if condition.exposes_secret_data {
+                let decides = self.engine.taint_of(&condition.when, scope).truth();
+                let what = format!("the condition `{}`", condition.type_);
+                self.exposed(told.or(decides).as_ref(), &what, "the instance", &condition.location);
+                continue;
+            }
+            self.decision(&condition.when, scope, "a condition");
+            let help = "leave it out of the message, or set exposesSecretData: true on the condition";
+            self.text(&condition.message, scope, "be told in a condition", help);
+        }
+    }
+
+    /// What may be told, for the author says so.
+    fn exposed(&mut self, taint: Option<&Taint>, what: &str, readers: &str, at: &Location) {
+        let warning = match taint {
+            Some(taint) => Diagnostic::warning(
+                "package::exposes-secret-data",
+                format!("{what} exposes {}: whoever may read {readers} can read it", shown(taint)),
+            ),
+            None => Diagnostic::warning(
+                "package::exposes-secret-data",
+                format!("{what} sets exposesSecretData and holds no secret data"),
+            )
+            .help("remove exposesSecretData"),
+        };
+        self.diagnostics.push(warning.located(at.clone()));
+    }
+
+    /// The list of a forEach; gives the scope of each item.
+    fn each<'s>(&mut self, for_each: Option<&ForEach>, scope: &TaintScope<'s>) -> TaintScope<'s> {
+        let mut roots = scope.roots.clone();
+        if let Some(for_each) = for_each {
+            let help = "loop over names, and read the Secrets by them";
+            let list = self.engine.taint_of(&for_each.in_, scope);
+            let items = list.elements();
+            // Without a key the items are the keys.
+            let told = list.structure().cloned().or_else(|| items.any().filter(|_| for_each.key.is_none()));
+            if let Some(taint) = told {
+                self.error(&taint, &for_each.in_.location(), "be the list of a forEach", help);
+            }
+            roots.insert(for_each.as_.clone(), items);
+        }
+        let scope = TaintScope { roots, lets: scope.lets, positions: scope.positions };
+        if let Some(key) = for_each.and_then(|for_each| for_each.key.as_ref())
+            && let Some(taint) = self.engine.taint_of(key, &scope).any()
+        {
+            self.error(
+                &taint,
+                &key.location(),
+                "be a key of a forEach",
+                "keys stand in labels, logs and conditions: use a name",
+            );
+        }
+        scope
+    }
+
+    fn reference(&mut self, reference: &Ref, scope: &TaintScope<'_>) {
+        let scope = self.each(reference.for_each.as_ref(), scope);
+        if let Some(when) = &reference.when {
+            self.decision(when, &scope, "whether a ref is read");
+        }
+        let what = match reference.target {
+            RefTarget::Name(..) => "name an object",
+            RefTarget::Select(..) => "select objects",
+        };
+        for text in reference.target_texts() {
+            self.text(
+                text,
+                &scope,
+                what,
+                "names, namespaces and selectors are seen by many: take them from the spec",
+            );
+        }
+    }
+
+    fn child(&mut self, child: &Child, scope: &TaintScope<'_>) {
+        let mut scope = self.each(child.for_each.as_ref(), scope);
+        if !child.exposes_secret_data {
+            for when in child.group_when.iter().chain(&child.when) {
+                self.decision(when, &scope, "whether a child exists");
+            }
+        }
+        let help = "take it from the spec, or write it out";
+        if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
+            self.text(text, &scope, "be maxUnavailable", help);
+        }
+        let yields = match &child.yields {
+            Some(Yields::One(text)) => std::slice::from_ref(text),
+            Some(Yields::List(texts)) => texts.as_slice(),
+            None => &[],
+        };
+        for text in yields {
+            self.text(text, &scope, "be a path of yields", help);
+        }
+        if let Some(tree) = of_child(child, "self") {
+            scope.roots.insert("self".to_owned(), tree);
+        }
+        if let Some(ready_when) = &child.ready_when
+            && !child.exposes_secret_data
+        {
+            self.decision(ready_when, &scope, "whether a child is ready");
+        }
+        let Some(template) = self.engine.template(&child.template) else { return };
+        let found = self.engine.taint_of_template(template, &scope);
+        let kind = child.kinds.iter().find(|(api_version, kind)| !is_secret(api_version, kind));
+        let kind = kind.map_or("Secret", |(_, kind)| kind.as_str());
+        if child.exposes_secret_data {
+            let what = format!("`{}`", child.id);
+            let taint = found.first().map(|inserted| inserted.taint.clone());
+            self.exposed(taint.as_ref(), &what, &format!("this {kind}"), &child.location);
+        }
+        for inserted in &found {
+            self.inserted(inserted, child, kind);
+        }
+    }
+
+    fn inserted(&mut self, inserted: &Inserted, child: &Child, kind: &str) {
+        let Inserted { path, key, taint, location } = inserted;
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let below_data = path.first().is_some_and(|first| DATA.contains(first));
+        if child.exposes_secret_data {
+            if matches!(
+                path.as_slice(),
+                [] | ["metadata"] | ["metadata", "name" | "namespace" | "labels", ..]
+            ) {
+                let help = "names and labels stand in logs and Events: take them from the spec";
+                self.error(taint, location, &format!("be a name or a label of a {kind}"), help);
+            }
+        } else if !child.is_secret() {
+            if taint.is_generated() {
+                return; // which is an error of its own
+            }
+            let help = "let the pod read the Secret itself (secretKeyRef, a volume), put it into a Secret, or insert a digest \
+                        (`| to_json | sha256`); exposesSecretData: true on the child allows it";
+            self.error(taint, location, &format!("stand in a {kind}"), help);
+        } else if *key {
+            let help =
+                "keys are seen by whoever sees the metadata: take them from the spec, or write them out";
+            self.error(taint, location, "be a key", help);
+        } else if !below_data {
+            let help = "of a Secret, only what stands below data and stringData is secret";
+            self.error(taint, location, "stand outside of the data of a Secret", help);
+        }
+    }
+}
+
+/// What is secret, as messages name it.
+fn shown(taint: &Taint) -> String {
+    if taint.source.contains(' ') { taint.source.to_string() } else { format!("`{}`", taint.source) }
+}
+
+#[cfg(test)]
+mod tests;
