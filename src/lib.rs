@@ -18,5 +18,6 @@ pub mod naming;
 pub mod package;
 pub mod printable;
 pub mod readiness;
+mod schema;
 pub mod template;
 pub mod yaml;

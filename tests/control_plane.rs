@@ -4,6 +4,8 @@
 // Failing is what tests are for.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "support/openapi.rs"]
+mod openapi;
 mod support;
 
 use std::io::Write;
@@ -41,6 +43,126 @@ async fn is_a_current_kubernetes_with_a_ready_node() {
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "others can read {}", path.display());
     }
+}
+
+/// Run with `OPERETTA_WRITE_SCHEMAS=1` to write the file anew.
+#[tokio::test]
+async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server() {
+    plane().await;
+    let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
+    if version["minor"] != "36" {
+        return; // binaries of the person who runs the tests
+    }
+    let index = json(&kubectl(&["get", "--raw", "/openapi/v3"]).await.ok());
+    let mut documents = Vec::new();
+    for (path, at) in index["paths"].as_object().unwrap() {
+        // Groups of built-in kinds; other tests may bring CRDs.
+        let group = path.strip_prefix("apis/").and_then(|rest| rest.split_once('/')).map(|(group, _)| group);
+        let built_in = path == "api/v1" || group.is_some_and(|g| !g.contains('.') || g.ends_with(".k8s.io"));
+        if built_in {
+            let url = at["serverRelativeURL"].as_str().unwrap();
+            documents.push(json(&kubectl(&["get", "--raw", url]).await.ok()));
+        }
+    }
+    let text = openapi::compact(&documents);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/kubernetes/1.36.txt.z");
+    if std::env::var_os("OPERETTA_WRITE_SCHEMAS").is_some() {
+        std::fs::write(&file, miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 10)).unwrap();
+    }
+    let committed = miniz_oxide::inflate::decompress_to_vec_zlib(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(
+        committed == text.as_bytes(),
+        "run it with OPERETTA_WRITE_SCHEMAS=1 and commit {}",
+        file.display()
+    );
+}
+
+/// What `src/schema` takes for certain beyond the server's own schemas: each object is refused.
+#[tokio::test]
+async fn what_lint_takes_for_a_mistake_the_api_server_refuses() {
+    let namespace = namespace().await;
+    let pod = |spec: &str| format!("template: {{metadata: {{labels: {{a: b}}}}, spec: {{{spec}}}}}");
+    let deployment = |fields: &str, spec: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: a}}\nspec: {{{fields} selector: {{matchLabels: {{a: b}}}}, {}}}",
+            pod(spec)
+        )
+    };
+    let containers = "containers: [{name: a, image: b}]";
+    let job = |spec: &str| {
+        format!("apiVersion: batch/v1\nkind: Job\nmetadata: {{name: a}}\nspec: {{{}}}", pod(spec))
+    };
+    let service = |port: &str| {
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{ports: [{port}]}}")
+    };
+    let claim =
+        |spec: &str| format!("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: a}}\n{spec}");
+    let config = |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n{data}");
+    let container = |fields: &str| deployment("", &format!("containers: [{{name: a, image: b, {fields}}}]"));
+    let fine = [
+        deployment("replicas: 0,", containers),
+        container("ports: [{containerPort: 65535, hostPort: 0}]"),
+        container("resources: {limits: {memory: 1.5Gi, cpu: 1}}"),
+        deployment("", "containers: [{name: a, image: b}], volumes: [{name: v, configMap: {name: x, defaultMode: 511}}]"),
+        job("restartPolicy: Never, containers: [{name: a, image: b}]"),
+        deployment("", "terminationGracePeriodSeconds: -1, containers: [{name: a, image: b}]"),
+        service("{port: 1, targetPort: a}"),
+        service("{port: 80, targetPort: 0}"),
+        claim("spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}"),
+        config("data: {a: '1'}"),
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: a}\nroleRef: {kind: Role, name: a}\nsubjects: [{kind: Group, name: a}]".to_owned(),
+    ];
+    let refused = [
+        deployment("replicas: -1,", containers),
+        deployment("replicas: '1',", containers),
+        deployment("replica: 1,", containers),
+        deployment("strategy: {type: Recreated},", containers),
+        deployment("revisionHistoryLimit: 1.5,", containers),
+        deployment("minReadySeconds: -1,", containers),
+        deployment("", "restartPolicy: OnFailure, containers: [{name: a, image: b}]"),
+        deployment("", "containers: [{name: a}]"),
+        deployment("", "containers: [{image: a}]"),
+        deployment("", "initContainers: [{name: i}], containers: [{name: a, image: b}]"),
+        deployment("", "containers: [{name: a, image: b}, {name: a, image: c}]"),
+        deployment("", "containers: [{name: a, image: b}], volumes: [{name: v, configMap: {name: x, defaultMode: 644}}]"),
+        deployment("", "securityContext: {runAsUser: -1}, containers: [{name: a, image: b}]"),
+        container("ports: [{containerPort: 0}]"),
+        container("ports: [{containerPort: 65536}]"),
+        container("ports: [{name: x}]"),
+        container("imagePullPolicy: always"),
+        container("resources: {limits: {memory: 512MB}}"),
+        container("env: [{name: A, value: 5}]"),
+        container("livenessProbe: {tcpSocket: {port: 70000}}"),
+        container("livenessProbe: {tcpSocket: {port: 80}, periodSeconds: -1}"),
+        job("containers: [{name: a, image: b}]"),
+        job("restartPolicy: Always, containers: [{name: a, image: b}]"),
+        service("{port: 0}"),
+        service("{port: 80, nodePort: 70000}"),
+        service("{port: 80, protocol: tcp}"),
+        service("{name: a, port: 80}, {name: b, port: 80}"),
+        claim("spec: {resources: {requests: {storage: 1Gi}}}"),
+        claim("spec: {accessModes: [ReadWriteOnce]}"),
+        claim("spec: {accessModes: [ReadWriteOnce], resources: {limits: {storage: 1Gi}}}"),
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}".to_owned(),
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}".to_owned(),
+        config("data: {a: 1}"),
+        config("data: {a: true}"),
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: no-base64!}".to_owned(),
+        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\nspec: {maxReplicas: 0, scaleTargetRef: {kind: Deployment, name: a}}".to_owned(),
+    ];
+    let apply = async |text: &str| {
+        let args =
+            ["-n", &namespace, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"];
+        kubectl_stdin(&args, text).await.result()
+    };
+    let mut wrong = Vec::new();
+    for text in &fine {
+        wrong.extend(apply(text).await.err().map(|error| format!("{text}\n=> {error}")));
+    }
+    for text in &refused {
+        wrong.extend(apply(text).await.ok().map(|_| format!("{text}\n=> it is taken")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[tokio::test]

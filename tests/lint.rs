@@ -10,6 +10,8 @@
 
 #[path = "lint/outputs.rs"]
 mod outputs;
+#[path = "lint/schemas.rs"]
+mod schemas;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -123,13 +125,17 @@ fn shown(folder: &Path, diagnostic: &Diagnostic) -> String {
 
 /// Loads the fixture and compares what is found with what is marked.
 fn check(text: &str) -> Option<Package> {
+    check_with(text, load)
+}
+
+fn check_with(text: &str, find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>)) -> Option<Package> {
     let mut fixture = parse(text);
     for (path, content) in parse(BASE).files {
         fixture.files.entry(path).or_insert(content);
     }
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &fixture.files);
-    let (package, diagnostics) = load(folder.path());
+    let (package, diagnostics) = find(folder.path());
     let mut found: Vec<_> = diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect();
     let mut expected = fixture.expected;
     found.sort();

@@ -90,25 +90,36 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     text
 }
 
-/// What is wrong with each package by itself, and beside those before it.
+/// What is wrong with each package by itself, by the schemas, and beside those before it.
 fn findings(folders: &[PathBuf]) -> Vec<Vec<Diagnostic>> {
-    let (mut found, mut loaded, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for (index, folder) in folders.iter().enumerate() {
-        match package::load(folder) {
-            Ok((package, warnings)) => {
-                // One that is given twice is no rival of itself.
-                if seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone())) {
-                    loaded.push(package);
-                    places.push(index);
-                }
-                found.push(warnings);
-            }
-            Err(diagnostics) => found.push(diagnostics),
+        let (package, diagnostics) = package::inspect(folder);
+        // One that is given twice is no rival of itself.
+        if let Some(package) = package
+            && seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone()))
+        {
+            let is_sound = !diagnostics.iter().any(Diagnostic::is_error);
+            read.push((package, is_sound));
+            places.push(index);
+        }
+        found.push(diagnostics);
+    }
+    let all: Vec<_> = read.iter().map(|(package, _)| package).collect();
+    for (index, problem) in package::check(&all) {
+        let known = &mut found[places[index]];
+        if package::is_news(known, &problem) {
+            known.push(problem);
         }
     }
-    for (index, problem) in package::rivals(&loaded.iter().collect::<Vec<_>>()) {
-        found[places[index]].push(problem);
+    for found in &mut found {
+        package::sort(found);
+    }
+    let sound: Vec<usize> = (0..read.len()).filter(|&index| read[index].1).collect();
+    let packages: Vec<_> = sound.iter().map(|&index| all[index]).collect();
+    for (index, problem) in package::rivals(&packages) {
+        found[places[sound[index]]].push(problem);
     }
     found
 }

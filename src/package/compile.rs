@@ -25,11 +25,23 @@ use crate::yaml::{self, Node, NodeValue};
 /// # Errors
 /// All that is wrong with it, warnings included. With success come the warnings.
 pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
+    match inspect(files) {
+        (Some(package), found) if !found.iter().any(Diagnostic::is_error) => Ok((package, found)),
+        (_, found) => Err(found),
+    }
+}
+
+/// Compiles and lints a package: all that is wrong with it, and what could be read of it nevertheless. Only a
+/// package without errors can be interpreted; another one can be checked further.
+pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let Some(source) = files.get(OPERATOR_YAML) else {
         let message = format!("{} holds no {OPERATOR_YAML}", files.root().display());
-        return Err(vec![Diagnostic::error(UNREADABLE, message)]);
+        return (None, vec![Diagnostic::error(UNREADABLE, message)]);
     };
-    let (manifest, complete, mut diagnostics) = read_manifest(source)?;
+    let (manifest, complete, mut diagnostics) = match read_manifest(source) {
+        Ok(read) => read,
+        Err(found) => return (None, found),
+    };
     let templates: Vec<_> = files
         .iter()
         .filter(|(path, _)| path.starts_with("templates/"))
@@ -53,14 +65,11 @@ pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnost
     compiler.unused();
     let mut diagnostics = compiler.diagnostics;
     sort(&mut diagnostics);
-    match package {
-        Some(package) if !diagnostics.iter().any(Diagnostic::is_error) => Ok((package, diagnostics)),
-        _ => Err(diagnostics),
-    }
+    (package, diagnostics)
 }
 
 /// By file and place, `operator.yaml` first; each once.
-fn sort(diagnostics: &mut Vec<Diagnostic>) {
+pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by_cached_key(|diagnostic| {
         diagnostic.location.as_ref().map(|location| {
             let main = Path::new(&location.source.name).file_name().is_some_and(|name| name == OPERATOR_YAML);

@@ -45,6 +45,13 @@ pub fn load(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> 
     contained(path, || compile(&Files::read(path)?))
 }
 
+/// Reads a package as far as it can be read, and says all that is wrong with it. What has errors can only be
+/// checked further.
+pub fn inspect(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    let found = contained(path, || Ok(super::compile::inspect(&Files::read(path)?)));
+    found.unwrap_or_else(|diagnostics| (None, diagnostics))
+}
+
 /// Turns a panic while a package is loaded into an error of that package, so that the other packages load.
 fn contained<T>(
     path: &Path,

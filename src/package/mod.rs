@@ -4,6 +4,7 @@
 //! that are in memory. Both give a [`Package`]: everything that deciding about an instance needs,
 //! with every expression and template parsed.
 
+mod check;
 mod child;
 mod compile;
 pub mod decode;
@@ -32,9 +33,10 @@ use crate::crd;
 use crate::diag::Location;
 use crate::template::{Engine, Expr, Lets, Search, Segment, Text};
 
+pub use check::{check, is_news};
 pub use compile::compile;
-pub(crate) use compile::place;
-pub use load::{Files, OPERATOR_YAML, UNREADABLE, load};
+pub(crate) use compile::{place, sort};
+pub use load::{Files, OPERATOR_YAML, UNREADABLE, inspect, load};
 pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
 pub(crate) use metadata::{NEVER, may_come_from_values};
 pub use outline::{Namespaces, is_label_value};

@@ -1,0 +1,109 @@
+//! Sets of basic types: what a value may be.
+
+use std::ops::{BitAnd, BitOr};
+
+/// A set of basic types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Basic(u16);
+
+impl Basic {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const NULL: Self = Self(1);
+    pub(crate) const BOOL: Self = Self(1 << 1);
+    pub(crate) const INT: Self = Self(1 << 2);
+    pub(crate) const FLOAT: Self = Self(1 << 3);
+    pub(crate) const STRING: Self = Self(1 << 4);
+    pub(crate) const LIST: Self = Self(1 << 5);
+    pub(crate) const MAP: Self = Self(1 << 6);
+    pub(crate) const QUANTITY: Self = Self(1 << 7);
+    pub(crate) const VERSION: Self = Self(1 << 8);
+    /// Loops, functions and the like.
+    pub(crate) const OTHER: Self = Self(1 << 9);
+    /// The value leaves its key out.
+    pub(crate) const OMIT: Self = Self(1 << 10);
+    /// An optional field of an instance that it need not have.
+    pub(crate) const ABSENT: Self = Self(1 << 11);
+
+    pub(crate) const NUMBER: Self = Self(Self::INT.0 | Self::FLOAT.0);
+    /// Everything that is a value.
+    pub(crate) const VALUE: Self = Self((1 << 10) - 2);
+    /// Nothing is known.
+    pub(crate) const ANY: Self = Self((1 << 11) - 1);
+
+    /// Either of both.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// What it is where it is a value.
+    pub(crate) fn value(self) -> Self {
+        self & Self::VALUE
+    }
+
+    pub(crate) fn is_any(self) -> bool {
+        self.contains(Self::VALUE)
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether every value that it may be is in `accepted`, and none of it is. Nothing is said of what has no value.
+    pub(crate) fn misses(self, accepted: Self) -> bool {
+        !self.value().is_none() && !self.value().overlaps(accepted)
+    }
+
+    /// For messages: `a string`, `a whole number or a string`.
+    pub(crate) fn shown(self) -> String {
+        let mut names = Vec::new();
+        let table = [
+            (Self::BOOL, "a boolean"),
+            (Self::INT, "a whole number"),
+            (Self::FLOAT, "a number"),
+            (Self::STRING, "a string"),
+            (Self::LIST, "a list"),
+            (Self::MAP, "a map"),
+            (Self::QUANTITY, "a quantity"),
+            (Self::VERSION, "a version"),
+        ];
+        for (basic, name) in table {
+            let is_number = basic == Self::INT && self.contains(Self::FLOAT);
+            if self.contains(basic) && !is_number {
+                names.push(name);
+            }
+        }
+        match names.as_slice() {
+            [] if self.contains(Self::NULL) => "null".to_owned(),
+            [] => "no value".to_owned(),
+            names => names.join(" or "),
+        }
+    }
+}
+
+impl BitOr for Basic {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Basic {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}

@@ -1,0 +1,105 @@
+//! What the API server's validation asks of built-in kinds beyond their schemas. Only rules that hold in every
+//! version that serves the kind, and in every case.
+
+/// The kinds whose pods are always started again.
+const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
+
+/// Fields that must be in the object at that path (items of lists are `[]`).
+pub(super) fn required(kind: &str, path: &str) -> &'static [&'static str] {
+    match (kind, path) {
+        ("Job", "spec.template.spec") | ("CronJob", "spec.jobTemplate.spec.template.spec") => {
+            &["restartPolicy"]
+        }
+        ("PersistentVolumeClaim" | "Service", "") => &["spec"],
+        ("PersistentVolumeClaim", "spec") | ("StatefulSet", "spec.volumeClaimTemplates[].spec") => {
+            &["accessModes", "resources"]
+        }
+        ("PersistentVolumeClaim", "spec.resources")
+        | ("StatefulSet", "spec.volumeClaimTemplates[].spec.resources") => &["requests"],
+        _ if path.ends_with("spec.containers[]") || path.ends_with("spec.initContainers[]") => &["image"],
+        _ => &[],
+    }
+}
+
+/// Fields that the schema calls required though the server does without them.
+pub(super) fn may_lack(field: &str, path: &str) -> bool {
+    matches!(field, "revision" | "lun" | "seconds" | "limits")
+        || (field == "value" && path.ends_with("httpHeaders[]"))
+}
+
+/// The values that the field at that path takes.
+pub(super) fn choices(kind: &str, path: &str) -> Option<&'static [&'static str]> {
+    match (kind, path) {
+        ("Job", "spec.template.spec.restartPolicy")
+        | ("CronJob", "spec.jobTemplate.spec.template.spec.restartPolicy") => Some(&["Never", "OnFailure"]),
+        (kind, "spec.template.spec.restartPolicy") if WORKLOADS.contains(&kind) => Some(&["Always"]),
+        _ => None,
+    }
+}
+
+/// The least and the greatest whole number that a field takes.
+pub(super) fn range(field: &str, format: Option<&str>) -> (i64, i64) {
+    let most = if format == Some("int32") { i64::from(i32::MAX) } else { i64::MAX };
+    match field {
+        "port" | "containerPort" => (1, 65_535),
+        // 0 is as good as absent.
+        "targetPort" | "hostPort" | "nodePort" | "healthCheckNodePort" => (0, 65_535),
+        "mode" | "defaultMode" => (0, 0o777),
+        "maxReplicas" => (1, most),
+        "runAsUser" | "runAsGroup" | "fsGroup" => (0, i64::from(i32::MAX)),
+        "replicas"
+        | "minReplicas"
+        | "minReadySeconds"
+        | "revisionHistoryLimit"
+        | "backoffLimit"
+        | "parallelism"
+        | "completions"
+        | "ttlSecondsAfterFinished"
+        | "progressDeadlineSeconds"
+        | "initialDelaySeconds"
+        | "periodSeconds"
+        | "timeoutSeconds"
+        | "successThreshold"
+        | "failureThreshold"
+        | "successfulJobsHistoryLimit"
+        | "failedJobsHistoryLimit"
+        | "minAvailable"
+        | "maxUnavailable"
+        | "maxSurge"
+        | "startingDeadlineSeconds" => (0, most),
+        _ if format == Some("int32") => (i64::from(i32::MIN), most),
+        _ => (i64::MIN, i64::MAX),
+    }
+}
+
+/// Whether a text is a quantity such as `500m`, `1.5Gi` or `1e3`.
+pub(super) fn is_quantity(text: &str) -> bool {
+    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+    let (digits, suffix) = number.split_at(end);
+    let has_digits = digits.contains(|c: char| c.is_ascii_digit()) && digits.matches('.').count() <= 1;
+    let exponent = |rest: &str| {
+        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit())
+    };
+    let known = matches!(
+        suffix,
+        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei"
+    );
+    has_digits && (known || suffix.strip_prefix(['e', 'E']).is_some_and(exponent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_told_from_other_texts() {
+        for text in ["1", "0.5", "500m", "1.5Gi", "1e3", "-2k", ".5", "1E", "12E+3", "100n"] {
+            assert!(is_quantity(text), "{text}");
+        }
+        for text in ["", "Gi", "1GB", "1gi", "512mb", "1 Gi", "1.2.3", "1K", "1e", "ten"] {
+            assert!(!is_quantity(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The type of a value: what is known of it without evaluating anything.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::{Basic, Lookup, Schema};
+use crate::diag::Location;
+
+/// How many alternatives are told apart.
+const MAX_ALTERNATIVES: usize = 24;
+
+/// What is known of a value.
+#[derive(Debug, Clone)]
+pub(crate) struct Type<'a> {
+    /// What it may be.
+    pub(crate) basic: Basic,
+    /// What is in it.
+    pub(crate) shape: Shape<'a>,
+    /// The path that it was read from, `spec.tls.secret`.
+    pub(crate) origin: Option<Rc<str>>,
+    /// Where it is written.
+    pub(crate) at: Option<Location>,
+    /// What the expression is of which quotes have made a string.
+    pub(crate) quoted: Option<Basic>,
+}
+
+/// What is in a value.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape<'a> {
+    Unknown,
+    /// What a schema says.
+    Schema(Schema<'a>),
+    /// A list of which each item, or a map of which each value, is of a type.
+    Each(Rc<Type<'a>>),
+    /// A list that is written out.
+    List(Rc<Vec<Type<'a>>>),
+    /// A map that is written out.
+    Map(Rc<Fields<'a>>),
+    /// This very value.
+    Literal(Rc<Value>),
+    /// One of these.
+    OneOf(Rc<Vec<Type<'a>>>),
+}
+
+/// The fields of a map that is written out.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields<'a> {
+    pub(crate) entries: Vec<Field<'a>>,
+    /// Whether there may be others.
+    pub(crate) is_open: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Field<'a> {
+    pub(crate) key: String,
+    /// Where the key is written.
+    pub(crate) at: Option<Location>,
+    pub(crate) value: Type<'a>,
+}
+
+/// What is known of a field of a value.
+pub(crate) enum Member<'a> {
+    Found(Type<'a>),
+    /// The map has no such field, these it has.
+    Missing(Vec<String>),
+    Unknown,
+}
+
+impl<'a> Type<'a> {
+    pub(crate) fn of(basic: Basic) -> Self {
+        Self { basic, shape: Shape::Unknown, origin: None, at: None, quoted: None }
+    }
+
+    pub(crate) fn any() -> Self {
+        Self::of(Basic::ANY)
+    }
+
+    pub(crate) fn string() -> Self {
+        Self::of(Basic::STRING)
+    }
+
+    /// A list, or a map, of such values.
+    pub(crate) fn each(basic: Basic, item: Self) -> Self {
+        Self { shape: Shape::Each(Rc::new(item)), ..Self::of(basic) }
+    }
+
+    /// What a schema lets through.
+    pub(crate) fn of_schema(schema: Schema<'a>) -> Self {
+        Self { shape: Shape::Schema(schema), ..Self::of(schema.basic()) }
+    }
+
+    pub(crate) fn literal(value: &Value) -> Self {
+        match value {
+            Value::Array(items) => {
+                let items = items.iter().map(Self::literal).collect();
+                Self { shape: Shape::List(Rc::new(items)), ..Self::of(Basic::LIST) }
+            }
+            Value::Object(entries) => {
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| Field { key: key.clone(), at: None, value: Self::literal(value) })
+                    .collect();
+                Self::map(Fields { entries, is_open: false })
+            }
+            scalar => {
+                let basic = super::literal_basic(scalar);
+                Self { shape: Shape::Literal(Rc::new(scalar.clone())), ..Self::of(basic) }
+            }
+        }
+    }
+
+    pub(crate) fn list(items: Vec<Self>) -> Self {
+        Self { shape: Shape::List(Rc::new(items)), ..Self::of(Basic::LIST) }
+    }
+
+    pub(crate) fn map(fields: Fields<'a>) -> Self {
+        Self { shape: Shape::Map(Rc::new(fields)), ..Self::of(Basic::MAP) }
+    }
+
+    /// The same without what only holds of this very value.
+    pub(crate) fn widened(&self) -> Self {
+        match &self.shape {
+            Shape::Literal(value) if value.is_null() => Self::any(),
+            Shape::Literal(_) => Self::of(self.basic),
+            Shape::List(items) => {
+                let item = Self::one_of(items.iter().map(Self::widened).collect());
+                Self::each(Basic::LIST, if items.is_empty() { Self::any() } else { item })
+            }
+            Shape::Map(fields) => {
+                let entries = fields.entries.iter().map(|field| Field {
+                    key: field.key.clone(),
+                    at: None,
+                    value: field.value.widened(),
+                });
+                Self::map(Fields { entries: entries.collect(), is_open: true })
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// One of several types.
+    pub(crate) fn one_of(types: Vec<Self>) -> Self {
+        let mut all: Vec<Self> = Vec::with_capacity(types.len());
+        for ty in types {
+            match ty.shape {
+                Shape::OneOf(inner) => all.extend(inner.iter().cloned()),
+                _ => all.push(ty),
+            }
+        }
+        if all.len() == 1
+            && let Some(only) = all.pop()
+        {
+            return only;
+        }
+        let basic = all.iter().fold(Basic::NONE, |basic, ty| basic | ty.basic);
+        if all.is_empty() || all.len() > MAX_ALTERNATIVES {
+            return Self::of(if all.is_empty() { Basic::ANY } else { basic });
+        }
+        Self { shape: Shape::OneOf(Rc::new(all)), ..Self::of(basic) }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self::one_of(vec![self, other])
+    }
+
+    #[must_use]
+    pub(crate) fn with(mut self, basic: Basic) -> Self {
+        self.basic = self.basic | basic;
+        self
+    }
+
+    /// The same, which is not one of these.
+    #[must_use]
+    pub(crate) fn without(mut self, basic: Basic) -> Self {
+        self.basic = self.basic.without(basic);
+        if let Shape::OneOf(types) = &self.shape {
+            let types = types.iter().cloned().map(|ty| ty.without(basic)).filter(|ty| !ty.basic.is_none());
+            self.shape = Shape::OneOf(Rc::new(types.collect()));
+        }
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn read_from(mut self, origin: Option<Rc<str>>) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn written(mut self, at: Location) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// The text that it is, if it is one text.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.shape {
+            Shape::Literal(value) => value.as_str(),
+            _ => None,
+        }
+    }
+
+    /// What is known of a field.
+    pub(crate) fn member(&self, key: &str) -> Member<'a> {
+        match &self.shape {
+            Shape::Schema(schema) if !schema.basic().overlaps(Basic::MAP) || schema.basic().is_any() => {
+                Member::Unknown
+            }
+            Shape::Schema(schema) => match schema.field(key) {
+                Lookup::Known(found) => Member::Found(Self::of_schema(found)),
+                Lookup::Unknown(names) => Member::Missing(names.into_iter().map(str::to_owned).collect()),
+                Lookup::Open => Member::Unknown,
+            },
+            Shape::Each(item) if self.basic.contains(Basic::MAP) => Member::Found((**item).clone()),
+            Shape::Unknown | Shape::Literal(_) | Shape::List(_) | Shape::Each(_) => Member::Unknown,
+            Shape::Map(fields) => {
+                let mut found: Vec<Self> =
+                    fields.entries.iter().filter(|f| f.key == key).map(|f| f.value.clone()).collect();
+                match found.pop() {
+                    // The last one wins.
+                    Some(last) => Member::Found(last),
+                    None if fields.is_open => Member::Unknown,
+                    None => Member::Missing(fields.entries.iter().map(|field| field.key.clone()).collect()),
+                }
+            }
+            Shape::OneOf(types) => {
+                let mut found = Vec::new();
+                let mut names = Vec::new();
+                for ty in types.iter().filter(|ty| ty.basic.value().overlaps(Basic::MAP)) {
+                    match ty.member(key) {
+                        Member::Found(ty) => found.push(ty),
+                        Member::Missing(missing) => names.extend(missing),
+                        Member::Unknown => return Member::Unknown,
+                    }
+                }
+                match (found.is_empty(), names.is_empty()) {
+                    (true, false) => Member::Missing(names),
+                    (false, true) => Member::Found(Self::one_of(found)),
+                    // Where one of them lacks it, nobody knows which it is.
+                    (true, true) | (false, false) => Member::Unknown,
+                }
+            }
+        }
+    }
+
+    /// An item of it as a list; as a map a value.
+    pub(crate) fn item(&self) -> Self {
+        match &self.shape {
+            Shape::Unknown | Shape::Literal(_) => Self::any(),
+            Shape::Schema(schema) => {
+                let below =
+                    if schema.basic().contains(Basic::LIST) { schema.items() } else { schema.values() };
+                below.filter(|_| !schema.basic().is_any()).map_or_else(Self::any, Self::of_schema)
+            }
+            Shape::Each(item) => (**item).clone(),
+            Shape::List(items) if items.is_empty() => Self::any(),
+            Shape::List(items) => Self::one_of(items.to_vec()),
+            Shape::Map(fields) if fields.is_open || fields.entries.is_empty() => Self::any(),
+            Shape::Map(fields) => Self::one_of(fields.entries.iter().map(|f| f.value.clone()).collect()),
+            Shape::OneOf(types) => Self::one_of(types.iter().map(Self::item).collect()),
+        }
+    }
+}

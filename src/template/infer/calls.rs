@@ -1,0 +1,164 @@
+//! Filters, functions and methods: what they take, what they give.
+
+use super::Infer;
+use super::operators::TEXT;
+use crate::diag::Span;
+use crate::schema::{Basic, Type};
+use crate::template::code::{Kind, Node};
+use crate::template::value::Val;
+
+const NUMBER: Basic = Basic::NUMBER;
+const ITERABLE: Basic = Basic::LIST.or(Basic::MAP).or(Basic::OTHER);
+
+/// What a filter takes.
+fn takes(name: &str) -> Basic {
+    match name {
+        "abs" | "round" => NUMBER,
+        "length" | "count" | "list" | "first" | "last" | "reverse" => ITERABLE.or(Basic::STRING),
+        "join" | "map" | "select" | "reject" | "selectattr" | "rejectattr" | "sort" | "unique"
+        | "groupby" | "batch" | "slice" | "sum" | "zip" | "chain" | "min" | "max" => ITERABLE,
+        "keys" | "values" | "items" | "dictsort" | "combine" => Basic::MAP.or(Basic::OTHER),
+        "upper" | "lower" | "title" | "capitalize" | "trim" | "replace" | "split" | "lines" | "indent"
+        | "dns_label" | "b64encode" | "b64decode" | "string" | "shell_quote" | "sql_literal"
+        | "from_json" | "from_yaml" | "urlencode" | "cidr_host" | "cidr_network" | "cidr_prefix"
+        | "cidr_subnet" | "ip_version" => TEXT,
+        "int" | "float" => Basic::ANY.without(Basic::LIST.or(Basic::MAP)),
+        "quantity" | "quantity_in" => NUMBER.or(Basic::STRING).or(Basic::QUANTITY).or(Basic::OTHER),
+        "semver" => Basic::STRING.or(Basic::VERSION).or(NUMBER).or(Basic::OTHER),
+        _ => Basic::ANY,
+    }
+}
+
+impl<'a> Infer<'a> {
+    pub(super) fn filter(
+        &mut self,
+        name: &str,
+        input: &Type<'a>,
+        args: &'a [Option<Node>],
+        span: Span,
+    ) -> Type<'a> {
+        for arg in args.iter().flatten() {
+            self.infer(arg);
+        }
+        // `urlencode` and `string` have forms of their own for lists and maps.
+        let is_lenient = matches!(name, "urlencode" | "string");
+        let takes = takes(name);
+        if input.basic.misses(takes) && !is_lenient {
+            let message = format!("`{name}` does not take {}", input.basic.value().shown());
+            let help = match takes {
+                ITERABLE => Some("it takes a list".to_owned()),
+                _ if takes == Basic::MAP.or(Basic::OTHER) => Some("it takes a map".to_owned()),
+                NUMBER if input.basic.value() == Basic::STRING => Some("use `| int` before".to_owned()),
+                _ => None,
+            };
+            self.error("type::filter", span, message, help);
+            return Type::any();
+        }
+        let arg = |index: usize| args.get(index).and_then(Option::as_ref);
+        let text_arg = |index: usize| match arg(index).map(|node| &node.kind) {
+            Some(Kind::Const(Val::Str(text))) => Some(text.to_string()),
+            _ => None,
+        };
+        let is_list = input.basic.value() == Basic::LIST;
+        let is_map = input.basic.value() == Basic::MAP;
+        match name {
+            "length" | "count" | "int" | "ip_version" | "cidr_prefix" => Type::of(Basic::INT),
+            "float" => Type::of(Basic::FLOAT),
+            "abs" | "round" => Type::of(NUMBER),
+            "upper" | "lower" | "title" | "capitalize" | "trim" | "replace" | "indent" | "dns_label"
+            | "b64encode" | "b64decode" | "sha256" | "shell_quote" | "sql_literal" | "to_json" | "tojson"
+            | "to_yaml" | "pprint" | "urlencode" | "cidr_host" | "cidr_network" | "cidr_subnet" | "join"
+            | "format" | "quantity_in" | "string" => Type::string(),
+            "bool" => Type::of(Basic::BOOL),
+            "quantity" => Type::of(Basic::QUANTITY),
+            "semver" => Type::of(Basic::VERSION),
+            "split" | "lines" => Type::each(Basic::LIST, Type::string()),
+            "keys" => Type::each(Basic::LIST, Type::any()),
+            "values" if is_map => {
+                let item = Self::item_of(input);
+                Type::each(Basic::LIST, item)
+            }
+            "items" | "dictsort" if is_map => {
+                let item = Self::item_of(input);
+                Type::each(Basic::LIST, Type::list(vec![Type::any(), item]))
+            }
+            "list" | "reverse" | "select" | "reject" | "selectattr" | "rejectattr" | "sort" | "unique"
+                if is_list =>
+            {
+                let item = Self::item_of(input);
+                Type::each(Basic::LIST, item)
+            }
+            "first" | "last" | "min" | "max" if is_list => {
+                let mut item = Self::item_of(input);
+                // There may be none.
+                item.basic = item.basic | Basic::NULL;
+                item
+            }
+            "map" => self.mapped(input, text_arg(0), span),
+            "list" | "select" | "reject" | "sort" | "unique" | "zip" | "chain" | "batch" | "slice"
+            | "groupby" | "values" | "items" | "dictsort" => Type::of(Basic::LIST),
+            "combine" => Type::of(Basic::MAP),
+            _ => Type::any(),
+        }
+    }
+
+    /// `map(attribute='a.b')`
+    fn mapped(&mut self, input: &Type<'a>, attribute: Option<String>, span: Span) -> Type<'a> {
+        let (Some(path), true) = (attribute, input.basic.value() == Basic::LIST) else {
+            return Type::of(Basic::LIST);
+        };
+        let mut item = Self::item_of(input);
+        for step in path.split('.') {
+            item = match step.parse::<usize>() {
+                Ok(_) => Self::item_of(&item),
+                Err(_) => self.member(&item, step, span),
+            };
+        }
+        // Where it is absent, the list holds nothing in its place.
+        Type::each(Basic::LIST, item.without(Basic::ABSENT))
+    }
+
+    pub(super) fn function(&mut self, name: &str, args: &[Type<'a>], span: Span) -> Type<'a> {
+        match name {
+            "range" => {
+                if let Some(wrong) = args.iter().find(|arg| arg.basic.misses(NUMBER)) {
+                    let got = wrong.basic.value();
+                    let message = format!("`range` takes whole numbers, not {}", got.shown());
+                    let help = match got {
+                        Basic::STRING => Some("use `| int`"),
+                        Basic::LIST => Some("loop over the list itself, or over `range(x | length)`"),
+                        _ => None,
+                    };
+                    self.error("type::operand", span, message, help.map(str::to_owned));
+                }
+                Type::each(Basic::LIST, Type::of(Basic::INT))
+            }
+            "password" => Type::string(),
+            "dict" => Type::of(Basic::MAP),
+            _ => Type::any(),
+        }
+    }
+
+    pub(super) fn method(&mut self, base: &'a Node, name: &str, args: &'a [Node], span: Span) -> Type<'a> {
+        for arg in args {
+            self.infer(arg);
+        }
+        let base_type = self.need(base);
+        let is_map = base_type.basic.value() == Basic::MAP;
+        match (name, args) {
+            ("values" | "items" | "keys", []) => self.filter(name, &base_type, &[], span),
+            ("get", [key, default @ ..]) if is_map => {
+                let found = match &key.kind {
+                    Kind::Const(Val::Str(key)) => self.member(&base_type, key, span),
+                    _ => Self::item_of(&base_type),
+                };
+                let found = found.without(Basic::ABSENT);
+                match default.first() {
+                    Some(default) => found.or(self.infer(default)),
+                    None => found.with(Basic::NULL),
+                }
+            }
+            _ => Type::any(),
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! What a template gives: statements are walked, the text is parsed as YAML, and types take the places of the
+//! expressions, as values do when it is rendered.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::Infer;
+use crate::diag::{Location, Source, Span};
+use crate::schema::{Basic, Field, Fields, Shape, Type, literal_basic};
+use crate::template::code::{For, Kind, Node, Stmt, Target, Unit};
+use crate::template::substitute::{CLOSE, OPEN};
+use crate::yaml::{self, Duplicates, Merge, NodeValue, Style};
+
+/// Variants of one template that are walked.
+const MAX_VARIANTS: usize = 32;
+
+/// A piece of what a template gives.
+pub(super) enum Part<'a> {
+    /// Text, and its offset in the source.
+    Raw(&'a str, usize),
+    Slot(Type<'a>, Span),
+}
+
+/// How many variants there must be so that each branch is in one.
+fn variants(stmts: &[Stmt]) -> usize {
+    let each = stmts.iter().map(|stmt| match stmt {
+        Stmt::If { then, otherwise, .. } => variants(then) + variants(otherwise),
+        Stmt::For(def) if def.otherwise.is_empty() => variants(&def.body),
+        Stmt::For(def) => variants(&def.body) + variants(&def.otherwise),
+        Stmt::With { body, .. } | Stmt::SetBlock { body, .. } | Stmt::Filter { body, .. } => variants(body),
+        Stmt::Raw(..) | Stmt::Emit(_) | Stmt::Set { .. } | Stmt::Do(_) => 1,
+    });
+    each.max().unwrap_or(1).min(MAX_VARIANTS)
+}
+
+impl<'a> Infer<'a> {
+    /// What a unit gives in each variant that is YAML.
+    pub(super) fn documents(&mut self, unit: &'a Unit) -> Vec<Type<'a>> {
+        let in_macros = unit.macros.iter().map(|def| variants(&def.body)).max().unwrap_or(1);
+        let count = variants(&unit.body).max(in_macros);
+        let mut documents = Vec::new();
+        for variant in 0..count {
+            self.variant = variant;
+            self.locals.clear();
+            self.frames.clear();
+            let mark = self.mark();
+            let mut parts = Vec::new();
+            self.stmts(&unit.body, &mut parts);
+            documents.extend(self.document(&parts));
+            self.forget(mark);
+        }
+        // What was cut short says nothing of what is missing.
+        if self.fuel == 0 { Vec::new() } else { documents }
+    }
+
+    /// Text between expressions: each of them must have a text form.
+    pub(super) fn string(&mut self, body: &'a [Stmt]) -> Type<'a> {
+        let mut parts = Vec::new();
+        self.stmts(body, &mut parts);
+        for part in parts {
+            if let Part::Slot(ty, span) = part {
+                let ty = self.defined(ty, span);
+                self.in_text(&ty, span);
+            }
+        }
+        Type::string()
+    }
+
+    pub(super) fn stmts(&mut self, stmts: &'a [Stmt], out: &mut Vec<Part<'a>>) {
+        let mark = self.mark();
+        for stmt in stmts {
+            if self.fuel == 0 {
+                break;
+            }
+            self.fuel -= 1;
+            match stmt {
+                Stmt::Raw(text, offset) => out.push(Part::Raw(text, *offset)),
+                Stmt::Emit(node) => self.emit(node, out),
+                Stmt::Do(node) => {
+                    self.infer(node);
+                }
+                Stmt::Set { target, value } => {
+                    let ty = self.infer(value);
+                    self.assign(target, ty);
+                }
+                Stmt::SetBlock { target, filter, body } => {
+                    self.block(body);
+                    if let Some(filter) = filter {
+                        self.infer(filter);
+                    }
+                    let ty =
+                        if filter.is_some() { Type::any() } else { Type::of(Basic::STRING | Basic::OTHER) };
+                    self.assign(target, ty);
+                }
+                Stmt::Filter { filter, body } => {
+                    self.block(body);
+                    let ty = self.infer(filter);
+                    out.push(Part::Slot(ty, filter.span));
+                }
+                Stmt::If { test, then, otherwise } => self.branch(test, then, otherwise, out),
+                Stmt::With { assignments, body } => {
+                    self.open();
+                    for (target, value) in assignments {
+                        let ty = self.infer(value);
+                        self.assign(target, ty);
+                    }
+                    self.stmts(body, out);
+                    self.close();
+                }
+                Stmt::For(def) => self.for_loop(def, out),
+            }
+        }
+        self.forget(mark);
+    }
+
+    fn block(&mut self, body: &'a [Stmt]) {
+        self.open();
+        self.stmts(body, &mut Vec::new());
+        self.close();
+    }
+
+    fn open(&mut self) {
+        self.frames.push(self.locals.len());
+    }
+
+    fn close(&mut self) {
+        if let Some(start) = self.frames.pop() {
+            self.locals.truncate(start);
+        }
+    }
+
+    fn branch(&mut self, test: &'a Node, then: &'a [Stmt], otherwise: &'a [Stmt], out: &mut Vec<Part<'a>>) {
+        self.infer(test);
+        let first = variants(then);
+        let all = first + variants(otherwise);
+        let before = self.variant;
+        let pick = self.variant % all;
+        let holds = pick < first;
+        let mark = self.assumed(test, holds);
+        self.variant = if holds { pick } else { pick - first };
+        self.stmts(if holds { then } else { otherwise }, out);
+        self.variant = before;
+        self.forget(mark);
+    }
+
+    fn for_loop(&mut self, def: &'a For, out: &mut Vec<Part<'a>>) {
+        let iterated = self.infer(&def.iter);
+        let iterated = self.iterable(iterated, def.iter.span);
+        let item = Self::each_of(&iterated);
+        if !def.otherwise.is_empty() {
+            let first = variants(&def.body);
+            let pick = self.variant % (first + variants(&def.otherwise));
+            if pick >= first {
+                let before = std::mem::replace(&mut self.variant, pick - first);
+                self.stmts(&def.otherwise, out);
+                self.variant = before;
+                return;
+            }
+        }
+        self.open();
+        self.locals.push(("loop".into(), Type::any()));
+        self.assign(&def.target, item);
+        let mark = self.mark();
+        if let Some(filter) = &def.filter {
+            self.infer(filter);
+            self.assumed(filter, true);
+        }
+        self.stmts(&def.body, out);
+        self.forget(mark);
+        self.close();
+    }
+
+    /// What is looped over: a list, or the keys of a map.
+    pub(super) fn iterable(&mut self, ty: Type<'a>, span: Span) -> Type<'a> {
+        let ty = self.defined(ty, span);
+        if ty.basic.misses(Basic::LIST | Basic::MAP | Basic::OTHER) {
+            let got = ty.basic.value();
+            let message = format!("{} is no list", got.shown());
+            let help = got.overlaps(Basic::NUMBER).then(|| "to count, loop over `range(x)`".to_owned());
+            self.error("type::loop", span, message, help);
+            return Type::any();
+        }
+        ty
+    }
+
+    /// What a loop's variable is.
+    pub(super) fn each_of(iterated: &Type<'a>) -> Type<'a> {
+        match iterated.basic.value() {
+            Basic::LIST => Self::item_of(iterated),
+            Basic::MAP if !matches!(iterated.shape, Shape::Each(_)) => Type::string(),
+            _ => Type::any(),
+        }
+    }
+
+    fn assign(&mut self, target: &'a Target, ty: Type<'a>) {
+        match target {
+            Target::Name(name) => {
+                let start = self.frames.last().copied().unwrap_or(0);
+                match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
+                    Some(entry) => entry.1 = ty,
+                    None => self.locals.push((Arc::clone(name), ty)),
+                }
+            }
+            Target::Field(..) => {}
+            Target::List(targets, _) => {
+                let items = match &ty.shape {
+                    Shape::List(items) if items.len() == targets.len() => items.to_vec(),
+                    _ => vec![Type::any(); targets.len()],
+                };
+                for (target, item) in targets.iter().zip(items) {
+                    self.assign(target, item);
+                }
+            }
+        }
+    }
+
+    /// A macro gives statements where it is called, everything else a value.
+    fn emit(&mut self, node: &'a Node, out: &mut Vec<Part<'a>>) {
+        let Kind::Macro(index, args) = &node.kind else {
+            let ty = self.infer(node);
+            out.push(Part::Slot(ty, node.span));
+            return;
+        };
+        let Some(def) = self.macros.get(*index).filter(|_| self.calls < super::MAX_CALLS) else {
+            out.push(Part::Slot(Type::any(), node.span));
+            return;
+        };
+        let given: Vec<Option<Type<'a>>> =
+            args.iter().map(|arg| arg.as_ref().map(|arg| self.infer(arg))).collect();
+        let top = self.frames.first().copied().unwrap_or(self.locals.len());
+        let hidden = self.locals.split_off(top);
+        let frames = std::mem::replace(&mut self.frames, vec![top]);
+        self.calls += 2;
+        for ((name, default), arg) in def.params.iter().zip(given) {
+            let ty = match (arg, default) {
+                (Some(ty), _) => ty,
+                (None, Some(default)) => self.infer(default),
+                (None, None) => Type::any(),
+            };
+            self.locals.push((Arc::clone(name), ty));
+        }
+        self.stmts(&def.body, out);
+        self.calls -= 2;
+        self.locals.truncate(top);
+        self.locals.extend(hidden);
+        self.frames = frames;
+    }
+
+    /// The document of a variant; nothing if it is no YAML, which may be so for conditions that never meet.
+    fn document(&mut self, parts: &[Part<'a>]) -> Option<Type<'a>> {
+        let mut text = String::new();
+        for (index, part) in parts.iter().enumerate() {
+            match part {
+                Part::Raw(raw, _) => text.push_str(raw),
+                Part::Slot(..) => {
+                    let _ = write!(text, "{OPEN}{index}{CLOSE}");
+                }
+            }
+        }
+        self.fuel = self.fuel.saturating_sub(text.len() / 32);
+        if self.fuel == 0 {
+            return None;
+        }
+        let options = yaml::Options {
+            merge: Merge::Keep,
+            duplicate_keys: Duplicates::Last,
+            ..yaml::Options::default()
+        };
+        let mut documents = yaml::parse(&Source::new("", text), &options).ok()?;
+        if documents.len() != 1 {
+            return None;
+        }
+        Some(self.node(&documents.pop()?, parts))
+    }
+
+    fn written(&self, span: Span, parts: &[Part<'a>]) -> Location {
+        let start = original(span.start, parts);
+        self.location(Span::new(start, original(span.end, parts).max(start)))
+    }
+
+    fn node(&mut self, node: &yaml::Node, parts: &[Part<'a>]) -> Type<'a> {
+        let at = self.written(node.span, parts);
+        match &node.value {
+            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => {
+                let value = node.to_json();
+                let mut ty = Type::literal(&value);
+                ty.basic = literal_basic(&value);
+                ty.written(at)
+            }
+            NodeValue::String(text) => self.scalar(text, node.style, parts, at),
+            NodeValue::Seq(items) => {
+                Type::list(items.iter().map(|item| self.node(item, parts)).collect()).written(at)
+            }
+            NodeValue::Map(entries) => {
+                let fields = self.fields(entries, parts);
+                Type::map(fields).written(at)
+            }
+        }
+    }
+
+    fn fields(&mut self, entries: &[(yaml::Node, yaml::Node)], parts: &[Part<'a>]) -> Fields<'a> {
+        let mut fields = Fields { entries: Vec::new(), is_open: false };
+        let mut merged = Vec::new();
+        for (key, value) in entries {
+            let at = self.written(key.span, parts);
+            let value = self.node(value, parts);
+            if key.is_merge_key() {
+                match &value.shape {
+                    Shape::List(items) => merged.extend(items.iter().cloned()),
+                    _ => merged.push(value),
+                }
+                continue;
+            }
+            let text = key.as_str().unwrap_or_default();
+            let key = if text.contains(OPEN) {
+                let key_type = self.scalar(text, Style::Quoted, parts, at.clone());
+                fields.is_open = true;
+                key_type.as_text().unwrap_or_default().to_owned()
+            } else {
+                text.to_owned()
+            };
+            fields.entries.push(Field { key, at: Some(at), value });
+        }
+        for ty in merged {
+            merge(&mut fields, &ty);
+        }
+        fields
+    }
+
+    /// A scalar with or without placeholders.
+    fn scalar(&mut self, text: &str, style: Style, parts: &[Part<'a>], at: Location) -> Type<'a> {
+        if !text.contains(OPEN) {
+            return Type::literal(&serde_json::Value::String(text.to_owned())).written(at);
+        }
+        let mut slots = Vec::new();
+        let mut is_alone = true;
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once(OPEN) {
+            let Some((index, after)) = after.split_once(CLOSE) else { return Type::any() };
+            is_alone &= before.is_empty() && after.is_empty();
+            match index.parse().ok().and_then(|index: usize| parts.get(index)) {
+                Some(Part::Slot(ty, span)) => slots.push((ty.clone(), *span)),
+                _ => return Type::any(),
+            }
+            rest = after;
+        }
+        let place = at;
+        if is_alone
+            && style != Style::Block
+            && let [(ty, span)] = slots.as_slice()
+        {
+            let ty = self.defined(ty.clone(), *span);
+            if style == Style::Plain {
+                return ty.written(self.location(*span));
+            }
+            if ty.basic.value().overlaps(Basic::LIST | Basic::MAP) && ty.basic.misses(super::operators::TEXT)
+            {
+                // What quotes make of a list or a map is an error, whatever the place takes.
+                let message = format!("{} in quotes cannot be made a string", ty.basic.value().shown());
+                let help = "leave out the quotes to insert it as it is".to_owned();
+                self.error("type::text", *span, message, Some(help));
+                return Type::any();
+            }
+            if ty.basic == Basic::OMIT || ty.basic.is_any() {
+                let mut string = Type::of(Basic::STRING | (ty.basic & Basic::OMIT));
+                string.quoted = Some(ty.basic);
+                return string.written(place);
+            }
+            let mut string = Type::of(Basic::STRING | (ty.basic & Basic::OMIT));
+            if ty.basic.value() == Basic::STRING {
+                string.shape = ty.shape.clone();
+                if !matches!(string.shape, Shape::Literal(_) | Shape::Schema(_)) {
+                    string.shape = Shape::Unknown;
+                }
+            }
+            string.quoted = Some(ty.basic);
+            return string.written(place);
+        }
+        for (ty, span) in slots {
+            let ty = self.defined(ty, span);
+            self.in_text(&ty, span);
+        }
+        Type::string().written(place)
+    }
+}
+
+/// The entries of a map that `<<` brings: what is there already goes before.
+fn merge<'a>(fields: &mut Fields<'a>, ty: &Type<'a>) {
+    match &ty.shape {
+        Shape::Map(more) => {
+            fields.is_open |= more.is_open;
+            for field in &more.entries {
+                if field.key.is_empty() || !fields.entries.iter().any(|known| known.key == field.key) {
+                    fields.entries.push(field.clone());
+                }
+            }
+        }
+        _ => fields.is_open = true,
+    }
+}
+
+/// The offset in the template of an offset in the text of a variant.
+fn original(offset: usize, parts: &[Part<'_>]) -> usize {
+    let mut at = 0;
+    let mut last = 0;
+    for (index, part) in parts.iter().enumerate() {
+        let (length, place) = match part {
+            Part::Raw(raw, place) => (raw.len(), *place),
+            Part::Slot(_, span) => (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), span.start),
+        };
+        if offset < at + length {
+            return match part {
+                Part::Raw(..) => place + (offset - at),
+                Part::Slot(..) => place,
+            };
+        }
+        last = match part {
+            Part::Raw(..) => place + length,
+            Part::Slot(_, span) => span.end,
+        };
+        at += length;
+    }
+    last
+}
