@@ -294,7 +294,9 @@ spec:
   versions:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 ";
-    kubectl_stdin(&["apply", "-f", "-"], crd).await.ok();
+    // As the registrar does.
+    let apply = ["apply", "--server-side", "--field-manager=operetta", "-f", "-"];
+    kubectl_stdin(&apply, crd).await.ok();
     eventually("the CRD to be served", LONG, async || {
         let crd = find_in(plane().await, CRD, None, "manies.get.operetta.dev").await.unwrap_or_default();
         let established = condition(&crd, "Established")["status"] == "True";

@@ -4,6 +4,7 @@
 //! actions. It is level-triggered: called again after any event, crash or doubt, it gives what is still
 //! missing, and nothing once the cluster equals the target.
 
+mod crd_owner;
 mod decide;
 mod deletion;
 pub mod fields;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use crd_owner::{is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::{
     Action, Apply, Decision, Expect, Failure, Health, Memory, NOT_LOADED, Repairs, Summary, Swing, Swings,
     Verdict, Why, decide, is_covered,

@@ -64,6 +64,9 @@ pub const MANAGER: &str = "operetta.dev/manager";
 /// Finalizer of an instance with children that the garbage collector must not delete by itself.
 pub const FINALIZER: &str = "operetta.dev/cleanup";
 
+/// The field manager of the CRDs of packages.
+pub const REGISTRAR: &str = "operetta";
+
 /// The field manager of a package's children.
 pub fn field_manager(operator: &str) -> String {
     format!("operetta/{operator}")

@@ -7,7 +7,7 @@ use futures::future::join;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::out::printable;
-use crate::children::{ObjectRef, Reach, names};
+use crate::children::{ObjectRef, Reach, names, package_of_crd};
 use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
@@ -111,12 +111,10 @@ impl Catalog {
         })?;
         let served =
             served.map_err(|error| format!("what the API server serves cannot be found out: {error}"))?;
-        if crds.is_empty() {
-            return Err(
-                "no package is installed in this cluster: no CRD has the label operetta.dev/operator\n  \
+        if !crds.iter().any(|crd| package_of_crd(&crd.metadata).is_some()) {
+            return Err("no package is installed in this cluster: no CRD was registered by Operetta\n  \
                  help: `operetta run PACKAGE...` installs packages"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         Ok(Self::of(&crds, served))
     }
@@ -124,6 +122,8 @@ impl Catalog {
     fn of(crds: &[Raw], served: Vec<Served>) -> Self {
         let (mut kinds, mut unserved) = (Vec::new(), Vec::new());
         for crd in crds {
+            // A CRD that is a child has the label, too.
+            let Some(package) = package_of_crd(&crd.metadata) else { continue };
             let name = crd.metadata.name.clone().unwrap_or_default();
             let text = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
                 map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default()
@@ -136,7 +136,7 @@ impl Catalog {
                     let places = annotations.as_ref().and_then(|all| all.get(names::CHILD_NAMESPACES));
                     kinds.push(PackageKind {
                         served: served.clone(),
-                        package: text(&crd.metadata.labels, names::OPERATOR),
+                        package: package.to_owned(),
                         bounds: Arc::new(Bounds {
                             reach: Reach::read(places.map(String::as_str)),
                             kinds: child_kinds.iter().cloned().collect(),
@@ -277,6 +277,8 @@ mod tests {
         let crd = |name: &str| {
             Raw::from_value(serde_json::json!({"metadata": {"name": name,
                 "labels": {"operetta.dev/operator": "p"},
+                "managedFields": [{"manager": "operetta", "operation": "Apply", "fieldsType": "FieldsV1",
+                    "fieldsV1": {"f:metadata": {"f:labels": {"f:operetta.dev/operator": {}}}}}],
                 "annotations": {"operetta.dev/child-kinds": "apps/v1/Deployment,v1/Service"}}}))
             .unwrap()
         };

@@ -1,6 +1,7 @@
 //! The life of CRDs: somebody else applies them, too; they are edited, deleted and made anew; those of children
 //! come later and change. And CRDs as large projects ship them.
 
+mod children;
 mod managers;
 #[path = "../support/mod.rs"]
 mod support;

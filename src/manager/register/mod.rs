@@ -28,7 +28,7 @@ use super::hub::{self, Again};
 use super::registry::Registered;
 use super::watch::Watch;
 use super::{Shared, contained};
-use crate::children::names;
+use crate::children::{names, package_of_crd_value};
 use crate::cluster::{ApiKind, CallError, Class, Cluster};
 use crate::diag::Diagnostic;
 use crate::package::Package;
@@ -63,7 +63,7 @@ pub(super) struct First {
     pub is_retrying: bool,
 }
 
-/// The CRDs that bear the name of a package, in force or not.
+/// The CRDs of packages, in force or not.
 ///
 /// # Errors
 /// The API server cannot be reached.
@@ -77,7 +77,12 @@ pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError>
                 tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
                 wait *= 2;
             }
-            result => return result,
+            result => {
+                return result.map(|mut crds| {
+                    crds.retain(|crd| package_of_crd_value(crd).is_some());
+                    crds
+                });
+            }
         }
     }
 }

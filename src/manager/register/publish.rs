@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::entry::{Entry, contested_text};
 use super::record::Record;
 use super::{ORPHANED, Registrar, SPREAD, wanted};
+use crate::children::package_of_crd_value;
 use crate::crd;
 use crate::manager::hub::Again;
 use crate::manager::registry::{Registered, Registry};
@@ -197,7 +198,9 @@ impl Registrar {
     }
 
     pub(super) fn on_orphan(&mut self, crd: &Value) {
-        self.labelled.push(crd.clone());
+        if package_of_crd_value(crd).is_some() {
+            self.labelled.push(crd.clone());
+        }
     }
 
     /// Swaps in a registry of what is in force now.

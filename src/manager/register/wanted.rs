@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::record::{Record, Spent};
 use crate::children::fields::{FieldSet, uncovered};
-use crate::children::{Reach, condition, names};
+use crate::children::{Reach, condition, is_child_crd_value, names, package_of_crd_value};
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
 
 /// The field manager of CRDs.
-pub(super) const MANAGER: &str = "operetta";
+pub(super) const MANAGER: &str = names::REGISTRAR;
 
 /// This manager, as far as a CRD tells of it.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +98,8 @@ pub(super) fn stand(live: Option<&Value>, package: &Package, resource: &Resource
         spec_differs,
     };
     match live {
-        Some(live) if wrong.is_there(live) => Stand::Right,
+        // By the label alone nobody would know it for the package's.
+        Some(live) if wrong.is_there(live) && package_of_crd_value(live).is_some() => Stand::Right,
         _ => Stand::Wrong(Box::new(wrong)),
     }
 }
@@ -200,12 +201,23 @@ fn object(value: &Value) -> Value {
 /// Two packages cannot have one kind, and a CRD that others installed is theirs unless the package says
 /// `adopt: true`.
 fn refusal(live: &Value, name: &str, package: &Package, resource: &Resource) -> Option<Diagnostic> {
-    match live["metadata"]["labels"][names::OPERATOR].as_str() {
+    let owner = live["metadata"]["labels"][names::OPERATOR].as_str();
+    if is_child_crd_value(live) {
+        let owner = owner.unwrap_or("another package");
+        let message = format!("the CRD {name} is a child of an instance of {owner}");
+        return Some(
+            Diagnostic::error("crd::child", message).help(
+                "one CRD has one owner: take it out of that package's children, or remove this package",
+            ),
+        );
+    }
+    match owner {
         Some(owner) if owner == package.name => None,
-        Some(owner) => Some(claimed(name, owner)),
-        // Whoever replaced it took our label off; our entry shows that it was ours.
-        None if resource.adopt || FieldSet::of_manager(live, MANAGER).is_some() => None,
-        None => Some(
+        Some(owner) if package_of_crd_value(live).is_some() => Some(claimed(name, owner)),
+        // Whoever replaced it took our label off; our entry shows that it was ours. The label of a package that has not
+        // registered it says nothing.
+        _ if resource.adopt || FieldSet::of_manager(live, MANAGER).is_some() => None,
+        _ => Some(
             Diagnostic::error(
                 "crd::foreign",
                 format!("the CRD {name} exists and was not installed by Operetta"),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::CRD;
-use crate::children::names;
+use crate::children::{names, package_of_crd};
 use crate::cluster::Cluster;
 use crate::manager::hub::explain;
 use crate::manager::lasting;
@@ -34,7 +34,7 @@ pub(super) struct Meta {
     pub uid: String,
     pub generation: i64,
     pub resource_version: String,
-    /// Whether it bears the name of a package.
+    /// Whether it is the CRD of a package.
     pub is_labelled: bool,
     /// Which manager it says cares for it.
     pub lease: Option<String>,
@@ -93,7 +93,7 @@ fn meta_of(crd: &PartialObjectMeta<Raw>) -> (String, Meta) {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
-        is_labelled: meta.labels.as_ref().is_some_and(|labels| labels.contains_key(names::OPERATOR)),
+        is_labelled: package_of_crd(meta).is_some(),
         lease: meta.annotations.as_ref().and_then(|annotations| annotations.get(names::MANAGER)).cloned(),
     };
     (meta.name.clone().unwrap_or_default(), told)

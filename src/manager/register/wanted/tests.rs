@@ -58,8 +58,23 @@ fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
         live["metadata"]["annotations"][names::CHILD_KINDS] = "v1/ConfigMap".into();
         live["metadata"]["annotations"][names::MANAGER] = OURS.lease.into();
         live["metadata"]["annotations"][names::CHILD_NAMESPACES] = "".into();
+        register(&mut live);
     }
     live
+}
+
+/// With the label as the registrar applies it.
+fn register(live: &mut Value) {
+    let label = json!({"f:labels": {format!("f:{}", names::OPERATOR): {}}});
+    let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+    let is_ours = |entry: &&mut Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
+    match entries.iter_mut().find(is_ours) {
+        Some(ours) => ours["fieldsV1"]["f:metadata"] = label,
+        None => {
+            entries
+                .push(json!({"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:metadata": label}}));
+        }
+    }
 }
 
 fn wrong(package: &Package, live: Option<&Value>) -> Wrong {
@@ -83,6 +98,7 @@ fn applied(body: &Value) -> Value {
     live["spec"]["names"]["listKind"] = "WList".into();
     live["spec"]["conversion"] = json!({"strategy": "None"});
     live["spec"]["versions"][0].as_object_mut().unwrap().remove("deprecated");
+    register(&mut live);
     live
 }
 
@@ -95,6 +111,10 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
     assert!(has_status(&body, "v1"));
     let live = applied(&body);
     assert!(matches!(stand(Some(&live), &package, &package.resources[0], OURS), Stand::Right));
+    // Somebody has taken the label off and put it back: it is theirs now, and is applied once more.
+    let mut relabelled = live.clone();
+    relabelled["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].take();
+    assert!(!wrong(&package, Some(&relabelled)).spec_differs);
     let mut going = live;
     going["metadata"]["deletionTimestamp"] = "x".into();
     assert!(matches!(stand(Some(&going), &package, &package.resources[0], OURS), Stand::Going));
@@ -169,4 +189,18 @@ fn what_a_package_must_not_have() {
     let mut claimed = live(&plain_crd(), true, &entries);
     claimed["metadata"]["labels"][names::OPERATOR] = "q".into();
     assert_eq!(refused(&package, &claimed), "crd::claimed");
+    // A label that its package has not applied says nothing: it is anybody's CRD.
+    let mut forged = live(&plain_crd(), false, &entries);
+    forged["metadata"]["labels"][names::OPERATOR] = "q".into();
+    assert!(matches!(stand(Some(&forged), &package, &package.resources[0], OURS), Stand::Wrong(_)));
+    let not_adopting = self::package(false);
+    assert_eq!(refused(&not_adopting, &forged), "crd::foreign");
+    // Nor is a child of an instance anybody's to register.
+    let mut child = forged.clone();
+    child["metadata"]["labels"][names::INSTANCE_UID] = "u".into();
+    let labels = json!({format!("f:{}", names::INSTANCE_UID): {}});
+    child["metadata"]["managedFields"] = json!([{"manager": "operetta/q", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": labels}}}]);
+    for package in [&package, &not_adopting] {
+        assert_eq!(refused(package, &child), "crd::child");
+    }
 }

@@ -1,0 +1,92 @@
+//! Which CRDs are those of packages. The label [`names::OPERATOR`] alone does not tell: a CRD that is a child carries it
+//! like every child, and anybody can write it. What counts is that the registrar itself has applied the label, which
+//! managedFields show; and that no package has applied the marks of a child.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::names;
+
+/// The package whose CRD an object is, if it is one. Of an object or its metadata, managedFields included.
+pub fn package_of_crd(meta: &ObjectMeta) -> Option<&str> {
+    let package = meta.labels.as_ref()?.get(names::OPERATOR)?;
+    let is_registered = owners(meta, names::OPERATOR).any(|manager| manager == names::REGISTRAR);
+    (is_registered && !is_child(meta)).then_some(package)
+}
+
+/// The same of plain JSON.
+pub fn package_of_crd_value(crd: &Value) -> Option<String> {
+    package_of_crd(&metadata(crd)?).map(str::to_owned)
+}
+
+/// Whether a CRD is a child of an instance.
+pub fn is_child_crd_value(crd: &Value) -> bool {
+    metadata(crd).is_some_and(|meta| is_child(&meta))
+}
+
+fn metadata(crd: &Value) -> Option<ObjectMeta> {
+    serde::Deserialize::deserialize(crd.get("metadata")?).ok()
+}
+
+fn is_child(meta: &ObjectMeta) -> bool {
+    let is_labelled = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(names::INSTANCE_UID));
+    is_labelled && owners(meta, names::INSTANCE_UID).any(|manager| manager.starts_with("operetta/"))
+}
+
+/// The managers that have applied a label.
+fn owners<'a>(meta: &'a ObjectMeta, label: &'a str) -> impl Iterator<Item = &'a str> {
+    meta.managed_fields.iter().flatten().filter_map(move |entry| {
+        let is_apply = entry.operation.as_deref() == Some("Apply");
+        let is_whole = entry.subresource.as_deref().unwrap_or_default().is_empty();
+        let labels = entry.fields_v1.as_ref()?.0.get("f:metadata")?.get("f:labels")?;
+        let is_owned = is_apply && is_whole && labels.get(format!("f:{label}")).is_some();
+        entry.manager.as_deref().filter(|_| is_owned)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, labels: &[&str]) -> Value {
+        let labels: serde_json::Map<String, Value> =
+            labels.iter().map(|label| (format!("f:{label}"), json!({}))).collect();
+        json!({"manager": manager, "operation": operation, "apiVersion": "apiextensions.k8s.io/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": labels}}})
+    }
+
+    #[test]
+    fn a_label_alone_makes_no_package_of_a_crd() {
+        let registrar = || entry("operetta", "Apply", &[names::OPERATOR]);
+        let child = || entry("operetta/p", "Apply", &[names::OPERATOR, names::INSTANCE_UID]);
+        let own = json!({names::OPERATOR: "p"});
+        let of_child = json!({names::OPERATOR: "p", names::INSTANCE_UID: "u"});
+        for (labels, entries, package) in [
+            (&own, vec![registrar()], Some("p")),
+            (&own, vec![registrar(), entry("kubectl", "Apply", &[names::OPERATOR])], Some("p")),
+            // Somebody has put the label of a child on it.
+            (
+                &of_child,
+                vec![registrar(), entry("kubectl-label", "Update", &[names::INSTANCE_UID])],
+                Some("p"),
+            ),
+            (&of_child, vec![child()], None),
+            // Of a package that has it as its own and as a child.
+            (&of_child, vec![registrar(), child()], None),
+            // The label of the instance was taken off, but the registrar has not applied the other.
+            (&own, vec![child()], None),
+            (&own, vec![entry("kubectl", "Apply", &[names::OPERATOR])], None),
+            (&own, vec![entry("operetta", "Update", &[names::OPERATOR])], None),
+            (&own, vec![entry("operetta", "Apply", &[])], None),
+            (&own, vec![], None),
+            (&json!({}), vec![registrar()], None),
+        ] {
+            let crd = json!({"metadata": {"name": "x", "labels": labels, "managedFields": entries}});
+            assert_eq!(package_of_crd_value(&crd).as_deref(), package, "{crd:#}");
+            let is_child = entries.contains(&child()) && labels == &of_child;
+            assert_eq!(is_child_crd_value(&crd), is_child, "{crd:#}");
+        }
+    }
+}
