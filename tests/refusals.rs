@@ -4,6 +4,12 @@
 // A test reads better with values than with references to them.
 #![allow(clippy::needless_pass_by_value)]
 
+#[path = "refusals/frozen.rs"]
+mod frozen;
+#[path = "refusals/held.rs"]
+mod held;
+#[path = "refusals/others.rs"]
+mod others;
 #[path = "refusals/places.rs"]
 mod places;
 mod support;
@@ -13,12 +19,12 @@ use std::time::{Duration, Instant};
 use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 use support::ext::{
-    CONFIG_MAP, DEPLOYMENT, JOB, LIGHT, LONG, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT, STATEFUL_SET,
-    STONE, Scene, TRIAL, condition, fixture, managers_requests, uid_of,
+    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LIGHT, LONG, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT,
+    STATEFUL_SET, STONE, Scene, TRIAL, condition, fixture, managers_requests, uid_of,
 };
 use support::{Operetta, kubectl, kubectl_stdin, plane};
 
-const PACKAGES: [&str; 3] = ["trial", "stones", "places"];
+const PACKAGES: [&str; 5] = ["trial", "stones", "places", "neighbours", "frozen"];
 
 fn trial(name: &str, spec: Value) -> String {
     json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": name}, "spec": spec})
@@ -26,13 +32,21 @@ fn trial(name: &str, spec: Value) -> String {
 }
 
 async fn edit(scene: &Scene, name: &str, spec: Value) {
-    scene.patch(TRIAL, name, "merge", &json!({"spec": spec})).await;
+    edit_of(scene, TRIAL, name, spec).await;
+}
+
+async fn edit_of(scene: &Scene, kind: Kind, name: &str, spec: Value) {
+    scene.patch(kind, name, "merge", &json!({"spec": spec})).await;
 }
 
 /// Waits until the instance is stalled for this reason at its newest generation; the message.
 async fn stalled(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> String {
+    stalled_of(scene, TRIAL, name, reason, words).await
+}
+
+async fn stalled_of(scene: &Scene, kind: Kind, name: &str, reason: &str, words: &[&str]) -> String {
     let instance = scene
-        .until(&format!("Stalled, {reason}"), TRIAL, name, |o| {
+        .until(&format!("Stalled, {reason}"), kind, name, |o| {
             let told = condition(o, "Stalled");
             told["status"] == "True"
                 && told["reason"] == reason

@@ -90,6 +90,7 @@ pub fn decide_from(leaving: &Leaving<'_>, memory: &Memory, now: Duration) -> Dec
             .collect(),
         wants: Vec::new(),
         pending: false,
+        accepted: false,
         swings: Vec::new(),
     };
     if is_orphaning(instance, observed) {

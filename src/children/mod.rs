@@ -4,6 +4,7 @@
 //! actions. It is level-triggered: called again after any event, crash or doubt, it gives what is still
 //! missing, and nothing once the cluster equals the target.
 
+mod accepted;
 mod crd_owner;
 mod decide;
 mod deletion;
@@ -30,7 +31,7 @@ use serde_json::Value;
 pub use crd_owner::{is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::{
     Action, Apply, Decision, Expect, Failure, Health, Memory, NOT_LOADED, Repairs, Summary, Swing, Swings,
-    Verdict, Why, decide, is_covered,
+    Verdict, Why, decide, exceeds, is_covered,
 };
 pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
 pub use intent::{Generated, Intent, Secret};

@@ -50,6 +50,8 @@ pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
 pub const ORPHAN_FINALIZER: &str = "orphan";
 /// Annotation of an instance: `"true"` stops all writes to its children.
 pub const PAUSED: &str = "operetta.dev/paused";
+/// Annotation of an instance, while a change of it is refused: which children it had, and of what spec.
+pub const ACCEPTED: &str = "operetta.dev/accepted";
 /// Annotation of a foreign object, set by a person: Operetta may take it over.
 pub const ADOPT: &str = "operetta.dev/adopt";
 /// Annotation of a CRD: the kinds that children of its instances have, or had.

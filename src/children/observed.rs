@@ -107,6 +107,15 @@ pub enum Mark {
     Entry(Option<Arc<FieldSet>>, i64),
 }
 
+impl Mark {
+    /// When our entry was last written.
+    pub fn applied(&self) -> i64 {
+        match self {
+            Self::Generation(_, applied) | Self::Entry(_, applied) => *applied,
+        }
+    }
+}
+
 /// How far the question is whether an `Ask` child may be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {

@@ -45,10 +45,19 @@ pub(super) fn shape(ctx: &Context<'_>, child: &Child, intent: &Intent, expect: &
     let created = *expect == Expect::Absent;
     created.hash(&mut hasher);
     if !created {
-        for path in fixed(&object.api_version, &object.kind) {
+        let data = ["/data", "/binaryData"];
+        let is_frozen = intent.body["immutable"] == true;
+        for path in fixed(&object.api_version, &object.kind).iter().chain(data.iter().filter(|_| is_frozen)) {
             values(intent.body.pointer(path).unwrap_or(&Value::Null), ctx.name(), &mut hasher);
         }
     }
+    hasher.finish()
+}
+
+/// The shape of a write whose values count, too.
+pub(super) fn with_values(shape: u64, intent: &Intent) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (shape, &intent.hash).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -117,12 +126,18 @@ fn fixed(api_version: &str, kind: &str) -> &'static [&'static str] {
             &["/spec/selector", "/spec/template", "/spec/completions", "/spec/completionMode"]
         }
         ("v1", "Service") => &["/spec/clusterIP", "/spec/clusterIPs", "/spec/type"],
-        ("v1", "PersistentVolumeClaim" | "PersistentVolume" | "Pod") => &["/spec"],
+        ("v1", "PersistentVolumeClaim" | "PersistentVolume" | "Pod")
+        | ("networking.k8s.io/v1", "IngressClass" | "ServiceCIDR")
+        | ("resource.k8s.io/v1", "ResourceClaim")
+        | ("storage.k8s.io/v1", "CSIDriver") => &["/spec"],
         ("v1", "Secret") => &["/type", "/immutable"],
         ("v1", "ConfigMap") => &["/immutable"],
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => &["/roleRef"],
         ("storage.k8s.io/v1", "StorageClass") => &["/provisioner", "/parameters", "/volumeBindingMode"],
         ("scheduling.k8s.io/v1", "PriorityClass") => &["/value", "/preemptionPolicy"],
+        ("node.k8s.io/v1", "RuntimeClass") => &["/handler"],
+        ("discovery.k8s.io/v1", "EndpointSlice") => &["/addressType"],
+        ("storage.k8s.io/v1", "VolumeAttributesClass") => &["/driverName", "/parameters"],
         _ => &[],
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::intent::{self, Intent};
 use super::observed::{ObjectRef, Observed};
 use super::refs::Refs;
-use super::{ChildError, Context, MAX_CHILDREN, names};
+use super::{ChildError, Context, MAX_CHILDREN, accepted, names};
 use crate::package::{Child, Yields};
 use crate::readiness::Readiness;
 use crate::template::{EvalError, Function, Live, Scope, Var};
@@ -467,7 +467,7 @@ fn base_scope(ctx: &Context<'_>) -> Scope {
     let mut scope = Scope::new();
     let meta = &ctx.instance["metadata"];
     let spec = ctx.instance.get("spec").cloned().unwrap_or_else(|| json!({}));
-    scope.set("instance", Var::Shared(Arc::new(ctx.instance.clone())));
+    scope.set("instance", Var::Shared(Arc::new(accepted::shown(ctx.instance))));
     scope.set("spec", Var::Json(spec));
     scope.set("name", Var::Json(meta["name"].clone()));
     scope.set("namespace", ctx.namespace().map_or(Var::Undefined, |ns| Var::Json(ns.into())));

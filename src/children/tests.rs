@@ -2,6 +2,7 @@
 //! or some or none of them at a time, and the world must come to rest at the target.
 
 mod absent;
+mod accepted;
 mod going;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,6 +197,10 @@ impl World {
                 self.log.push(format!("Orphan {}", observed.object.name));
                 self.objects.remove(&id(&observed.object));
                 self.former.retain(|o| o.object != observed.object);
+            }
+            Action::Record(record) => {
+                self.log.push(format!("Record {}", record.is_some()));
+                self.instance["metadata"]["annotations"][names::ACCEPTED] = record.into();
             }
             Action::MarkOrphaned => {
                 self.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
@@ -541,7 +546,9 @@ fn what_nobody_has_tried_is_checked_whole_before_the_first_write() {
 #[test]
 fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
     let mut world = World::new(two_ordered(), &json!({}));
-    let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
+    let message =
+        "configmaps is forbidden: User \"u\" cannot patch resource \"configmaps\" in API group \"\"";
+    let status = json!({"code": 403, "reason": "Forbidden", "message": message});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
     let hash = {
         let mut other = World::new(two_ordered(), &json!({}));
@@ -578,7 +585,7 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
     world.objects.get_mut("ConfigMap/a-a").unwrap().owned = None;
     world.log.clear();
     world.settle();
-    assert_eq!(world.log, ["Repair a"]);
+    assert_eq!(world.log, ["Repair a", "Record true"]);
 }
 
 #[test]
@@ -664,7 +671,7 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
         matches!(&verdict, Verdict::Stalled { reason, message } if reason == "InvalidChild" && message.contains("so does b")),
         "{verdict:?}"
     );
-    assert_eq!(world.log, ["Update c"]);
+    assert_eq!(world.log, ["Update c", "Record true"]);
     assert_eq!(world.names(), ["a-c", "a-x", "a-y"]);
 }
 

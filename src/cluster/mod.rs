@@ -11,6 +11,7 @@ mod kinds;
 mod lease;
 mod list;
 mod path;
+mod refusal;
 mod reply;
 mod requests;
 mod served;

@@ -43,6 +43,7 @@ struct Instance {
     resource_version: Box<str>,
     /// Deleted with `--cascade=orphan`. The mark is seen for a moment only.
     orphaned: bool,
+    generation: i64,
     json: Arc<[u8]>,
 }
 
@@ -161,6 +162,8 @@ impl Eq for Child {}
 pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Arc<str>, InstanceKey>,
+    /// What instances were before edits that are not accepted yet.
+    previous: HashMap<InstanceKey, Arc<[u8]>>,
     /// Which instance the children of a former one of its name would be.
     by_claim: HashMap<Claim, InstanceKey>,
     /// The label of the kind of the instances, by CRD: part of their claim.
@@ -231,6 +234,9 @@ impl Index {
             }
             if *present.uid != *uid {
                 self.by_uid.remove(&present.uid);
+                self.previous.remove(&key);
+            } else if object["metadata"]["generation"].as_i64().is_some_and(|new| new != present.generation) {
+                self.previous.entry(key.clone()).or_insert_with(|| Arc::clone(&present.json));
             }
         }
         let known = self.instances.get(&key).is_some_and(|i| i.orphaned && *i.uid == *uid);
@@ -245,11 +251,31 @@ impl Index {
             uid: Arc::clone(&uid),
             resource_version: resource_version.into(),
             orphaned: known || marked,
+            generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
             json: object.to_string().into_bytes().into(),
         };
         self.by_uid.insert(uid, key.clone());
         self.instances.insert(key, instance);
         true
+    }
+
+    /// The instance as it was before the first edit that was not accepted yet.
+    pub(super) fn previous(&self, key: &InstanceKey) -> Option<Value> {
+        serde_json::from_slice(self.previous.get(key)?).ok()
+    }
+
+    /// All that this state of the instance asks for was applied: what it was before does not matter any more.
+    pub(super) fn accept(&mut self, key: &InstanceKey, accepted: &Value) {
+        let generation = accepted["metadata"]["generation"].as_i64().unwrap_or_default();
+        if !self.previous.contains_key(key) {
+            return;
+        }
+        if self.instances.get(key).is_some_and(|instance| instance.generation != generation) {
+            // It was edited once more meanwhile.
+            self.previous.insert(key.clone(), accepted.to_string().into_bytes().into());
+        } else {
+            self.previous.remove(key);
+        }
     }
 
     /// An instance was deleted, at that resourceVersion if it is known.
@@ -264,6 +290,7 @@ impl Index {
 
     fn drop_instance(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.remove(key) else { return };
+        self.previous.remove(key);
         self.by_uid.remove(&instance.uid);
         let claim = self.claim(key);
         self.by_claim.remove(&claim);

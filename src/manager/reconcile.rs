@@ -49,7 +49,9 @@ pub(super) struct Mind {
 impl Mind {
     /// Whether forgetting it would change nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let Memory { failures, kept, release, accepted, reapplied, repairs, swings } = &self.memory;
+        // `previous` is in the index as long as it counts.
+        let Memory { failures, kept, release, accepted, reapplied, repairs, previous: _, unrecorded, swings } =
+            &self.memory;
         self.told.is_none()
             && self.vain.is_none()
             && self.refused.is_none()
@@ -62,6 +64,7 @@ impl Mind {
             && accepted.is_empty()
             && reapplied.is_empty()
             && repairs.is_empty()
+            && unrecorded.is_none()
             && swings.is_empty()
     }
 }
@@ -118,6 +121,7 @@ impl Shared {
             trace!("deciding");
             self.forget_verdicts(mind);
             let Some(look) = self.look(key, registered) else { return Outcome::Done };
+            mind.memory.previous = self.index().previous(key).map(Arc::new);
             let Some(decision) = self.decide(key, registered, &look, &mind.memory) else {
                 return Outcome::Done;
             };
@@ -131,6 +135,10 @@ impl Shared {
             }
             if let Some(observer) = &self.observer {
                 observer(key, Some(&decision));
+            }
+            if decision.accepted {
+                self.index().accept(key, &look.instance);
+                mind.memory.accept();
             }
             if decision.actions.is_empty() {
                 mind.restless = 0;

@@ -273,7 +273,7 @@ pub(super) fn no_choice(child: &Child) -> Diagnostic {
 }
 
 /// Kinds whose deletion loses what nobody can render again.
-fn holds_data(api_version: &str, kind: &str) -> bool {
+pub fn holds_data(api_version: &str, kind: &str) -> bool {
     match kind {
         "PersistentVolumeClaim" | "PersistentVolume" | "Namespace" => api_version == "v1",
         "CustomResourceDefinition" => api_version.starts_with("apiextensions.k8s.io/"),

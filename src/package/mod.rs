@@ -34,6 +34,7 @@ use crate::diag::Location;
 use crate::template::{Engine, Expr, Lets, Search, Segment, Text};
 
 pub use check::{check, is_news};
+pub use child::holds_data;
 pub use compile::compile;
 pub(crate) use compile::{place, sort};
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, inspect, load};

@@ -11,12 +11,12 @@ use super::super::observed::Observed;
 use super::super::shape::{self, Check};
 use super::super::target::{Item, Target};
 use super::{
-    Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, REPAIR_EVERY, Why, is_covered,
-    settled, unready,
+    Action, Apply, Context, Deciding, Expect, Failure, Memory, REAPPLY_EVERY, REPAIR_EVERY, Why, exceeds,
+    is_covered, settled, unready,
 };
 use crate::children::fields;
 use crate::cluster::{CallError, Class};
-use crate::package::{ConflictPolicy, MaxUnavailable, OnImmutableChange};
+use crate::package::{Child, ConflictPolicy, DeletionPolicy, MaxUnavailable, OnImmutableChange, holds_data};
 
 /// What edges of the graph ask of the target.
 #[derive(Default)]
@@ -61,12 +61,14 @@ impl Deciding<'_> {
         let changing: Vec<usize> =
             due.iter().filter(|(_, why)| is_change(*why)).map(|(position, _)| *position).collect();
         let held = self.held(&changing);
+        let mut lapsed = Vec::new();
         for (position, why) in due {
             let item = &self.target.items[position];
             let gate = self.gate(item);
             let intent = match &item.intent {
                 Ok(intent) => intent,
                 Err(error) => {
+                    lapsed.push(position);
                     match gate {
                         // What it reads is not there yet: no wonder that it has no value.
                         Err(waits) => self.waits(&item.name, &waits),
@@ -83,14 +85,19 @@ impl Deciding<'_> {
             // Repair is never gated.
             if is_change(Some(why)) {
                 if held {
+                    lapsed.push(position);
                     continue;
                 }
                 if let Err(waits) = gate {
+                    lapsed.push(position);
                     self.waits(&item.name, &waits);
                     continue;
                 }
             }
             if self.refused(item, intent) {
+                if is_change(Some(why)) {
+                    lapsed.push(position);
+                }
                 continue;
             }
             // A member that is made anew is as much missing as one that is changed.
@@ -114,26 +121,41 @@ impl Deciding<'_> {
                 }
                 *left -= 1;
             }
-            let child = &self.ctx.resource.children[item.child];
-            self.actions.push(Action::Apply(Box::new(Apply {
-                item: item.name.clone(),
-                intent: intent.clone(),
-                expect: expected(item),
-                version: item.observed.as_ref().map(|o| o.resource_version.clone()),
-                force: child.conflict_policy == ConflictPolicy::Force,
-                adopt: child.adopt,
-                lost_items: why == Why::Repair
-                    && item.observed.as_ref().is_some_and(|o| has_lost_items(intent, o)),
-                gives_life: gives_life(intent, item.observed.as_deref()),
-                tried: false,
-                why,
-                contested: why == Why::Repair
-                    && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
-                recreate: item.observed.clone().filter(|_| self.may_recreate(item)),
-            })));
+            let apply = self.apply_of(item, intent, why);
+            self.actions.push(Action::Apply(Box::new(apply)));
+        }
+        let is_refused = |item: &Item| match &item.intent {
+            Ok(intent) => failure(self.memory, item, intent).is_some_and(|f| f.retry_at > self.now),
+            Err(error) => !error.is_waiting(),
+        };
+        let opens = self.target.open.values().any(|error| !error.is_waiting());
+        if opens || (!lapsed.is_empty() && self.target.items.iter().any(is_refused)) {
+            self.keep_accepted(&lapsed);
         }
         if self.actions.iter().any(|a| matches!(a, Action::Apply(apply) if is_change(Some(apply.why)))) {
             self.checks(&changing);
+        }
+    }
+
+    pub(super) fn apply_of(&self, item: &Item, intent: &Intent, why: Why) -> Apply {
+        let child = &self.ctx.resource.children[item.child];
+        let live = item.observed.as_deref();
+        Apply {
+            item: item.name.clone(),
+            intent: intent.clone(),
+            expect: expected(item),
+            version: live.map(|o| o.resource_version.clone()),
+            force: child.conflict_policy == ConflictPolicy::Force,
+            adopt: child.adopt,
+            lost_items: why == Why::Repair && live.is_some_and(|o| has_lost_items(intent, o)),
+            exceeds: matches!(why, Why::Repair | Why::Recheck)
+                && live.is_some_and(|o| has_foreign_fields(intent, o, why)),
+            gives_life: gives_life(intent, live),
+            tried: false,
+            why,
+            contested: why == Why::Repair
+                && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
+            recreate: item.observed.clone().filter(|_| self.may_recreate(item)),
         }
     }
 
@@ -177,7 +199,11 @@ impl Deciding<'_> {
             }
             let child = &self.ctx.resource.children[item.child];
             let expect = expected(item);
-            let shape = shape::shape(self.ctx, child, intent, &expect);
+            let mut shape = shape::shape(self.ctx, child, intent, &expect);
+            // Refused before, when the object was another: of this intent the values count.
+            if self.memory.failures.get(&item.name).is_some_and(|f| f.blocks && f.hash == intent.hash) {
+                shape = shape::with_values(shape, intent);
+            }
             if (self.ctx.checked)(shape) {
                 passed.insert(&*item.name);
                 continue;
@@ -218,7 +244,7 @@ impl Deciding<'_> {
     }
 
     /// Why the item needs an apply now, if it does.
-    fn due(&mut self, item: &Item, intent: &Intent) -> Option<Why> {
+    pub(super) fn due(&mut self, item: &Item, intent: &Intent) -> Option<Why> {
         let Some(observed) = &item.observed else { return Some(Why::Create) };
         if observed.intent.as_deref() != Some(&intent.hash) {
             return Some(Why::Update);
@@ -232,7 +258,9 @@ impl Deciding<'_> {
         if uncovered {
             return rests.is_none().then_some(Why::Repair);
         }
-        if observed.mark != observed.settled && !observed.terminating {
+        let changed = observed.mark != observed.settled;
+        let exceeds = !changed && !as_accepted && exceeds(intent, observed, true);
+        if (changed || exceeds) && !observed.terminating {
             let next = self.memory.reapplied.get(&observed.object).map(|at| *at + REAPPLY_EVERY);
             match next {
                 Some(next) if next > self.now => self.wake(next.saturating_sub(self.now)),
@@ -262,14 +290,26 @@ impl Deciding<'_> {
     }
 
     /// Whether the server has refused this very intent and it is not yet time to try again. Notes it.
-    fn refused(&mut self, item: &Item, intent: &Intent) -> bool {
+    pub(super) fn refused(&mut self, item: &Item, intent: &Intent) -> bool {
         let Some(failure) = failure(self.memory, item, intent) else { return false };
-        let (retry_at, reason) = (failure.retry_at, reason_of(&failure.error));
+        let resize = is_refused_resize(intent, &failure.error);
+        let reason = if resize { "ResizeRefused".to_owned() } else { reason_of(&failure.error) };
+        let retry_at = failure.retry_at;
         let mut message = format!("{} ({}): {}", item.name, intent.object, failure.error);
         let child = &self.ctx.resource.children[item.child];
-        if failure.error.is_immutable_change() && child.on_immutable_change == OnImmutableChange::Recreate {
+        if resize {
+            message.push_str(
+                "; a volume never shrinks, and grows only where its StorageClass says allowVolumeExpansion: undo the change, or set the size that the claim has",
+            );
+        } else if failure.error.is_immutable_change()
+            && child.on_immutable_change == OnImmutableChange::Recreate
+        {
             message.push_str(
                 "; it cannot be changed on the live object, which says that it is to stay (deletionPolicy), so it is not deleted to be made anew: undo the change, or delete the object by hand",
+            );
+        } else if failure.error.is_immutable_change() && !may_be_recreated(child) {
+            message.push_str(
+                "; it cannot be changed on the live object, which holds data or is to stay: undo the change, or delete the object by hand",
             );
         } else if failure.error.is_immutable_change() {
             message.push_str(
@@ -351,8 +391,26 @@ impl Deciding<'_> {
     }
 }
 
+/// Whether a claim is refused because of its size alone. An admission plugin refuses it with 403, which is no missing
+/// right, and validation with 422.
+fn is_refused_resize(intent: &Intent, error: &CallError) -> bool {
+    const SIZE: &str = "spec.resources.requests.storage";
+    let is_size = match error.code {
+        403 => !error.is_unauthorized() && error.message.contains("resize"),
+        422 => !error.causes.is_empty() && error.causes.iter().all(|cause| cause.field == SIZE),
+        _ => false,
+    };
+    is_size && &*intent.object.kind == "PersistentVolumeClaim"
+}
+
+/// Whether its package may say `onImmutableChange: Recreate`.
+fn may_be_recreated(child: &Child) -> bool {
+    child.deletion_policy == DeletionPolicy::Delete
+        && !child.kinds.iter().any(|(api_version, kind)| holds_data(api_version, kind))
+}
+
 /// What the server has said to this very intent for this very object.
-fn failure<'m>(memory: &'m Memory, item: &Item, intent: &Intent) -> Option<&'m Failure> {
+pub(super) fn failure<'m>(memory: &'m Memory, item: &Item, intent: &Intent) -> Option<&'m Failure> {
     let uid = item.observed.as_ref().map(|o| &o.uid);
     let version = item.observed.as_ref().map(|o| &o.resource_version);
     memory.failures.get(&item.name).filter(|f| {
@@ -382,6 +440,12 @@ fn expected(item: &Item) -> Expect {
 fn has_lost_items(intent: &Intent, observed: &Observed) -> bool {
     let owned = observed.owned.as_ref();
     owned.is_some_and(|owned| fields::lost_items(&intent.body, owned, &observed.foreign))
+}
+
+/// Whether our entry holds fields of others. If our entry was written since, another client applied under our name:
+/// what it added is ours to remove.
+fn has_foreign_fields(intent: &Intent, observed: &Observed, why: Why) -> bool {
+    observed.mark.applied() == observed.settled.applied() && exceeds(intent, observed, why == Why::Recheck)
 }
 
 /// How many more members of a child may be given a new intent now.
@@ -418,7 +482,7 @@ fn reason_of(error: &CallError) -> String {
         Class::Retry => "ApplyRetried",
         Class::Conflict => "NameTaken",
         Class::NotFound | Class::Permanent => match error.code {
-            403 => "Forbidden",
+            403 if error.is_unauthorized() => "Forbidden",
             _ => "ApplyRefused",
         },
     }

@@ -3,6 +3,7 @@
 //! One call looks at one moment. Whatever can be done now is in [`Decision::actions`]; whatever waits is in
 //! the [`Verdict`], and an event or [`Decision::again`] brings the next call.
 
+mod accepted;
 mod applies;
 mod leftovers;
 mod swings;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::accepted::Accepted;
 use super::fields;
 use super::intent::Intent;
 use super::observed::{ObjectRef, Observed};
@@ -58,6 +60,8 @@ pub enum Action {
     Orphan(Arc<Observed>),
     /// Say on the instance that its children are to be orphaned, before the first of them is.
     MarkOrphaned,
+    /// Write the record of the last accepted target on the instance, or take it off.
+    Record(Option<String>),
     /// Take our finalizer off the instance without a look at what it guarded: a person said so.
     LetGo,
 }
@@ -80,6 +84,8 @@ pub struct Apply {
     pub adopt: bool,
     /// Whether an item that somebody has put into a keyed list may be in the way.
     pub lost_items: bool,
+    /// Whether our entry of managedFields has more than the intent: fields of others, which it gives up first.
+    pub exceeds: bool,
     /// Whether it makes something, or makes it the instance's: only for one that is read live and is to stay.
     pub gives_life: bool,
     /// Whether the server has found no fault with it in this shape before.
@@ -112,6 +118,8 @@ pub enum Why {
     Repair,
     /// Somebody changed something, and metadata cannot show whether it is ours.
     Recheck,
+    /// It does not exist, was accepted, and the change that is refused waits for itself.
+    Restore,
 }
 
 /// What is remembered of an instance between decisions. Losing it costs at most a request that changes
@@ -130,6 +138,10 @@ pub struct Memory {
     pub reapplied: HashMap<ObjectRef, Duration>,
     /// Repairs of late, by object.
     pub repairs: HashMap<ObjectRef, Repairs>,
+    /// The instance before the edit that is not accepted yet.
+    pub previous: Option<Arc<Value>>,
+    /// A record of the last accepted target that the server did not take.
+    pub unrecorded: Option<String>,
     /// How often what should be has changed while nobody changed the instance.
     pub swings: Swings,
 }
@@ -176,6 +188,12 @@ impl Repairs {
 }
 
 impl Memory {
+    /// Forgets what was about a target before the one that has been accepted.
+    pub fn accept(&mut self) {
+        self.failures.retain(|item, _| !item.ends_with(accepted::AS_ACCEPTED));
+        self.unrecorded = None;
+    }
+
     /// Forgets what is about objects that are not there any more. `observed`: also what former instances have left,
     /// or each refusal to delete one of those would count as the first.
     pub fn keep<'a>(&mut self, observed: impl IntoIterator<Item = &'a Arc<Observed>>) {
@@ -275,6 +293,8 @@ pub struct Decision {
     /// Whether some of that is still being read for the first time: then the status is not to be written
     /// yet.
     pub pending: bool,
+    /// Whether all of the target was applied.
+    pub accepted: bool,
     /// Changes of the target among the actions that nobody's change of the instance explains.
     pub swings: Vec<Swing>,
 }
@@ -301,6 +321,7 @@ impl Decision {
             children: Vec::new(),
             wants: Vec::new(),
             pending: false,
+            accepted: false,
             swings: Vec::new(),
         }
     }
@@ -331,6 +352,7 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         again: None,
         notes: Notes::default(),
         swings: Vec::new(),
+        record: None,
     };
     let paused = pause(ctx, &target);
     if paused.is_none() {
@@ -338,7 +360,9 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         deciding.refs();
         deciding.leftovers();
         deciding.finalizer();
+        deciding.keep_record();
     }
+    let accepted = deciding.is_accepted();
     let Deciding { checks, actions, again, notes, swings, .. } = deciding;
     let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
     let status = Status::project(ctx, &target, &verdict).pending(&notes.pending);
@@ -351,7 +375,18 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         .collect();
     let Refs { wants, mut pending, .. } = target.refs;
     pending |= ctx.resource.reads_cluster && ctx.apis.is_none();
-    Decision { checks, actions, verdict, status: Some(status), again, children, wants, pending, swings }
+    Decision {
+        checks,
+        actions,
+        verdict,
+        status: Some(status),
+        again,
+        children,
+        wants,
+        pending,
+        accepted,
+        swings,
+    }
 }
 
 fn item_state(item: &Item) -> Result<(), String> {
@@ -403,6 +438,8 @@ struct Deciding<'a> {
     again: Option<Duration>,
     notes: Notes,
     swings: Vec<Swing>,
+    /// What is kept up while a change is refused.
+    record: Option<Accepted>,
 }
 
 impl Deciding<'_> {
@@ -445,6 +482,16 @@ pub fn is_covered(intent: &Intent, observed: &Observed) -> bool {
         .owned
         .as_ref()
         .is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
+}
+
+/// Whether our entry of managedFields has what the intent, with which the object was applied last, has not. An item of
+/// a list counts only where all of ours is intact: in place of a lost one it is to be removed.
+pub fn exceeds(intent: &Intent, observed: &Observed, items: bool) -> bool {
+    observed.intent.as_deref() == Some(&intent.hash)
+        && observed
+            .owned
+            .as_ref()
+            .is_some_and(|owned| !fields::excess(&intent.body, owned, &intent.keep, items).is_empty())
 }
 
 /// Applied as it should be, and ready.

@@ -167,7 +167,7 @@ fn unmatched(index: usize, item: &Value) -> Key {
 /// For each item of an intent's list its place in the set. Two items never share one (a port without
 /// `protocol` is not the UDP port of the same number), unless the server itself keeps only one for
 /// duplicates, as a leaf.
-fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s Node)>> {
+pub(super) fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s Node)>> {
     let mut used = vec![false; node.children.len()];
     let mut matched: Vec<Option<(&Key, &Node)>> = vec![None; items.len()];
     for wanted in [Fit::Exact, Fit::Partial] {

@@ -1,5 +1,5 @@
 //! Server-side apply field sets: which leaves of an intent we still own, and how to win back a keyed
-//! list that somebody else has edited.
+//! list that somebody else has edited. See `docs/design/0016-fields-of-others-and-refused-edits.md`.
 //!
 //! The API server records in `metadata.managedFields` which manager owns which field. An object
 //! whose entry of ours no longer covers the whole intent has drifted; to see that takes its metadata
@@ -19,7 +19,9 @@
 mod adopt;
 mod cover;
 mod intern;
+mod merge;
 mod path;
+mod release;
 mod repair;
 mod rival;
 mod set;
@@ -28,7 +30,9 @@ mod tests;
 
 pub use adopt::take_client_side;
 pub use cover::{lost_items, uncovered, uncovered_beside};
+pub use merge::merged;
 pub use path::{FieldPath, Key};
-pub use repair::{Reach, holder, strays, take_over};
+pub use release::{excess, is_in_version, release};
+pub use repair::{excluding, holder, strays, take_over};
 pub use rival::rival;
 pub use set::{FieldSet, FieldsError};

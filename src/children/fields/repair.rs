@@ -4,46 +4,13 @@
 //! the same name, and our apply, which adds ours again, is refused for ever. An item goes by an apply
 //! only if we own it and nobody else does; so theirs is moved into our entry first.
 //!
-//! Much the same holds for fields that exclude each other: who gives a volume another source takes ours
-//! away, and our apply would give it two. Which fields these are no schema tells; the refusal does.
+//! Much the same holds for fields that exclude each other: a volume that was given another source lost ours,
+//! and our apply would give it two. No schema says which fields these are; the refusal does.
 
 use serde_json::{Map, Value, json};
 
 use super::path::{FieldPath, Fit, Key, same};
 use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
-
-/// What may be in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Items of keyed lists.
-    Items,
-    /// And fields of maps in which our entry lost one.
-    Fields,
-}
-
-impl FieldPath {
-    /// Whether a field at fault, as the server writes it, lies where this one does: at it, below it, or beside.
-    pub fn is_near(&self, cause: &str) -> bool {
-        let names = |key: &Key| match key {
-            Key::Field(name) => Some(name.to_string()),
-            _ => None,
-        };
-        let is_field = matches!(self.0.last(), Some(Key::Field(_)));
-        let mut above: Vec<String> = self.0.iter().filter_map(names).collect();
-        if is_field {
-            above.pop();
-        }
-        let mut rest = cause;
-        let mut fault = Vec::new();
-        // `spec.ports[1].name`; a key with a dot is in brackets.
-        while let Some((name, behind)) = rest.split_once('[') {
-            fault.extend(name.split('.').filter(|part| !part.is_empty()).map(str::to_owned));
-            rest = behind.split_once(']').map_or("", |(_, behind)| behind);
-        }
-        fault.extend(rest.split('.').filter(|part| !part.is_empty()).map(str::to_owned));
-        !above.is_empty() && fault.starts_with(&above)
-    }
-}
 
 /// Items that stand in the way of our next apply: those of keyed lists in the live object (with its
 /// managedFields) which the intent does not have, where our entry lost an item that the intent has,
@@ -52,16 +19,100 @@ impl FieldPath {
 /// Only items that a plain write made are strays. What another manager applied is its declaration,
 /// and what nobody owns (filled in at admission) is no edit. Items that somebody merely added, while
 /// all of ours are intact, are left alone.
-///
-/// With [`Reach::Fields`] also fields that plain writes made in maps where our entry lost a field.
-pub fn strays(live: &Value, intent: &Value, manager: &str, reach: Reach) -> Vec<FieldPath> {
+pub fn strays(live: &Value, intent: &Value, manager: &str) -> Vec<FieldPath> {
+    search(live, intent, manager).found
+}
+
+/// The fields of plain writes that the API server names as excluding ours: `fields` are the paths at fault of
+/// a refusal which say so. A field is one of them if the server names it, or if the server names ours
+/// and only one beside it can be meant. `None` if one of the paths is not explained so: then taking the fields
+/// of the others would not make the apply pass.
+pub fn excluding(live: &Value, intent: &Value, manager: &str, fields: &[String]) -> Option<Vec<FieldPath>> {
+    let places = search(live, intent, manager).places;
+    let mut found = Vec::new();
+    for field in fields {
+        let stray = places.iter().find_map(|place| place.named(field, str::to_owned));
+        // The place in our list may be another than in the live one.
+        let stray = stray.or_else(|| {
+            let mut named = places.iter().filter_map(|place| place.named(field, without_places));
+            named.next().filter(|_| named.next().is_none())
+        })?;
+        if !found.contains(&stray) {
+            found.push(stray);
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+fn search(live: &Value, intent: &Value, manager: &str) -> Search {
     let ours = FieldSet::of_manager(live, manager).unwrap_or_default();
     let updates = FieldSet::union_of(live, manager, Entries::Updates);
     let applies = FieldSet::union_of(live, manager, Entries::OtherApplies);
-    let mut search = Search { path: Vec::new(), found: Vec::new(), reach };
+    let mut search = Search::default();
     let here = Owners { ours: Some(&ours.root), updates: Some(&updates.root), applies: Some(&applies.root) };
     search.value(live, intent, here);
-    search.found
+    search
+}
+
+/// A map in which our entry lacks a field of the intent, and what plain writes have put there.
+#[derive(Debug)]
+struct Place {
+    path: Vec<Key>,
+    /// As the server writes it: `spec.volumes[0]`.
+    text: String,
+    /// Name, and whether it is a map.
+    theirs: Vec<(Box<str>, bool)>,
+    /// Fields of the intent, and whether they are maps.
+    ours: Vec<(Box<str>, bool)>,
+}
+
+impl Place {
+    /// The field here that a path at fault is about.
+    fn named(&self, fault: &str, spell: impl Fn(&str) -> String) -> Option<FieldPath> {
+        let only = |theirs: &mut dyn Iterator<Item = &(Box<str>, bool)>| {
+            theirs.next().filter(|_| theirs.next().is_none()).cloned()
+        };
+        let (fault, here) = (spell(fault), spell(&self.text));
+        let (name, _) = if fault == here {
+            only(&mut self.theirs.iter())?
+        } else {
+            let name = fault.strip_prefix(&here)?.strip_prefix('.')?;
+            if let Some(theirs) = self.theirs.iter().find(|(theirs, _)| **theirs == *name) {
+                theirs.clone()
+            } else {
+                let (_, is_map) = self.ours.iter().find(|(ours, _)| **ours == *name)?;
+                let mut alike = self.theirs.iter().filter(|(_, other)| other == is_map);
+                only(&mut alike).or_else(|| only(&mut self.theirs.iter()))?
+            }
+        };
+        let key = Key::Field(name);
+        Some(FieldPath(self.path.iter().chain([&key]).cloned().collect()))
+    }
+}
+
+/// A path without the places in lists.
+fn without_places(path: &str) -> String {
+    let mut rest = path;
+    let mut out = String::new();
+    while let Some((before, behind)) = rest.split_once('[') {
+        out.push_str(before);
+        rest = behind.split_once(']').map_or("", |(_, behind)| behind);
+    }
+    out + rest
+}
+
+impl FieldPath {
+    /// Whether a path at fault, as the server writes it, lies in the list of this item, or is the list.
+    pub fn is_in_list_of(&self, fault: &str) -> bool {
+        let Some((Key::Item(_), list)) = self.0.split_last() else { return false };
+        let names = list.iter().filter_map(|key| match key {
+            Key::Field(name) => Some(&**name),
+            _ => None,
+        });
+        let list = names.collect::<Vec<_>>().join(".");
+        let fault = without_places(fault);
+        fault.strip_prefix(&list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
 }
 
 /// The manager of the plain write that owns an item.
@@ -105,7 +156,11 @@ pub fn take_over(managed_fields: &Value, manager: &str, strays: &[FieldPath]) ->
 
 /// Removes what is at the path and every place above that holds nothing then. Leaves the raw keys of
 /// the path in `way`.
-fn take_out(fields: &mut Map<String, Value>, path: &[Key], way: &mut Vec<String>) -> Option<Value> {
+pub(super) fn take_out(
+    fields: &mut Map<String, Value>,
+    path: &[Key],
+    way: &mut Vec<String>,
+) -> Option<Value> {
     let (first, rest) = path.split_first()?;
     let raw = fields.keys().find(|raw| matches!(Key::parse(raw), Ok(Some(key)) if key == *first))?.clone();
     way.push(raw.clone());
@@ -121,7 +176,7 @@ fn take_out(fields: &mut Map<String, Value>, path: &[Key], way: &mut Vec<String>
     item
 }
 
-fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<String, Value>) {
+pub(super) fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<String, Value>) {
     let Some((first, rest)) = way.split_first() else {
         unite(fields, &item);
         return;
@@ -171,24 +226,26 @@ impl<'a> Owners<'a> {
     }
 }
 
+#[derive(Default)]
 struct Search {
     path: Vec<Key>,
+    /// The same as the server writes it.
+    steps: Vec<String>,
     found: Vec<FieldPath>,
-    reach: Reach,
+    places: Vec<Place>,
 }
 
 impl Search {
     fn value(&mut self, live: &Value, intent: &Value, owners: Owners<'_>) {
         match (live, intent) {
             (Value::Object(live), Value::Object(intent)) => {
-                if self.reach == Reach::Fields {
-                    self.fields(live, intent, owners);
-                }
+                self.place(live, intent, owners);
                 for (name, wanted) in intent {
                     if let Some(value) = live.get(name) {
-                        self.path.push(Key::Field(name.as_str().into()));
-                        self.value(value, wanted, owners.field(name));
-                        self.path.pop();
+                        let dot = if self.steps.is_empty() { "" } else { "." };
+                        self.below(Key::Field(name.as_str().into()), format!("{dot}{name}"), |search| {
+                            search.value(value, wanted, owners.field(name));
+                        });
                     }
                 }
             }
@@ -197,8 +254,16 @@ impl Search {
         }
     }
 
-    /// What plain writes have put into a map beside what our entry lost of it.
-    fn fields(&mut self, live: &Map<String, Value>, intent: &Map<String, Value>, owners: Owners<'_>) {
+    fn below(&mut self, key: Key, step: String, look: impl FnOnce(&mut Self)) {
+        self.path.push(key);
+        self.steps.push(step);
+        look(self);
+        self.steps.pop();
+        self.path.pop();
+    }
+
+    /// What plain writes have put into a map of which our entry lacks something.
+    fn place(&mut self, live: &Map<String, Value>, intent: &Map<String, Value>, owners: Owners<'_>) {
         let lost = intent.iter().any(|(name, wanted)| {
             let node = owners.ours.and_then(|ours| ours.field(name));
             !wanted.is_null() && if wanted.is_object() { node.is_none() } else { !has(node) }
@@ -206,11 +271,18 @@ impl Search {
         if !lost || owners.ours.is_none_or(Node::is_leaf) {
             return;
         }
-        for name in live.keys().filter(|name| !intent.contains_key(*name)) {
+        let theirs = live.iter().filter(|(name, _)| {
             let place = owners.field(name);
-            if place.updates.is_some() && place.applies.is_none() && place.ours.is_none() {
-                self.found.push(self.here(&Key::Field(name.as_str().into())));
-            }
+            !intent.contains_key(*name)
+                && place.updates.is_some()
+                && place.applies.is_none()
+                && place.ours.is_none()
+        });
+        let named = |(name, value): (&String, &Value)| (name.as_str().into(), value.is_object());
+        let theirs: Vec<_> = theirs.map(named).collect();
+        if !theirs.is_empty() {
+            let ours = intent.iter().map(named).collect();
+            self.places.push(Place { path: self.path.clone(), text: self.steps.concat(), theirs, ours });
         }
     }
 
@@ -241,9 +313,9 @@ impl Search {
                     self.found.push(self.here(key));
                     continue;
                 }
-                self.path.push(key.clone());
-                self.value(item, &intent[at], place);
-                self.path.pop();
+                self.below(key.clone(), format!("[{index}]"), |search| {
+                    search.value(item, &intent[at], place);
+                });
                 continue;
             }
             if edited && (lost_item || item.get("name").is_some_and(lost_name)) {
@@ -264,7 +336,12 @@ fn has(node: Option<&Node>) -> bool {
 
 /// For each item of the intent, the live item of the same key, one that is ours first; `sample` is any key of
 /// the list.
-fn pair(live: &[Value], intent: &[Value], sample: &Key, owned: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
+pub(super) fn pair(
+    live: &[Value],
+    intent: &[Value],
+    sample: &Key,
+    owned: impl Fn(usize) -> bool,
+) -> Vec<Option<usize>> {
     let Key::Item(fields) = sample else { return vec![None; intent.len()] };
     let mut used = vec![false; live.len()];
     let mut pairs = vec![None; intent.len()];

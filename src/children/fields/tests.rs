@@ -57,7 +57,7 @@ fn what_was_applied_is_covered() {
         let others = FieldSet::of_others(&live, MANAGER);
         assert_eq!(uncovered(&intent, &ours(&live)), None, "{name}");
         assert_eq!(uncovered_beside(&intent, &ours(&live), &others), None, "{name}");
-        assert_eq!(strays(&live, &intent, MANAGER, Reach::Items), [], "{name}");
+        assert_eq!(strays(&live, &intent, MANAGER), [], "{name}");
         // The metadata alone serves as well as the object.
         assert_eq!(FieldSet::of_manager(&live["metadata"], MANAGER), Some(ours(&live)), "{name}");
     }
@@ -103,7 +103,7 @@ fn strays_and_their_take_over() {
     assert_eq!(cases.len(), EDITED.len());
     for (name, expected) in cases {
         let (intent, live) = read(name);
-        let found = strays(&live, &intent, MANAGER, Reach::Items);
+        let found = strays(&live, &intent, MANAGER);
         assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{name}");
         let before = &live["metadata"]["managedFields"];
         let Some(after) = take_over(before, MANAGER, &found) else {
@@ -140,7 +140,7 @@ fn leaves(entry: &Value) -> usize {
 fn the_moved_service_port() {
     let (intent, live) = read("service-port-edited");
     let before = &live["metadata"]["managedFields"];
-    let after = take_over(before, MANAGER, &strays(&live, &intent, MANAGER, Reach::Items)).expect("moved");
+    let after = take_over(before, MANAGER, &strays(&live, &intent, MANAGER)).expect("moved");
     let mut ours = before[0].clone();
     let key = r#"k:{"port":81,"protocol":"TCP"}"#;
     ours["fieldsV1"]["f:spec"]["f:ports"][key] = before[1]["fieldsV1"]["f:spec"]["f:ports"][key].clone();
@@ -196,7 +196,7 @@ fn metadata_tells_whether_something_may_be_in_the_way() {
     for (name, _) in APPLIED.iter().chain(EDITED) {
         let (intent, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
-        let found = strays(&live, &intent, MANAGER, Reach::Items);
+        let found = strays(&live, &intent, MANAGER);
         let told = lost_items(&intent, &ours(&live), &others);
         assert_eq!(told, !found.is_empty(), "{name}: {found:?}");
     }
@@ -220,7 +220,34 @@ fn what_excludes_ours_is_found_after_a_refusal_only() {
             json!({"env": [{"name": "A", "valueFrom": {"f": {}}}], "keep": {"a": 1, "b": 2}}),
             json!({"f:env": {key: {".": {}, "f:name": {}}}, "f:keep": {"f:a": {}}}),
             json!({"f:env": {key: {"f:valueFrom": {".": {}, "f:f": {}}}}, "f:keep": {"f:b": {}}}),
-            vec!["spec.env[name=A].valueFrom"],
+            "spec.env[0].valueFrom",
+            Some("spec.env[name=A].valueFrom"),
+        ),
+        // The server names ours, and only one can be meant: the other is of another sort.
+        (
+            json!({"probe": {"tcp": {"port": 1}}}),
+            json!({"probe": {"http": {"port": 2}, "seconds": 9}}),
+            json!({"f:probe": {".": {}}, "f:other": {}}),
+            json!({"f:probe": {"f:http": {"f:port": {}}, "f:seconds": {}}}),
+            "spec.probe.tcp",
+            None,
+        ),
+        (
+            json!({"probe": {"tcp": {"port": 1}, "path": "x"}}),
+            json!({"probe": {"http": {"port": 2}, "seconds": 9, "path": "x"}}),
+            json!({"f:probe": {".": {}, "f:path": {}}}),
+            json!({"f:probe": {"f:http": {"f:port": {}}, "f:seconds": {}}}),
+            "spec.probe.tcp",
+            Some("spec.probe.http"),
+        ),
+        // It names neither: what stands beside is nobody's to take.
+        (
+            json!({"low": 9, "extra": 1}),
+            json!({"low": 1, "replicas": 5}),
+            json!({"f:low": {}}),
+            json!({"f:replicas": {}}),
+            "spec.other",
+            None,
         ),
         // An empty map of ours, and nothing else, is gone.
         (
@@ -228,16 +255,26 @@ fn what_excludes_ours_is_found_after_a_refusal_only() {
             json!({"env": [{"name": "A", "hostPath": {"path": "/"}}]}),
             json!({"f:env": {key: {".": {}, "f:name": {}}}}),
             json!({"f:env": {key: {"f:hostPath": {".": {}, "f:path": {}}}}}),
-            vec!["spec.env[name=A].hostPath"],
+            // In our list it stands elsewhere.
+            "spec.env[3].hostPath",
+            Some("spec.env[name=A].hostPath"),
         ),
     ];
-    for (intent, live, ours, theirs, expected) in cases {
+    for (intent, live, ours, theirs, fault, expected) in cases {
         let (intent, live) = (json!({"spec": intent}), with_entries(live, ours, theirs));
-        assert_eq!(strays(&live, &intent, MANAGER, Reach::Items), []);
-        let found = strays(&live, &intent, MANAGER, Reach::Fields);
-        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
-        let moved = take_over(&live["metadata"]["managedFields"], MANAGER, &found).expect("moved");
-        assert_ne!(moved[0], live["metadata"]["managedFields"][0]);
+        assert_eq!(strays(&live, &intent, MANAGER), []);
+        let found = excluding(&live, &intent, MANAGER, &[fault.to_owned()]);
+        let told = found.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(told, expected.into_iter().collect::<Vec<_>>(), "{fault}");
+        let Some(found) = found else { continue };
+        let before = &live["metadata"]["managedFields"];
+        let moved = take_over(before, MANAGER, &found).expect("moved");
+        assert_ne!(moved[0], before[0]);
+        // Given back, all is as it was; without the owner it is nobody's.
+        assert_eq!(release(&moved, MANAGER, &found, Some(before)).as_ref(), Some(before));
+        let free = release(&moved, MANAGER, &found, None).expect("released");
+        assert_eq!((&free[0], free.get(1)), (&before[0], moved.get(1)));
+        assert_eq!(release(before, MANAGER, &found, None), None);
     }
 }
 
@@ -249,7 +286,7 @@ fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
     let intent = json!({"spec": {"ports": [{"name": "a", "port": 80}]}});
     let live = json!({"ports": [{"name": "a", "port": 80, "protocol": "UDP"}]});
     let edited = with_entries(live, json!({}), json!({"f:ports": {udp: item}}));
-    let found = strays(&edited, &intent, MANAGER, Reach::Items);
+    let found = strays(&edited, &intent, MANAGER);
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["spec.ports[port=80,protocol=UDP]"]
@@ -258,30 +295,49 @@ fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
     let live = json!({"ports": [{"name": "b", "port": 80, "protocol": "UDP"}, {"name": "a", "port": 80, "protocol": "TCP"}]});
     let ours = json!({"f:ports": {tcp: {".": {}, "f:name": {}, "f:port": {}}}});
     let added = with_entries(live, ours, json!({"f:ports": {udp: item}}));
-    assert_eq!(strays(&added, &intent, MANAGER, Reach::Items), []);
+    assert_eq!(strays(&added, &intent, MANAGER), []);
 }
 
 #[test]
-fn a_refusal_concerns_what_is_near() {
-    let field = |names: &[&str]| FieldPath(names.iter().map(|name| Key::Field((*name).into())).collect());
-    let mut item = field(&["spec", "ports"]);
-    item.0.push(Key::Item([("port".into(), json!(81))].into()));
-    let cases = [
-        (field(&["spec", "maxUnavailable"]), "spec", true),
-        (field(&["spec", "volumes", "hostPath"]), "spec.volumes[0].hostPath", true),
-        (field(&["spec", "volumes", "hostPath"]), "spec.volumes[0].emptyDir.medium", true),
-        (field(&["spec", "volumes", "hostPath"]), "spec.selector", false),
-        (field(&["metadata", "labels", "a"]), "spec", false),
-        (field(&["metadata", "labels", "a"]), "metadata.labels[x.y/z].b", true),
-        (field(&["data"]), "data", false),
-        (item.clone(), "spec.ports[1].name", true),
-        (item.clone(), "spec.ports", true),
-        (item.clone(), "spec.clusterIP", false),
-        (item, "", false),
-    ];
-    for (path, cause, near) in cases {
-        assert_eq!(path.is_near(cause), near, "{path} {cause}");
+fn a_refusal_of_a_list_concerns_its_items() {
+    let item = Key::Item([("port".into(), json!(81))].into());
+    let path = FieldPath(vec![Key::Field("spec".into()), Key::Field("ports".into()), item]);
+    for (fault, is_in) in [
+        ("spec.ports[1].name", true),
+        ("spec.ports", true),
+        ("spec.portsOther", false),
+        ("spec", false),
+        ("", false),
+    ] {
+        assert_eq!(path.is_in_list_of(fault), is_in, "{fault}");
     }
+    assert!(!FieldPath(vec![Key::Field("spec".into())]).is_in_list_of("spec"));
+}
+
+#[test]
+fn what_our_entry_has_beyond_the_intent() {
+    let tcp = r#"k:{"port":80,"protocol":"TCP"}"#;
+    let other = r#"k:{"port":81,"protocol":"TCP"}"#;
+    let intent = json!({"metadata": {"labels": {"a": "b"}, "name": "x"},
+        "spec": {"ports": [{"port": 80}], "set": ["a"], "none": null, "map": {}, "list": []}});
+    let exact = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {".": {}, "f:none": {}, "f:map": {}, "f:list": {},
+        "f:ports": {tcp: {".": {}, "f:port": {}}}, "f:set": {".": {}, "v:\"a\"": {}}}});
+    let told = |owned: &Value, keep: &[String], items: bool| {
+        let found = excess(&intent, &FieldSet::parse(owned).unwrap(), keep, items);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(told(&exact, &[], true).is_empty());
+    let mut more = exact.clone();
+    more["f:spec"]["f:replicas"] = json!({});
+    more["f:spec"]["f:template"] = json!({"f:x": {"f:y": {}}});
+    more["f:spec"]["f:ports"][other] = json!({".": {}, "f:port": {}});
+    more["f:spec"]["f:ports"][tcp]["f:nodePort"] = json!({});
+    let ports = ["spec.ports[port=80,protocol=TCP].nodePort", "spec.ports[port=81,protocol=TCP]"];
+    assert_eq!(told(&more, &[], true), [ports[0], ports[1], "spec.replicas", "spec.template"]);
+    assert_eq!(told(&more, &[], false), [ports[0], "spec.replicas", "spec.template"]);
+    // What is yielded and applied with its live value.
+    let keep = ["spec.replicas".to_owned(), "spec.template.x.y".to_owned()];
+    assert_eq!(told(&more, &keep, false), [ports[0]]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use tracing::debug;
 use super::super::Shared;
 use super::super::index::Origin;
 use super::super::registry::Registered;
-use super::win_back::Hand;
-use super::{Applied, NOTES, secrets};
+use super::win_back::{Hand, Moved};
+use super::{Applied, NOTES, immutable, secrets};
 use crate::children::{Apply, Expect, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
@@ -29,18 +29,28 @@ impl Shared {
         let hand = Hand { cluster: &cluster, kind: &kind, intent: &apply.intent, manager: &manager };
         // Somebody wrote in between, which says nothing about the intent.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
-        match hand.prepare(apply, &mut body).await {
+        let mut moved: Vec<Moved> = match hand.prepare(apply, &mut body).await {
             Err(error) if again(&error) => return Ok(Applied::Again),
-            result => result?,
-        }
-        secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await?;
-        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
+            result => result?.into_iter().collect(),
+        };
+        let mut result =
+            match secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await {
+                Ok(()) => apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await,
+                Err(error) => Err(error),
+            };
         if let Err(refusal) = &result {
             match hand.make_way(apply, refusal).await {
-                Ok(false) => {}
-                Ok(true) => result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await,
-                Err(error) if again(&error) => return Ok(Applied::Again),
-                Err(error) => return Err(error),
+                Ok(None) => {}
+                Ok(Some(more)) => {
+                    moved.push(more);
+                    result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if result.is_err() {
+            for moved in moved.iter().rev() {
+                hand.give_back(moved).await;
             }
         }
         match result {
@@ -49,12 +59,16 @@ impl Shared {
                 debug!(object = %object, "not as expected; reading it");
                 self.after_conflict(&cluster, registered, &kind, apply, body, error).await
             }
-            Err(error) => match &apply.recreate {
-                Some(live) if error.is_immutable_change() => {
-                    self.recreate(&cluster, &kind, apply, live, &manager, error).await
+            Err(error) if apply.expect == Expect::Absent => Err(error),
+            Err(error) => {
+                let error = immutable::classify(&cluster, &kind, &apply.intent, &manager, error).await;
+                match &apply.recreate {
+                    Some(live) if error.is_immutable_change() => {
+                        self.recreate(&cluster, &kind, apply, live, &manager, error).await
+                    }
+                    _ => Err(error),
                 }
-                _ => Err(error),
-            },
+            }
         }
     }
 

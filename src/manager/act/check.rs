@@ -12,8 +12,8 @@ use super::super::Shared;
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
 use super::super::shapes::Claim;
-use super::secrets;
 use super::win_back::Hand;
+use super::{immutable, secrets};
 use crate::children::{Check, Expect, Memory, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
@@ -132,18 +132,22 @@ impl Shared {
         }
         let reply = cluster.apply_as(&kind, &body, &manager, check.force, Trial::This).await;
         let Err(error) = reply else { return Ok(Answer::Passed) };
+        if check.expect == Expect::Absent {
+            return sort(error);
+        }
+        // Somebody has put something in its place, which the apply takes away.
+        if check.force {
+            let hand = Hand { cluster: &cluster, kind: &kind, intent: &check.intent, manager: &manager };
+            if hand.is_in_the_way(&error).await? {
+                return Ok(Answer::Unknown);
+            }
+        }
+        let error = immutable::classify(&cluster, &kind, &check.intent, &manager, error).await;
         if check.recreate && error.is_immutable_change() {
             return match try_anew(&cluster, &kind, &check.intent.body, &manager).await {
                 Ok(()) => Ok(Answer::Unknown),
                 Err(error) => sort(error),
             };
-        }
-        // Somebody has put something in its place, which the apply takes away.
-        if error.code == 422 && check.force && check.expect != Expect::Absent {
-            let hand = Hand { cluster: &cluster, kind: &kind, intent: &check.intent, manager: &manager };
-            if hand.is_in_the_way(&error).await? {
-                return Ok(Answer::Unknown);
-            }
         }
         sort(error)
     }

@@ -11,6 +11,8 @@ use tracing::warn;
 
 mod apply;
 mod check;
+mod immutable;
+mod record;
 mod recreate;
 mod release;
 mod remove;
@@ -25,8 +27,8 @@ use super::registry::Registered;
 use check::Checked;
 
 use crate::children::{
-    Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Repairs, Why, fields, is_covered,
-    names,
+    Action, Apply, Check, Expect, Failure, Memory, ObjectRef, Observed, Repairs, Why, exceeds, fields,
+    is_covered, names,
 };
 use crate::cluster::{CallError, scattered};
 
@@ -103,8 +105,10 @@ impl Shared {
         let mut applies = Vec::new();
         let mut rest = Vec::new();
         let mut add_finalizer = false;
+        let mut record = None;
         for action in actions {
             match action {
+                Action::Record(text) => record = Some(text),
                 Action::AddFinalizer => add_finalizer = true,
                 Action::Apply(apply) => applies.push(*apply),
                 other => rest.push(other),
@@ -115,6 +119,9 @@ impl Shared {
         }
         if add_finalizer {
             self.set_finalizer(key, registered, true).await?;
+        }
+        if let Some(record) = record {
+            self.set_record(key, registered, record, memory).await?;
         }
         self.apply_all(applies, registered, memory, &mut acted).await?;
         self.take_away(key, registered, instance, rest, memory, &mut acted).await?;
@@ -158,13 +165,13 @@ impl Shared {
                     if apply.why == Why::Repair {
                         Repairs::count(memory, &apply.intent.object, self.started.elapsed(), rival);
                     }
-                    if is_covered(&apply.intent, &observed) {
+                    if is_covered(&apply.intent, &observed) && !exceeds(&apply.intent, &observed, true) {
                         memory.accepted.remove(&apply.intent.object);
                     } else {
                         memory.accepted.insert(apply.intent.object.clone(), Arc::from(observed));
                     }
                     let list = match apply.why {
-                        Why::Create => &mut acted.created,
+                        Why::Create | Why::Restore => &mut acted.created,
                         Why::Update => &mut acted.updated,
                         Why::Repair | Why::Recheck => &mut acted.repaired,
                     };

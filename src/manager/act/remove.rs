@@ -59,7 +59,7 @@ impl Shared {
                     self.try_release(key, registered, instance, memory).await?;
                     continue;
                 }
-                Action::AddFinalizer | Action::Apply(_) => continue,
+                Action::AddFinalizer | Action::Apply(_) | Action::Record(_) => continue,
             };
             match done {
                 Ok(()) => {

@@ -2,11 +2,11 @@
 //! up until somebody has it, and what was said of an object whose managedFields somebody has emptied.
 
 use serde_json::{Value, json};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::NOTES;
-use crate::children::fields::{self, FieldPath, Reach};
-use crate::children::{Apply, Expect, Intent, ObjectRef};
+use crate::children::fields::{self, FieldPath, FieldSet};
+use crate::children::{Apply, Expect, Intent, ObjectRef, names};
 use crate::cluster::{ApiKind, CallError, Cause, Class, Cluster};
 
 /// How often a patch of managedFields is made anew because somebody else wrote the object meanwhile.
@@ -24,73 +24,152 @@ pub(super) struct Hand<'a> {
     pub manager: &'a str,
 }
 
+/// Fields of others that are in our entry now, so that the next apply removes them.
+pub(super) struct Moved {
+    paths: Vec<FieldPath>,
+    /// The managedFields as they were.
+    before: Value,
+}
+
 impl Hand<'_> {
-    /// Before the apply: items that somebody has put into a keyed list in place of ours are moved into our
-    /// entry, so that the apply removes them. Else it would be refused for ever, or leave both. What is
-    /// yielded and nobody else has yet gets its live value.
-    pub(super) async fn prepare(self, apply: &Apply, body: &mut Value) -> Result<(), CallError> {
+    /// Before the apply. Items that somebody has put into a keyed list in place of ours are moved into our entry, so
+    /// that the apply removes them: otherwise the apply would be refused again and again, or leave both. Fields of others that
+    /// an earlier version has moved there leave the entry. What is yielded and has no other owner yet gets its live value.
+    pub(super) async fn prepare(self, apply: &Apply, body: &mut Value) -> Result<Option<Moved>, CallError> {
         if apply.expect == Expect::Absent {
-            return Ok(());
+            return Ok(None);
         }
+        if apply.exceeds {
+            self.release_excess(&apply.expect).await?;
+        }
+        let mut moved = None;
         if apply.lost_items {
-            self.win_back(Reach::Items, |_| true, apply.force).await?;
+            let all = |live: &Value| fields::strays(live, &self.intent.body, self.manager);
+            moved = self.win_back(all, apply.force).await?;
         }
         if self.intent.keep.is_empty() {
-            return Ok(());
+            return Ok(moved);
         }
-        let Some(live) = self.live().await? else { return Ok(()) };
+        let live = match self.live().await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(moved),
+            Err(error) => {
+                if let Some(moved) = &moved {
+                    self.give_back(moved).await;
+                }
+                return Err(error);
+            }
+        };
         for path in &self.intent.keep {
             let path: Vec<&str> = path.split('.').collect();
             if let Some(value) = path.iter().try_fold(&live, |value, name| value.get(name)) {
                 put(body, &path, value);
             }
         }
-        Ok(())
+        Ok(moved)
     }
 
-    /// After a refusal: what others have put where ours was, and what the server cannot have beside it, is
-    /// moved into our entry. Returns whether anything was, so that the same apply may succeed now.
-    pub(super) async fn make_way(self, apply: &Apply, refusal: &CallError) -> Result<bool, CallError> {
+    /// After a refusal: items of others in place of ours, and fields of others that the server names as excluding
+    /// ours, are moved into our entry. If
+    /// something was moved, the same apply may succeed now; if it does not, see [`Hand::give_back`].
+    pub(super) async fn make_way(
+        self,
+        apply: &Apply,
+        refusal: &CallError,
+    ) -> Result<Option<Moved>, CallError> {
         if refusal.code != 422 || apply.expect == Expect::Absent || !apply.force {
-            return Ok(false);
+            return Ok(None);
         }
-        self.win_back(Reach::Fields, near(refusal), true).await
+        self.win_back(|live| self.named_by(live, refusal), true).await
     }
 
     /// Whether [`Hand::make_way`] would move something after such a refusal.
     pub(super) async fn is_in_the_way(self, refusal: &CallError) -> Result<bool, CallError> {
+        if refusal.code != 422 {
+            return Ok(false);
+        }
         let Some(live) = self.live().await? else { return Ok(false) };
-        let mut strays = fields::strays(&live, &self.intent.body, self.manager, Reach::Fields);
-        strays.retain(near(refusal));
+        let strays = self.named_by(&live, refusal);
         Ok(fields::take_over(&live["metadata"]["managedFields"], self.manager, &strays).is_some())
+    }
+
+    /// What of others is at fault: items in place of ours in a list that the server names, and fields that it
+    /// names as excluding ours.
+    fn named_by(self, live: &Value, refusal: &CallError) -> Vec<FieldPath> {
+        let mut paths = fields::strays(live, &self.intent.body, self.manager);
+        paths.retain(|path| refusal.causes.iter().any(|cause| path.is_in_list_of(&cause.field)));
+        let exclusive = refusal.exclusive_fields().unwrap_or_default();
+        paths.extend(fields::excluding(live, &self.intent.body, self.manager, exclusive).unwrap_or_default());
+        paths
     }
 
     async fn win_back(
         self,
-        reach: Reach,
-        near: impl Fn(&FieldPath) -> bool,
+        find: impl Fn(&Value) -> Vec<FieldPath>,
         force: bool,
-    ) -> Result<bool, CallError> {
+    ) -> Result<Option<Moved>, CallError> {
         let object = &self.intent.object;
         for _ in 0..ATTEMPTS {
-            let Some(live) = self.live().await? else { return Ok(false) };
-            let mut strays = fields::strays(&live, &self.intent.body, self.manager, reach);
-            strays.retain(&near);
+            let Some(live) = self.live().await? else { return Ok(None) };
+            let paths = find(&live);
             let meta = &live["metadata"];
-            let Some(entries) = fields::take_over(&meta["managedFields"], self.manager, &strays) else {
-                return Ok(false);
+            let Some(entries) = fields::take_over(&meta["managedFields"], self.manager, &paths) else {
+                return Ok(None);
             };
             if !force {
-                return Err(conflict(object, &strays, &meta["managedFields"]));
+                return Err(conflict(object, &paths, &meta["managedFields"]));
             }
-            debug!(object = %object, strays = strays.len(), "winning back what somebody else has put there");
+            debug!(object = %object, strays = paths.len(), "winning back what somebody else has put there");
             match self.write_entries(&meta["resourceVersion"], &entries).await {
                 // Somebody, a controller mostly, was faster.
                 Err(error) if error.class == Class::Conflict => {}
-                other => return other.map(|_| true),
+                Err(error) => return Err(error),
+                Ok(_) => return Ok(Some(Moved { paths, before: meta["managedFields"].clone() })),
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// After an apply that was refused all the same: what was moved goes back to its owners. Otherwise the next
+    /// apply that succeeds, perhaps of another intent, would remove it.
+    pub(super) async fn give_back(self, moved: &Moved) {
+        let result = self.rewrite(|live| {
+            let entries = &live["metadata"]["managedFields"];
+            fields::release(entries, self.manager, &moved.paths, Some(&moved.before))
+        });
+        if let Err(error) = result.await {
+            warn!(object = %self.intent.object, %error, "fields of others stay in our entry until the next apply");
+        }
+    }
+
+    /// What our entry has beyond the intent with which the object was applied last is not ours.
+    async fn release_excess(self, expect: &Expect) -> Result<(), CallError> {
+        self.rewrite(|live| {
+            let meta = &live["metadata"];
+            let is_same = *expect == Expect::Present(meta["uid"].as_str()?.into());
+            let owned = FieldSet::of_manager(live, self.manager)?;
+            let entries = &meta["managedFields"];
+            // In another version of the kind fields may have other names.
+            let is_as_applied = meta["annotations"][names::INTENT] == *self.intent.hash
+                && fields::is_in_version(entries, self.manager, &self.intent.object.api_version);
+            let all = fields::uncovered(&self.intent.body, &owned).is_none();
+            let paths = fields::excess(&self.intent.body, &owned, &self.intent.keep, all);
+            fields::release(entries, self.manager, &paths, None).filter(|_| is_same && is_as_applied)
+        })
+        .await
+    }
+
+    /// Changes the managedFields of the live object; `None` leaves them.
+    async fn rewrite(self, change: impl Fn(&Value) -> Option<Value>) -> Result<(), CallError> {
+        for _ in 0..ATTEMPTS {
+            let Some(live) = self.live().await? else { return Ok(()) };
+            let Some(entries) = change(&live) else { return Ok(()) };
+            match self.write_entries(&live["metadata"]["resourceVersion"], &entries).await {
+                Err(error) if error.class == Class::Conflict => {}
+                result => return result.map(drop),
+            }
+        }
+        Ok(())
     }
 
     /// Where managedFields were emptied, the server takes all that it finds for somebody's, who would keep
@@ -138,11 +217,6 @@ fn conflict(object: &ObjectRef, strays: &[FieldPath], managed_fields: &Value) ->
     let mut error = CallError::new(Class::Conflict, 409, "Conflict", message);
     error.causes = causes.collect();
     error
-}
-
-/// Which paths a refusal may concern.
-fn near(refusal: &CallError) -> impl Fn(&FieldPath) -> bool {
-    |path| refusal.causes.iter().any(|cause| path.is_near(&cause.field))
 }
 
 /// Sets a field, unless something that is no map is in its way.
