@@ -240,8 +240,8 @@ async fn get(address: &str, path: &str) -> (String, String) {
 #[tokio::test]
 async fn it_tells_how_it_fares() {
     let plane = plane().await;
-    let packages = fixture("ordered");
-    let args = ["run", "--leader-elect=false", "--log-format=json", "--log=debug", packages.as_str()];
+    let (ordered, refs) = (fixture("ordered"), fixture("refs"));
+    let args = ["run", "--leader-elect=false", "--log-format=json", "--log=debug", &ordered, &refs];
     let mut manager = Operetta::run(plane, &args);
     manager.wait_for("serving /metrics", LONG).await;
     let line = |output: &str, text: &str| -> Option<Value> {
@@ -261,6 +261,14 @@ async fn it_tells_how_it_fares() {
         "metadata": {"name": "watched", "annotations": {"note": canary}}, "spec": {"size": 2}});
     scene.apply(&chain.to_string()).await;
     scene.ready(CHAIN, "watched").await;
+    let reader = json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Reader", "metadata": {"name": "reader"},
+        "spec": {"parts": []}});
+    scene.apply(&reader.to_string()).await;
+    eventually("the watch of a ref", LONG, async || {
+        let (_, state) = get(&address, "/debug/state").await;
+        if state.contains("reader-extra") && !state.contains("Listing") { Ok(()) } else { Err(state) }
+    })
+    .await;
 
     let (status, metrics) = get(&address, "/metrics").await;
     assert!(status.contains(" 200 "), "{status}");
@@ -284,8 +292,14 @@ async fn it_tells_how_it_fares() {
     assert_eq!(state["phase"]["name"], "Leading");
     assert!(state["instances"].as_u64().is_some_and(|count| count >= 1), "{state:#}");
     let watches = state["watches"].as_array().expect("a list");
-    assert!(watches.len() >= 2 && watches.iter().all(|w| w["state"] == "Watching"), "{state:#}");
+    assert!(watches.len() >= 2 && watches.iter().all(|w| w["state"] != "Listing"), "{state:#}");
     assert!(watches.iter().any(|w| w["watch"] == "children v1 ConfigMap"), "{state:#}");
+    // The metric counts the same watches.
+    for (label, state) in [("watching", "Watching"), ("listing", "Listing"), ("unknown", "Unknown")] {
+        let count = watches.iter().filter(|watch| watch["state"] == state).count();
+        let line = format!("operetta_watches{{state=\"{label}\"}} {count}\n");
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    }
     assert!(get(&address, "/nothing").await.0.contains(" 404 "));
 
     // Each line of a turn says whose it is; what objects hold is nowhere.

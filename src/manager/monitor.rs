@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::metrics::{Metrics, OfKind, OfPackage, OfState, gauge};
+use super::watch::Watch;
 use crate::cluster::Requests;
 
 /// Looks at a manager, before, while and after it runs. Asking it sends no request.
@@ -108,8 +109,15 @@ impl Monitor {
                 metrics.running.get_or_create(&package).set(gauge(lane.running.len()));
                 metrics.delayed.get_or_create(&package).set(gauge(lane.delayed.len()));
             }
-            for watch in shared.hub.view() {
-                let state = if watch.is_listed() { "watching" } else { "listing" };
+            for state in ["watching", "listing", "unknown"] {
+                metrics.watches.get_or_create(&OfState { state });
+            }
+            for watch in watches(&shared) {
+                let state = match watch.state() {
+                    "Watching" => "watching",
+                    "Listing" => "listing",
+                    _ => "unknown",
+                };
                 metrics.watches.get_or_create(&OfState { state }).inc();
             }
             let index = shared.index();
@@ -149,12 +157,18 @@ impl Monitor {
                 json!({"ready": lane.ready, "running": running, "delayed": delayed}),
             );
         }
-        let watches: Vec<_> =
-            shared.hub.view().iter().chain(&shared.refs.view()).map(|watch| watch.to_json()).collect();
+        let watches: Vec<_> = watches(&shared).iter().map(|watch| watch.to_json()).collect();
         let (instances, children) = shared.index().counts();
         json!({
             "phase": phase, "instances": instances, "children": children,
             "watches": watches, "queues": queues,
         })
     }
+}
+
+/// All watches: of instances and children, and of what refs name.
+fn watches(shared: &Shared) -> Vec<Arc<Watch>> {
+    let mut all = shared.hub.view();
+    all.extend(shared.refs.view());
+    all
 }

@@ -25,6 +25,16 @@ struct State {
     error: Option<(String, Instant)>,
 }
 
+impl State {
+    fn word(&self) -> &'static str {
+        match &self.unknown {
+            _ if self.listed => "Watching",
+            Some(_) => "Unknown",
+            None => "Listing",
+        }
+    }
+}
+
 impl Watch {
     pub(super) fn new(name: String) -> Self {
         Self { name, state: Mutex::default() }
@@ -60,15 +70,15 @@ impl Watch {
         }
     }
 
-    /// Whether its objects were listed.
-    pub(super) fn is_listed(&self) -> bool {
-        self.lock().listed
-    }
-
     /// Whether somebody still has to wait for its first list.
     pub(super) fn is_awaited(&self) -> bool {
         let state = self.lock();
         !state.listed && state.unknown.is_none()
+    }
+
+    /// In one word: `Watching`, `Listing`, or `Unknown` if its objects cannot be listed now.
+    pub(super) fn state(&self) -> &'static str {
+        self.lock().word()
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -76,7 +86,7 @@ impl Watch {
         let age = |at: &Instant| at.elapsed().as_secs_f64();
         json!({
             "watch": self.name,
-            "state": if state.listed { "Watching" } else if state.unknown.is_some() { "Unknown" } else { "Listing" },
+            "state": state.word(),
             "lists": state.lists,
             "events": state.events,
             "lastEventSecondsAgo": state.last.as_ref().map(age),
@@ -95,8 +105,8 @@ mod tests {
         let watch = Watch::new("children v1 Pod".into());
         assert!(watch.is_awaited());
         watch.failed("forbidden");
-        assert!(!watch.is_awaited() && !watch.is_listed());
-        assert_eq!(watch.to_json()["state"], "Unknown");
+        assert!(!watch.is_awaited());
+        assert_eq!((watch.state(), watch.to_json()["state"].as_str()), ("Unknown", Some("Unknown")));
         watch.listed();
         watch.event();
         assert_eq!(watch.to_json()["state"], "Watching");

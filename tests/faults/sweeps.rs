@@ -284,7 +284,7 @@ pub(crate) async fn any_mix_of_faults_ends_the_same_for_a_motley_package() {
 
 async fn storm(seed: u64, stages: &[Stage]) {
     let mix = Mix::of(seed);
-    let case = Case::of(&MOTLEY, seed).await.with_deadline(std::time::Duration::from_secs(1));
+    let case = Case::of(&MOTLEY, seed).await.with_deadline(std::time::Duration::from_secs(3));
     let mut process: Process = case.start().await;
     let name = "i-any";
     prepare(&case, name).await;

@@ -82,7 +82,7 @@ type Counts = BTreeMap<String, (usize, usize)>;
 /// state, and what was created and deleted, must be those of an undisturbed run.
 pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Counts)]) {
     eprintln!("seed {}: {} kinds of faults", mix.seed, mix.rules.len());
-    let case = Case::seeded(mix.seed).await.with_deadline(Duration::from_secs(1));
+    let case = Case::seeded(mix.seed).await.with_deadline(Duration::from_secs(3));
     let mut process = case.start().await;
     for (spec, (state, counts)) in specs.iter().zip(expected) {
         let mark = case.wire.mark();
