@@ -110,7 +110,7 @@ impl Monitor {
                 metrics.delayed.get_or_create(&package).set(gauge(lane.delayed.len()));
             }
             for state in ["watching", "listing", "unknown"] {
-                metrics.watches.get_or_create(&OfState { state });
+                let _ = metrics.watches.get_or_create(&OfState { state });
             }
             for watch in watches(&shared) {
                 let state = match watch.state() {
