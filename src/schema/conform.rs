@@ -194,7 +194,15 @@ impl<'a> Conform<'a> {
             Some(native) if native.value().overlaps(accepted) && !native.is_any() => {
                 Some("leave out the quotes: they make a string of it".to_owned())
             }
-            _ if wanted == Basic::STRING && is_literal => Some("put it in quotes".to_owned()),
+            _ if wanted == Basic::STRING && is_literal => {
+                let written = at.source.text.get(at.span.start..at.span.end).unwrap_or_default();
+                let is_odd = got == Basic::BOOL && !matches!(written, "true" | "false" | "");
+                Some(if is_odd && written.len() <= 5 {
+                    format!("`{written}` is a boolean in YAML: put it in quotes")
+                } else {
+                    "put it in quotes".to_owned()
+                })
+            }
             _ if wanted == Basic::STRING && !got.overlaps(Basic::LIST | Basic::MAP) => {
                 Some("put the expression in quotes, they make a string of it".to_owned())
             }

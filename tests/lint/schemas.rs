@@ -92,6 +92,153 @@ fn packages_that_work_have_no_findings() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// Ways of writing that are right, of each filter and operator that the inference knows.
+#[test]
+fn idioms_have_no_findings() {
+    check(
+        r#"
+//- operator.yaml
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  defaults: {image: nginx, ports: {http: 80}, none: null}
+  resources:
+    - crd: crds/web.yaml
+      let:
+        labels: "{{ {'app': name, 'v': operator.version} }}"
+        quorum: "{{ spec.size // 2 + 1 }}"
+        tls: "{{ spec.tls | default(none) }}"
+      children:
+        - {id: web, template: templates/web.yaml}
+        - {id: cm, template: templates/cm.yaml}
+        - {id: pair, template: templates/pair.yaml, forEach: {in: spec.settings | dictsort, as: pair, key: "pair[0]"}}
+        - {id: each, template: templates/each.yaml, forEach: {in: "spec.envs | rejectattr('name', 'eq', 'x') | list", as: env, key: env.name}, when: env.port is defined}
+      status:
+        ready: children.web.status.readyReplicas | default(0)
+        url: "'http://' ~ spec.host if spec.host else none"
+        names: spec.envs | map(attribute='name') | list
+        phase: "'Up' if children.web is ready else 'Down'"
+//- templates/web.yaml
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ name }}
+  labels: {<<: {{ let.labels }}, x: "1"}
+  annotations:
+    a: "{{ spec.settings | to_json | sha256 }}"
+    b: {{ spec.host | default(omit) }}
+spec:
+  replicas: {{ [spec.size, 3] | max }}
+  minReadySeconds: {{ (spec.size * 1.5) | round }}
+  revisionHistoryLimit: {{ spec.free.history | default(3) }}
+  selector: {matchLabels: {{ let.labels }}}
+  template:
+    metadata: {labels: {{ let.labels | combine(spec.settings) }}}
+    spec:
+      {% if spec.tls and spec.tls.secret %}
+      volumes: [{name: tls, secret: {secretName: "{{ spec.tls.secret }}", defaultMode: 0440}}]
+      {% endif %}
+      containers:
+        - name: web
+          image: {{ spec.image or defaults.image }}:{{ operator.appVersion }}
+          command: {{ ['sh', '-c', spec.image ~ ' x'] }}
+          args: {{ ['a'] + (spec.words | default([])) }}
+          env:
+            {% for k, v in spec.settings | items %}
+            - {name: "{{ k }}", value: "{{ v }}"}
+            {% endfor %}
+            {% for env in spec.envs %}
+            - {name: "{{ env.name | upper }}", value: "{{ env.port | default(80) }}"}
+            {% endfor %}
+            - {name: Q, value: "{{ let.quorum }}"}
+            - {name: T, value: "{{ let.tls.secret if let.tls else '' }}"}
+            - {name: R, value: "{{ (spec.tls or {}).secret | default('x') }}"}
+            - {name: S, value: {{ spec.size | string }}}
+            - {name: M, value: "{{ spec.tls.mode if spec.tls else 'Auto' }}"}
+            - {name: G, value: "{{ spec.settings.get('x', 'y') }}"}
+            - {name: F, value: "{{ (spec.envs | first).name | default('') }}"}
+            - {name: I, value: "{{ spec.envs[0].name | default('') }}"}
+            - {name: L, value: "{{ (spec.image | split(':'))[0] }}"}
+            - {name: O, value: "{{ range(spec.size) | map('string') | join(',') }}"}
+            - {name: P, value: "{{ spec.envs | selectattr('port', 'defined') | map(attribute='port') | sum }}"}
+            - {name: H, value: "{{ instance.spec.host | default('') }}{{ labels['a'] | default('') }}"}
+          ports:
+            - {containerPort: {{ defaults.ports.http }}}
+            {% for p in spec.ports %}
+            - containerPort: {{ p }}
+            {% endfor %}
+          resources:
+            requests: {memory: {{ spec.memory | quantity * 2 }}, cpu: {{ spec.size / 2 }}}
+            limits: {{ spec.resources.limits | default({}) }}
+          livenessProbe: {httpGet: {path: /, port: {{ defaults.ports.http if spec.debug else 'http' }}}}
+//- templates/cm.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-c"}
+data:
+  {% set ns = namespace(total=0) %}
+  {% for p in spec.ports %}{% set ns.total = ns.total + p %}{% endfor %}
+  total: "{{ ns.total }}"
+  {% if spec.debug %}
+  x: a
+  {% elif spec.host %}
+  x: "{{ spec.host }}"
+  {% endif %}
+  ready: "{{ children.web.status.readyReplicas | default(0) > 0 }}"
+  {% if spec.host is defined and spec.tls is defined %}
+  url: "https://{{ spec.host }}/{{ spec.tls.secret }}"
+  {% endif %}
+  list: {{ spec.envs | map(attribute='name') | sort | join(',') }}
+  json: {{ spec.free | to_json }}
+  mode: {{ 'a' if spec.mode == 'Small' else 'b' }}
+  block: |
+    {{ spec.size }}
+    {% for e in spec.envs %}{{ e.name }}{% if not loop.last %}, {% endif %}{% endfor %}
+  words: {{ (spec.words or []) | join(' ') }}
+  neg: "{{ -spec.size }}"
+  isin: "{{ 'a' in spec.settings and 'b' in (spec.words | default([])) }}"
+//- templates/pair.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ pair[0] }}"}
+data: {v: "{{ pair[1] }}"}
+//- templates/each.yaml
+apiVersion: v1
+kind: Service
+metadata: {name: "{{ name }}-{{ env.name }}"}
+spec:
+  selector: {{ let.labels }}
+  ports: [{port: {{ env.port }}, targetPort: "http"}]
+"#,
+    );
+}
+
+/// Macros, lets and partials that call each other many times come to an end, and nothing is made up.
+#[test]
+fn a_bomb_comes_to_an_end() {
+    let sum = |name: &str| vec![name; 60].join(" + ");
+    let lets: String = (0..20)
+        .map(|i| format!("        l{i}: \"{{{{ {} }}}}\"\n", sum(&format!("let.l{}", i + 1))))
+        .collect();
+    let calls = |i: usize| format!("{{{{ m{}() }}}}", i + 1).repeat(10);
+    let macros: String = (0..12)
+        .map(|i| {
+            format!("{{% macro m{i}() %}}{}{{% endmacro %}}", if i < 11 { calls(i) } else { String::new() })
+        })
+        .collect();
+    let branches: String = (0..100)
+        .map(|i| {
+            format!("  {{% if spec.size == {i} %}}\n  k{i}: a\n  {{% else %}}\n  k{i}: b\n  {{% endif %}}\n")
+        })
+        .collect();
+    check(&format!(
+        "//- resource\n    - crd: crds/web.yaml\n      let:\n{lets}        l20: \"{{{{ spec.size }}}}\"\n      children: [{{id: a, template: templates/a.yaml}}]\n\
+         //- templates/a.yaml\n{macros}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  a: \"{{{{ let.l0 }}}}{{{{ m0() }}}}\"\n{branches}"
+    ));
+}
+
 /// A mistake in one file hides none in another.
 #[test]
 fn what_can_be_read_of_a_broken_package_is_checked() {
@@ -236,10 +383,12 @@ spec:
           env:
             - {name: A, value: 5}
 #                              ^ error: `spec.template.spec.containers[0].env[0].value` of a Deployment takes a string, not a whole number; put it in quotes
+            - {name: N, value: a}
+#                    ^ error: `spec.template.spec.containers[0].env[1].name` of a Deployment takes a string, not a boolean; `N` is a boolean in YAML: put it in quotes
             - {name: B, value: {{ spec.debug }}}
-#                                 ^^^^^^^^^^ error: `spec.template.spec.containers[0].env[1].value` of a Deployment takes a string, not a boolean; put the expression in quotes, they make a string of it
+#                                 ^^^^^^^^^^ error: `spec.template.spec.containers[0].env[2].value` of a Deployment takes a string, not a boolean; put the expression in quotes, they make a string of it
             - {name: C, valueFrom: [secretKeyRef]}
-#                       ^^^^^^^^^ error: `spec.template.spec.containers[0].env[2].valueFrom` of a Deployment takes a map, not a list
+#                       ^^^^^^^^^ error: `spec.template.spec.containers[0].env[3].valueFrom` of a Deployment takes a map, not a list
           ports:
 #         ^^^^^ error: `spec.template.spec.containers[0].ports` of a Deployment takes a list, not a map; begin each item with `- `
             containerPort: 80
@@ -657,7 +806,7 @@ fn what_may_be_absent_is_guarded() {
       refs:
         - {id: tls, apiVersion: v1, kind: Secret, name: "{{ spec.tls.secret }}"}
 #                                                           ^^^^^^^^^^^^^^^ warning: `spec.tls.secret` may be absent, and then this fails; ask `is defined` before, use `| default(...)`, or make it required in the CRD
-        - {id: tls2, apiVersion: v1, kind: Secret, name: "{{ spec.tls.secret }}", when: spec.tls is defined}
+        - {id: tls2, apiVersion: v1, kind: ConfigMap, name: "{{ spec.tls.secret }}", when: spec.tls is defined}
       children:
         - {id: a, template: templates/a.yaml}
         - {id: b, template: templates/b.yaml, when: spec.tls is defined and spec.host}
