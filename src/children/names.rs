@@ -63,6 +63,8 @@ pub const CHILD_NAMESPACES: &str = "operetta.dev/child-namespaces";
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.
 pub const MANAGER: &str = "operetta.dev/manager";
+/// Annotation of a CRD, set by a person: the digest of the schema that may take values from instances.
+pub const SCHEMA_ALLOWED: &str = "operetta.dev/allow-schema";
 /// Finalizer of an instance with children that the garbage collector must not delete by itself.
 pub const FINALIZER: &str = "operetta.dev/cleanup";
 

@@ -11,9 +11,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::connect::{self, Place};
 use super::out;
 use crate::diag::{self, Diagnostic};
-use crate::package;
+use crate::manager::Manager;
+use crate::package::{self, Package};
 
 /// Check packages: everything that can be known without a cluster
 ///
@@ -25,12 +27,13 @@ use crate::package;
 #[command(after_help = "Examples:
   operetta lint operators/webapp
   operetta lint operators/* --strict            # in CI: warnings count, too
+  operetta lint operators/webapp --cluster      # before an update: what would instances lose?
   operetta lint operators/webapp -o json | jq -r '.[] | \"\\(.file):\\(.line): \\(.message)\"'
   operetta lint operators/* -o github           # in a workflow: findings beside their lines
   operetta lint operators/* -o sarif > lint.sarif
 
 Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package
-cannot be read or the output not be written.")]
+cannot be read, no API server (--cluster) or the output not be written.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
@@ -43,6 +46,13 @@ pub(super) struct Args {
     /// Fail on warnings, too
     #[arg(long)]
     strict: bool,
+
+    /// Also look at the kubeconfig's cluster: would its instances lose values by the packages' CRDs? Writes nothing
+    #[arg(long)]
+    pub(super) cluster: bool,
+
+    #[command(flatten)]
+    place: Place,
 }
 
 /// How findings are printed.
@@ -60,8 +70,28 @@ enum Output {
 
 /// Lints the packages and prints what it finds. Exit codes as the help says.
 pub(super) fn run(args: &Args) -> ExitCode {
+    report(args, findings(&args.packages).0)
+}
+
+/// The same, and holds the packages against a cluster.
+pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
+    let server = match connect::connect_in(&args.place).await {
+        Ok(server) => server,
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    let (mut found, loaded) = findings(&args.packages);
+    for (index, package) in loaded {
+        found[index].extend(Manager::inspect(&server.cluster, &package).await);
+    }
+    report(args, found)
+}
+
+fn report(args: &Args, found: Vec<Vec<Diagnostic>>) -> ExitCode {
     let shown = args.packages.iter().map(|path| path.display().to_string());
-    let found: Vec<(String, Vec<Diagnostic>)> = shown.zip(findings(&args.packages)).collect();
+    let found: Vec<(String, Vec<Diagnostic>)> = shown.zip(found).collect();
     let each = || found.iter().flat_map(|(package, found)| found.iter().map(|one| (package.as_str(), one)));
     let text = match args.output {
         Output::Text => text(&found),
@@ -90,8 +120,9 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     text
 }
 
-/// What is wrong with each package by itself, by the schemas, and beside those before it.
-fn findings(folders: &[PathBuf]) -> Vec<Vec<Diagnostic>> {
+/// What is wrong with each package by itself, by the schemas, and beside those before it; and the sound packages, by the
+/// index of their folder.
+fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>) {
     let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for (index, folder) in folders.iter().enumerate() {
@@ -121,7 +152,8 @@ fn findings(folders: &[PathBuf]) -> Vec<Vec<Diagnostic>> {
     for (index, problem) in package::rivals(&packages) {
         found[places[sound[index]]].push(problem);
     }
-    found
+    let sound = places.into_iter().zip(read).filter(|(_, (_, is_sound))| *is_sound);
+    (found, sound.map(|(place, (package, _))| (place, package)).collect())
 }
 
 fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {

@@ -120,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Approve(args) => block_on(approve::run(args)),
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
+        Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
         Command::Render(args) => render::run(args),
@@ -181,10 +182,10 @@ where
 }
 
 /// Loads packages and prints what is wrong with those that cannot be, and the warnings of the others. Gives
-/// those that can be, and how many cannot.
-fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
+/// those that can be, and the folders of those that cannot.
+fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
     let mut packages: Vec<(Arc<Package>, &Path)> = Vec::new();
-    let mut broken = 0;
+    let mut broken = Vec::new();
     for path in paths {
         match crate::package::load(path) {
             Ok((package, warnings)) => {
@@ -198,7 +199,7 @@ fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
                             path.display(),
                             package.name,
                         ));
-                        broken += 1;
+                        broken.push(path.display().to_string());
                     }
                     None => packages.push((Arc::new(package), path)),
                 }
@@ -206,11 +207,17 @@ fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
             Err(errors) => {
                 out::report(&errors);
                 out::note(format!("error: the package {} cannot be loaded", path.display()));
-                broken += 1;
+                broken.push(path.display().to_string());
             }
         }
     }
     (packages.into_iter().map(|(package, _)| package).collect(), broken)
+}
+
+/// The same; of those that cannot be loaded how many.
+fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
+    let (packages, broken) = load_all(paths);
+    (packages, broken.len())
 }
 
 /// SIGINT and SIGTERM, one after the other. From when it is made, neither ends the process by itself.

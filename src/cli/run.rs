@@ -179,7 +179,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         out::note(format!("error: {error}"));
         return ExitCode::from(2);
     }
-    let (packages, broken) = super::load(&args.packages);
+    let (packages, broken) = super::load_all(&args.packages);
     let mut session = Session::default();
     let result = tokio::select! {
         result = session.go(args, packages, broken) => result,
@@ -218,9 +218,15 @@ struct Session {
 
 impl Session {
     /// Runs until something fails.
-    async fn go(&mut self, args: &Args, packages: Vec<Arc<Package>>, broken: usize) -> Result<(), String> {
+    async fn go(
+        &mut self,
+        args: &Args,
+        packages: Vec<Arc<Package>>,
+        broken: Vec<String>,
+    ) -> Result<(), String> {
         let requests = Requests::default();
         self.monitor = Arc::new(Monitor::new(&requests));
+        self.monitor.cannot_load(broken.clone());
         if let Listen(Some(address)) = args.listen {
             let listener =
                 TcpListener::bind(address).await.map_err(|error| format!("--listen {address}: {error}"))?;
@@ -237,7 +243,7 @@ impl Session {
             context = %server.context,
             kubernetes = %server.version,
             packages = packages.len(),
-            broken,
+            broken = broken.len(),
             "starting"
         );
         let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
@@ -262,7 +268,10 @@ impl Session {
             };
             let monitor = Arc::clone(&self.monitor);
             let standing_by = move |leader: &str| monitor.enter(Phase::StandingBy(leader.to_owned()));
+            let looking =
+                tokio::spawn(look_ahead(server.cluster.clone(), packages.clone(), Arc::clone(&self.monitor)));
             self.leadership = Some(Election::new(cluster, settings, fence).lead(standing_by).await);
+            looking.abort();
         }
         self.monitor.enter(Phase::Leading);
         match &mut self.leadership {
@@ -285,6 +294,24 @@ impl Session {
         if let Some(leadership) = self.leadership {
             leadership.release().await;
         }
+    }
+}
+
+/// How often a manager that stands by looks whether it could take over.
+const LOOK_AHEAD: Duration = Duration::from_secs(60);
+
+/// Looks, while it stands by, what this process would meet if it led: one that could not do the work is not ready, so a
+/// rolling update does not put it in the place of one that does.
+async fn look_ahead(cluster: Cluster, packages: Vec<Arc<Package>>, monitor: Arc<Monitor>) {
+    loop {
+        let mut problems = Vec::new();
+        for package in &packages {
+            let found = Manager::inspect(&cluster, package).await;
+            problems
+                .extend(found.iter().map(|problem| format!("package {}: {}", package.name, problem.message)));
+        }
+        monitor.ahead(problems);
+        tokio::time::sleep(LOOK_AHEAD).await;
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Query<'a> {
     pub labels: &'a str,
     /// Whether their metadata is enough.
     pub metadata_only: bool,
+    /// Objects a page, where they may be large.
+    pub page: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -51,7 +53,7 @@ impl Cluster {
         namespace: Option<&str>,
         selector: &str,
     ) -> Result<Vec<Value>, CallError> {
-        let query = Query { namespace, labels: selector, metadata_only: false };
+        let query = Query { namespace, labels: selector, ..Query::default() };
         self.pages(kind, &query, 1, |object| object).await
     }
 
@@ -76,7 +78,7 @@ impl Cluster {
         keep: impl Fn(T) -> R,
     ) -> Result<Vec<R>, CallError> {
         let mut kept = Vec::new();
-        let (mut limit, mut next) = (PAGE, String::new());
+        let (mut limit, mut next) = (query.page.unwrap_or(PAGE), String::new());
         loop {
             let page: Page<T> = match self.page(kind, query, attempts, (limit, &next)).await {
                 Err(error) if is_reply_too_large(&error) && limit > 1 => {
@@ -161,7 +163,7 @@ mod tests {
         };
         let all = Query::default();
         assert_eq!(path(&kind, &all, 0, "").unwrap(), "/apis/apps/v1/deployments");
-        let some = Query { namespace: Some("n"), labels: "a in (b,c)", metadata_only: false };
+        let some = Query { namespace: Some("n"), labels: "a in (b,c)", ..Query::default() };
         assert_eq!(
             path(&kind, &some, 500, "x=").unwrap(),
             "/apis/apps/v1/namespaces/n/deployments?limit=500&labelSelector=a%20in%20%28b%2Cc%29&continue=x%3D"

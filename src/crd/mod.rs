@@ -8,6 +8,7 @@ mod augment;
 mod check;
 mod defaults;
 mod lookup;
+mod narrowing;
 mod pattern;
 mod structure;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use augment::{Additions, augment, taken};
 pub use check::check;
 pub use defaults::apply_defaults;
 pub use lookup::{Lookup, lookup};
+pub use narrowing::{Narrowed, narrowed};
 pub use validate::{Violation, validate, validate_part};
 
 /// What a CRD defines, in the words of a request for it.

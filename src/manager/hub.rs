@@ -139,6 +139,11 @@ impl Hub {
         self.view().iter().filter(|watch| watch.is_awaited()).map(|watch| watch.name.clone()).collect()
     }
 
+    /// What the server does not let us watch, and why.
+    pub(super) fn refused(&self) -> Vec<String> {
+        self.view().iter().filter_map(|watch| watch.refusal()).collect()
+    }
+
     /// Ends all watches.
     pub(super) fn stop(&self) {
         for (_, task) in self.lock().drain() {
@@ -222,9 +227,12 @@ async fn instances(shared: &Arc<Shared>, registered: &Arc<Registered>, watch: &W
                 if listed { watch.listed() } else { watch.event() }
             }
             Err(error) => {
-                let error = explain(&error);
-                warn!(crd = %registered.crd, %error, "the watch of instances failed; trying again");
-                failed(shared, watch, &registered.crd, &error);
+                let text = explain(&error);
+                warn!(crd = %registered.crd, error = %text, "the watch of instances failed; trying again");
+                failed(shared, watch, &registered.crd, &text);
+                if cause(&error).is_some_and(|error| error.code == 403) {
+                    watch.refused();
+                }
             }
         }
     }
@@ -458,6 +466,7 @@ async fn consume(
                 failed(shared, watch, &format!("{kind}.{api_version}"), &text);
                 let fix = match cause(&error) {
                     Some(error) if error.code == 403 => {
+                        watch.refused();
                         "; the manager's account needs the verbs list and watch for it, in all namespaces"
                     }
                     _ => "",

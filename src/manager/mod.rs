@@ -177,6 +177,11 @@ impl Manager {
         Ok(Self { shared, dispatcher, registrar, problems, is_retrying })
     }
 
+    /// What would keep a package from being active in a cluster, as far as reading can tell. Nothing is written.
+    pub async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
+        register::inspect(cluster, package).await
+    }
+
     /// How many kinds have instances to care for: those of loaded packages, and those of packages that
     /// cannot be loaded now.
     pub fn kinds(&self) -> (usize, usize) {

@@ -1,7 +1,7 @@
 //! What a manager tells about itself: metrics, whether it is ready, and what it is doing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use serde_json::{Value, json};
 
@@ -16,6 +16,19 @@ pub struct Monitor {
     phase: Mutex<Phase>,
     shared: OnceLock<Weak<Shared>>,
     registered: AtomicBool,
+    /// What keeps packages from being active.
+    hindrances: Mutex<Hindrances>,
+}
+
+/// What keeps packages from being active.
+#[derive(Default)]
+struct Hindrances {
+    /// Folders of those that cannot be loaded.
+    broken: Vec<String>,
+    /// Those whose CRDs cannot be registered.
+    inactive: Vec<String>,
+    /// What a manager that stands by would meet; `None` until it has looked.
+    ahead: Option<Vec<String>>,
 }
 
 /// What the process is at.
@@ -45,6 +58,7 @@ impl Monitor {
             phase: Mutex::new(Phase::Starting),
             shared: OnceLock::new(),
             registered: AtomicBool::new(false),
+            hindrances: Mutex::default(),
         }
     }
 
@@ -68,11 +82,35 @@ impl Monitor {
         self.registered.store(true, Ordering::SeqCst);
     }
 
+    fn hindrances(&self) -> MutexGuard<'_, Hindrances> {
+        self.hindrances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packages that were given and cannot be loaded.
+    pub fn cannot_load(&self, folders: Vec<String>) {
+        self.hindrances().broken = folders;
+    }
+
+    pub(super) fn broken(&self) -> Vec<String> {
+        self.hindrances().broken.clone()
+    }
+
+    /// Packages that are not active now, each with the reason.
+    pub(super) fn inactive(&self, packages: Vec<String>) {
+        self.hindrances().inactive = packages;
+    }
+
+    /// What would keep packages from being active if this process led.
+    pub fn ahead(&self, problems: Vec<String>) {
+        self.hindrances().ahead = Some(problems);
+    }
+
     fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.get().and_then(Weak::upgrade)
     }
 
-    /// Whether it does what it is there for; else what it waits for. Whoever stands by is ready to take over.
+    /// Whether it does what it is there for; else what it waits for. Whoever stands by is ready to take over, if it could:
+    /// else an update would put it in the place of one that works.
     ///
     /// # Errors
     /// What it waits for.
@@ -80,10 +118,25 @@ impl Monitor {
         match self.phase() {
             Phase::Starting => Err("connecting".into()),
             Phase::Stopping => Err("stopping".into()),
-            Phase::StandingBy(leader) => Ok(format!("standing by; {leader} leads")),
+            _ if !self.hindrances().broken.is_empty() => {
+                Err(format!("cannot load {}", self.hindrances().broken.join(", ")))
+            }
+            Phase::StandingBy(leader) => match &self.hindrances().ahead {
+                None => Err("standing by; looking at the CRDs of its packages".into()),
+                Some(problems) if problems.is_empty() => Ok(format!("standing by; {leader} leads")),
+                Some(problems) => Err(format!("standing by; {leader} leads; {}", problems.join("; "))),
+            },
             Phase::Leading => {
                 let shared = self.shared().filter(|_| self.registered.load(Ordering::SeqCst));
                 let Some(shared) = shared else { return Err("registering kinds".into()) };
+                let inactive = self.hindrances().inactive.clone();
+                if !inactive.is_empty() {
+                    return Err(format!("not active: {}", inactive.join("; ")));
+                }
+                let refused = shared.hub.refused();
+                if !refused.is_empty() {
+                    return Err(format!("refused: {}", refused.join("; ")));
+                }
                 let waiting = shared.hub.unlisted();
                 if waiting.is_empty() {
                     Ok("all watches are up".into())

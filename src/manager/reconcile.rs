@@ -264,7 +264,11 @@ impl Shared {
                 occupant: &occupant,
                 unlisted: &unlisted,
             };
-            return deleting.then(|| children::decide_deletion(&leaving, memory, self.started.elapsed()));
+            if deleting {
+                return Some(children::decide_deletion(&leaving, memory, self.started.elapsed()));
+            }
+            let why = registered.inactive.as_ref()?;
+            return Some(Decision::not_loaded(&look.instance, why.to_string()));
         };
         let registry = self.registry();
         let is_package_kind = |api_version: &str, kind: &str| registry.is_instance_kind(api_version, kind);

@@ -24,9 +24,24 @@ pub(super) struct Registered {
     pub reach: Reach,
     /// What is told on every instance while somebody else puts the CRD back again and again.
     pub contested: Option<Arc<str>>,
+    /// Why the package is not active.
+    pub inactive: Option<Arc<str>>,
 }
 
 impl Registered {
+    /// The same, with another reason why the package is not active.
+    pub(super) fn because(&self, why: Arc<str>) -> Self {
+        Self {
+            crd: Arc::clone(&self.crd),
+            kind: Arc::clone(&self.kind),
+            package: self.package.clone(),
+            child_kinds: self.child_kinds.clone(),
+            reach: self.reach.clone(),
+            contested: self.contested.clone(),
+            inactive: Some(why),
+        }
+    }
+
     /// The name of the package; empty if it is not loaded.
     pub(super) fn operator(&self) -> &str {
         self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()

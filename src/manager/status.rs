@@ -199,8 +199,13 @@ impl Shared {
                 Err(error) => error,
             };
             if matches!(error.class, Class::Conflict | Class::NotFound) {
-                if let Err(error) = self.refresh(key, registered).await {
-                    return Written::Again(self.failed(key, &error));
+                let live = match self.refresh(key, registered).await {
+                    Ok(live) => live,
+                    Err(error) => return Written::Again(self.failed(key, &error)),
+                };
+                // Its CRD has no status, and nobody gives it one while the package is not active.
+                if error.class == Class::NotFound && registered.package.is_none() && live.is_some() {
+                    return Written::Done { failure, live: None };
                 }
                 // Read anew and decided anew; in a storm of other writers a little later each time.
                 mind.clashes = mind.clashes.saturating_add(1);

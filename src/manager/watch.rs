@@ -1,9 +1,12 @@
 //! How a watch fares, for metrics and for people.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+/// How long a refusal counts: the pause between two attempts is at most half of it.
+const REFUSED: Duration = Duration::from_secs(90);
 
 /// One watch.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ struct State {
     events: u64,
     failures: u64,
     error: Option<(String, Instant)>,
+    /// The server does not let us watch it.
+    refused: bool,
 }
 
 impl State {
@@ -56,6 +61,7 @@ impl Watch {
         let mut state = self.lock();
         state.listed = true;
         state.unknown = None;
+        state.refused = false;
         state.lists += 1;
         state.last = Some(Instant::now());
     }
@@ -68,6 +74,19 @@ impl Watch {
         if !state.listed {
             state.unknown = Some(error.to_owned());
         }
+    }
+
+    /// The server does not let us watch it: that is not for its events to mend.
+    pub(super) fn refused(&self) {
+        self.lock().refused = true;
+    }
+
+    /// Why the server does not let us watch it, if so.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let state = self.lock();
+        // It is tried again and again: what has not failed for so long works, though it is silent.
+        let error = state.error.as_ref().filter(|(_, at)| state.refused && at.elapsed() < REFUSED)?;
+        Some(format!("{}: {}", self.name, error.0))
     }
 
     /// Whether somebody still has to wait for its first list.

@@ -3,6 +3,7 @@
 
 mod children;
 mod managers;
+mod narrowing;
 #[path = "../support/mod.rs"]
 mod support;
 

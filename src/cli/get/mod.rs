@@ -248,7 +248,7 @@ impl Get<'_> {
         let namespace = task.namespace.as_deref();
         let Some(name) = task.name else {
             let labels = self.args.selector.as_deref().unwrap_or_default();
-            let query = Query { namespace, labels, metadata_only: false };
+            let query = Query { namespace, labels, ..Query::default() };
             let listed = cluster.list_all(kind, &query, |mut raw: Raw| {
                 complete(kind, &mut raw.body);
                 keep(task, &raw.body)
@@ -379,7 +379,7 @@ impl Get<'_> {
     ) -> Result<Vec<Option<(String, bool)>>, String> {
         let Some(served) = self.catalog.served(api_version, kind) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, kind);
-        let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole };
+        let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole, page: None };
         let reports = whole && self.server.cluster.reports(served).await;
         let reports = whole.then_some(reports);
         let keep = |raw: Raw| {

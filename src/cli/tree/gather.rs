@@ -223,7 +223,7 @@ impl Gather<'_> {
         stream::iter(lists)
             .map(|(api_version, kind, namespace, labels)| async move {
                 let Some(served) = self.catalog.served(api_version, kind) else { return Listed::default() };
-                let query = Query { namespace: Some(&namespace), labels: &labels, metadata_only: false };
+                let query = Query { namespace: Some(&namespace), labels: &labels, ..Query::default() };
                 match self.list(&served.kind, &query).await {
                     Ok(objects) => Listed { objects, ..Listed::default() },
                     Err(error) => Listed {

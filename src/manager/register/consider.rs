@@ -6,6 +6,7 @@ use serde_json::Value;
 use tracing::{debug, info};
 
 use super::record::{Record, Spent};
+use super::stored;
 use super::wanted::{self, MANAGER, Ours, Stand, Wrong};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 use crate::diag::Diagnostic;
@@ -193,6 +194,13 @@ async fn look(
         }
         Err(error) => return Ok(Seen::new(refused(resource, &error))),
     }
+    if let Some(live) = live.as_ref().filter(|_| with_spec) {
+        match stored::refusal(cluster, live, &wrong.spec, resource).await {
+            Ok(None) => {}
+            Ok(Some(problem)) => return Ok(Seen::new(State::Refused(problem))),
+            Err(error) => return Ok(Seen::new(unread(resource, &error))),
+        }
+    }
     let mut reverted_by = None;
     if let Some(live) = live.as_ref().filter(|_| was_right) {
         reverted_by = Some(wanted::last_writer(live).unwrap_or_else(|| "somebody".to_owned()));
@@ -258,6 +266,50 @@ fn refused(resource: &Resource, error: &CallError) -> State {
         Class::Conflict => State::Failed(problem, Some(Duration::from_millis(100))),
         Class::Retry | Class::NotFound => State::Failed(problem, error.asked_to_wait()),
     }
+}
+
+/// What is wrong with the CRDs of a package as they are in the cluster, whoever reads; nothing is written.
+pub(super) async fn inspect(cluster: &Cluster, crd: &ApiKind, package: &Package) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    for resource in &package.resources {
+        let live = match cluster.get(crd, None, resource.crd_name()).await {
+            Ok(Some(live)) => live,
+            Ok(None) => continue,
+            Err(error) => {
+                problems.extend(problem(unreachable(resource, &error)));
+                continue;
+            }
+        };
+        let ours = Ours { lease: "", namespace: "", spent: &Spent::NOTHING };
+        match wanted::stand(Some(&live), package, resource, ours) {
+            Stand::Refused(problem) => problems.push(problem.located(resource.crd_location.clone())),
+            Stand::Wrong(wrong) if wrong.spec_differs => {
+                match stored::refusal(cluster, &live, &wrong.spec, resource).await {
+                    Ok(found) => problems.extend(found),
+                    Err(error) => problems.extend(problem(unread(resource, &error))),
+                }
+            }
+            Stand::Right | Stand::Going | Stand::Wrong(_) => {}
+        }
+    }
+    problems
+}
+
+fn problem(state: State) -> Option<Diagnostic> {
+    match state {
+        State::Refused(problem) | State::Failed(problem, _) => Some(problem),
+        State::Right(_) | State::Awaited(_) | State::Contested(_) => None,
+    }
+}
+
+/// Its schema changes, and whether that costs its instances something cannot be told.
+fn unread(resource: &Resource, error: &CallError) -> State {
+    let name = resource.crd_name();
+    let message = format!(
+        "the CRD {name} stays as it is: its schema narrows, and the instances that may lose values cannot be listed: {error}"
+    );
+    let problem = Diagnostic::error("crd::unread", message).located(resource.crd_location.clone());
+    State::Failed(problem, error.asked_to_wait())
 }
 
 fn unreachable(resource: &Resource, error: &CallError) -> State {

@@ -102,6 +102,12 @@ impl Entry {
         self.package.resources.iter().any(|resource| other.position(resource.crd_name()).is_some())
     }
 
+    /// What keeps it from being active.
+    pub(super) fn hindrance(&self) -> &str {
+        let first = self.verdict.as_ref().and_then(|(problems, _)| problems.first());
+        first.map_or("its CRDs are being registered", |problem| &problem.message)
+    }
+
     /// Draws the conclusion from a look: in force, to be looked at again, or not to be had.
     pub(super) fn conclude(
         &mut self,

@@ -10,6 +10,7 @@ mod entry;
 mod events;
 mod publish;
 mod record;
+mod stored;
 mod wanted;
 mod watch;
 
@@ -85,6 +86,11 @@ pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError>
             }
         }
     }
+}
+
+/// What keeps packages from being active in a cluster, as far as reading can tell: their CRDs, and what is stored.
+pub(crate) async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
+    consider::inspect(cluster, &CRD, package).await
 }
 
 /// What the registrar begins with, also when it begins anew.
@@ -280,6 +286,7 @@ impl Registrar {
         if is_decided || !self.is_gathering || now >= self.started + GATHER {
             self.publish();
         }
+        self.shared.monitor.inactive(self.inactive());
         if !is_decided {
             return;
         }
@@ -345,7 +352,7 @@ impl Registrar {
     fn on_look(&mut self, index: usize, seen: Vec<Seen>) {
         let now = Instant::now();
         let (mut problems, mut awaited, mut is_passing, mut after) = (Vec::new(), Vec::new(), false, None);
-        let (mut changed, mut recorded) = (Vec::new(), Vec::new());
+        let (mut changed, mut recorded, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let entry = &mut self.packages[index];
         entry.is_looking = false;
         for (position, seen) in seen.into_iter().enumerate() {
@@ -395,7 +402,12 @@ impl Registrar {
                     entry.next = Some(entry.next.map_or(again, |next| next.min(again)));
                 }
                 State::Awaited(why) => awaited.push(why),
-                State::Refused(problem) => problems.push(problem),
+                State::Refused(problem) => {
+                    if problem.code == stored::CODE && !entry.told.contains(&problem.message) {
+                        refused.push((position, problem.message.clone()));
+                    }
+                    problems.push(problem);
+                }
                 State::Failed(problem, wait) => {
                     is_passing = true;
                     after = after.max(wait);
@@ -410,6 +422,11 @@ impl Registrar {
                 entry.next = Some(now);
             }
         }
+        for (position, text) in refused {
+            let resource = &self.packages[index].package.resources[position];
+            self.tell_of_crd(resource.crd_name(), "SchemaRefused", &text);
+        }
+        self.explain_orphans();
         for position in recorded {
             self.on_record(index, position);
         }
@@ -428,6 +445,18 @@ impl Registrar {
         entry.conclude(vec![problem], &[], true, None, Instant::now());
     }
 
+    /// A Warning on a CRD.
+    fn tell_of_crd(&self, name: &str, reason: &str, text: &str) {
+        let seen = |p: &Entry| Some(p.crds[p.position(name)?].facts.as_ref()?.uid.clone());
+        let uid = self.packages.iter().find_map(seen);
+        let uid = uid.or_else(|| self.known.crds.get(name).map(|meta| meta.uid.clone()));
+        let about = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "uid": uid},
+        });
+        self.shared.events.publish(&about, true, reason, text);
+    }
+
     /// A CRD of a package is another one than before, has another text, or is contested.
     fn on_change(&mut self, index: usize, position: usize, reverted_by: Option<String>) {
         let entry = &self.packages[index];
@@ -441,11 +470,7 @@ impl Registrar {
                 None => ("CRDMended", format!("{who} has changed it; what Operetta needs has been put back")),
             };
             warn!(crd = %name, package = %entry.package.name, "{text}");
-            let about = json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": name, "uid": facts.uid},
-            });
-            self.shared.events.publish(&about, true, reason, &text);
+            self.tell_of_crd(name, reason, &text);
         }
         if let Some(text) = contested {
             self.shared.hold(name, (!facts.has_status).then(|| text.into()));

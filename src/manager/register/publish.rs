@@ -123,6 +123,7 @@ impl Registrar {
             }
             let Some(kind) = crd::kind(&crd) else { continue };
             let record = Record::of(&crd);
+            let operator = package_of_crd_value(&crd).unwrap_or_default();
             let registered = Arc::new(Registered {
                 crd: name.as_str().into(),
                 kind: self.shared.kinds.insert((&kind).into()),
@@ -130,6 +131,7 @@ impl Registrar {
                 child_kinds: record.kinds,
                 reach: record.reach,
                 contested: None,
+                inactive: Some(self.why_inactive(&name, &operator).into()),
             });
             if let Some(lease) = wanted::lease(&crd).filter(|lease| *lease != self.shared.lease) {
                 if self.others.insert(name.clone(), registered).is_none() {
@@ -148,6 +150,53 @@ impl Registrar {
             self.rebuild();
         }
         found
+    }
+
+    /// The packages that are not active, each with the reason.
+    pub(super) fn inactive(&self) -> Vec<String> {
+        let inactive = self.packages.iter().filter(|entry| !entry.is_published);
+        inactive.map(|entry| format!("package {}: {}", entry.package.name, entry.hindrance())).collect()
+    }
+
+    /// Why the package of a CRD is not active. `operator`: its name, as the CRD says.
+    fn why_inactive(&self, crd: &str, operator: &str) -> String {
+        let entry = self.packages.iter().find(|entry| entry.position(crd).is_some());
+        let why = match entry {
+            Some(entry) => entry.hindrance().to_owned(),
+            None => match self.shared.monitor.broken().as_slice() {
+                [] => format!("the manager {} was not given it", self.shared.lease),
+                broken => format!("the manager {} could not load {}", self.shared.lease, broken.join(", ")),
+            },
+        };
+        format!(
+            "the package {operator} is not active, so children stay as they are and nothing repairs them: {why}"
+        )
+    }
+
+    /// Says anew why packages are not active, where the reason has changed.
+    pub(super) fn explain_orphans(&mut self) {
+        let mut changed = Vec::new();
+        for (name, orphan) in &self.orphans {
+            let Some(entry) = self.packages.iter().find(|entry| entry.position(name).is_some()) else {
+                continue;
+            };
+            let why: Arc<str> = self.why_inactive(name, &entry.package.name).into();
+            if orphan.inactive.as_ref() != Some(&why) {
+                changed.push((name.clone(), orphan.because(why)));
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let names: Vec<String> = changed.iter().map(|(name, _)| name.clone()).collect();
+        self.orphans.extend(changed.into_iter().map(|(name, orphan)| (name, Arc::new(orphan))));
+        self.rebuild();
+        for name in names {
+            let keys: Vec<_> = self.shared.index().instances_of(&name).cloned().collect();
+            for key in keys {
+                self.shared.queue.add(key);
+            }
+        }
     }
 
     /// Looks whether something on record has come to be of no use; that is then taken out.
@@ -222,6 +271,7 @@ impl Registrar {
                     child_kinds: record.kinds,
                     reach: record.reach,
                     contested: contested_text(name, &entry.package, crd).map(Into::into),
+                    inactive: None,
                 }));
             }
         }

@@ -1,0 +1,311 @@
+//! What a changed schema takes from objects that were stored under the former one: values that it drops, and values that
+//! it refuses. CEL rules are not evaluated.
+
+use serde_json::{Map, Value};
+
+use super::{Violation, apply_defaults, preserves, properties, schema_of, validate};
+
+/// One version of a kind whose objects have to be held against changed schemas.
+#[derive(Debug)]
+pub struct Narrowed<'a> {
+    /// The version that the objects are to be read in.
+    pub version: &'a str,
+    /// The former and the new schema of that version, of the stored version, or of both.
+    pairs: Vec<(Value, Value)>,
+}
+
+/// The versions of a CRD of which objects may lose something when it changes; empty if it only becomes wider.
+pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
+    let stored = |crd: &Value| -> Option<Value> {
+        let version = versions(crd).find(|version| version["storage"] == true)?;
+        schema_of(crd, version["name"].as_str()?).map(comparable)
+    };
+    let converts = new["spec"]["conversion"]["strategy"] == "Webhook";
+    let (stored_before, stored_now) = (stored(former), stored(new));
+    versions(former)
+        .filter(|version| version["served"] == true)
+        .filter_map(|version| {
+            let name = version["name"].as_str()?;
+            let of_version = (schema_of(former, name).map(comparable), schema_of(new, name).map(comparable));
+            let of_store = if converts { (None, None) } else { (stored_before.clone(), stored_now.clone()) };
+            let mut pairs: Vec<(Value, Value)> = [of_version, of_store]
+                .into_iter()
+                .filter_map(|(former, new)| former.zip(new))
+                .filter(|(former, new)| narrows(former, new))
+                .collect();
+            pairs.dedup();
+            (!pairs.is_empty()).then_some(Narrowed { version: name, pairs })
+        })
+        .collect()
+}
+
+impl Narrowed<'_> {
+    /// What an object would lose, and why it would be invalid. What was wrong with it before does not count.
+    pub fn losses(&self, object: &Value) -> Vec<Violation> {
+        let mut spec = object.clone();
+        if let Some(map) = spec.as_object_mut() {
+            map.remove("status");
+        }
+        let faults = |schema: &Value| {
+            let mut filled = spec.clone();
+            apply_defaults(schema, &mut filled);
+            validate(schema, &filled)
+        };
+        let mut found: Vec<Violation> = Vec::new();
+        for (former, new) in &self.pairs {
+            let before = faults(former);
+            let is_new = |violation: &Violation| !before.iter().any(|known| known.path == violation.path);
+            for violation in faults(new).into_iter().filter(is_new) {
+                if !found.contains(&violation) {
+                    found.push(violation);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
+    crd["spec"]["versions"].as_array().into_iter().flatten()
+}
+
+/// A schema without the status, which is a summary that managers write anew.
+fn comparable(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.remove("status");
+    }
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name != "status");
+    }
+    schema
+}
+
+/// What says nothing about which values fit. (A CEL rule does, but nobody here can tell what.)
+const SILENT: [&str; 10] = [
+    "description",
+    "title",
+    "default",
+    "example",
+    "externalDocs",
+    "x-kubernetes-validations",
+    "x-kubernetes-map-type",
+    "x-kubernetes-patch-merge-key",
+    "x-kubernetes-patch-strategy",
+    "x-kubernetes-list-map-keys",
+];
+
+/// Whether a value that fits the former schema may be dropped or refused by the new one. In doubt it may.
+fn narrows(former: &Value, new: &Value) -> bool {
+    if former == new {
+        return false;
+    }
+    let (Some(before), Some(now)) = (former.as_object(), new.as_object()) else { return true };
+    before.keys().chain(now.keys()).any(|key| keyword_narrows(key, (former, before), (new, now)))
+}
+
+fn keyword_narrows(
+    key: &str,
+    (former, before): (&Value, &Map<String, Value>),
+    (new, now): (&Value, &Map<String, Value>),
+) -> bool {
+    let (old, changed) = (before.get(key), now.get(key));
+    if old == changed || SILENT.contains(&key) {
+        return false;
+    }
+    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
+    let is_true = |value: Option<&Value>| value == Some(&Value::Bool(true));
+    match key {
+        "properties" => fields_narrow(former, new),
+        "additionalProperties" | "items" => match (old, changed) {
+            (Some(old @ Value::Object(_)), Some(changed @ Value::Object(_))) => narrows(old, changed),
+            // A list or a map of which nothing was kept before.
+            (None | Some(Value::Bool(false)), Some(_)) => preserves(former),
+            (Some(_), None | Some(Value::Bool(false))) => !preserves(new),
+            _ => true,
+        },
+        "required" => {
+            let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+            let (old, changed) = (list(old), list(changed));
+            let has_default = |name: &Value| {
+                let field = name.as_str().and_then(|name| properties(new)?.get(name));
+                field.is_some_and(|field| field.get("default").is_some_and(|default| !default.is_null()))
+            };
+            changed.iter().any(|name| !old.contains(name) && !has_default(name))
+        }
+        "enum" => match (old.and_then(Value::as_array), changed.and_then(Value::as_array)) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(old), Some(changed)) => old.iter().any(|value| !changed.contains(value)),
+        },
+        "maximum" | "maxLength" | "maxItems" | "maxProperties" => match (number(old), number(changed)) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(old), Some(changed)) => changed < old,
+        },
+        "minimum" | "minLength" | "minItems" | "minProperties" => match (number(old), number(changed)) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(old), Some(changed)) => changed > old,
+        },
+        "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" => is_true(changed),
+        "pattern" | "format" | "multipleOf" | "allOf" | "anyOf" | "oneOf" | "not" => changed.is_some(),
+        "nullable" | "x-kubernetes-preserve-unknown-fields" | "x-kubernetes-int-or-string" => is_true(old),
+        "type" => {
+            let is_wider = old.and_then(Value::as_str) == Some("integer")
+                && changed.and_then(Value::as_str) == Some("number");
+            let keeps_both = is_true(now.get("x-kubernetes-int-or-string"))
+                && matches!(old.and_then(Value::as_str), Some("integer" | "string"));
+            !(is_wider || keeps_both)
+        }
+        "x-kubernetes-list-type" => changed.is_some_and(|kind| kind != "atomic"),
+        _ => true,
+    }
+}
+
+fn fields_narrow(former: &Value, new: &Value) -> bool {
+    let empty = Map::new();
+    let (old, changed) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
+    // Values of fields that nobody named before may be there.
+    let was_open = preserves(former) || former.get("additionalProperties").is_some();
+    old.iter().any(|(name, field)| match changed.get(name) {
+        Some(changed) => narrows(field, changed),
+        None => !preserves(new),
+    }) || was_open && changed.keys().any(|name| !old.contains_key(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn crd(versions: &[(&str, bool, Value)]) -> Value {
+        let versions: Vec<Value> = versions
+            .iter()
+            .map(|(name, storage, spec)| {
+                json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
+                    "type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}}})
+            })
+            .collect();
+        json!({"spec": {"versions": versions}})
+    }
+
+    /// What an object of that spec loses when the spec's schema changes; `None` if it is not even looked at.
+    fn lost(former: &Value, new: &Value, spec: &Value) -> Option<Vec<String>> {
+        let (former, new) = (crd(&[("v1", true, former.clone())]), crd(&[("v1", true, new.clone())]));
+        let found = narrowed(&former, &new);
+        let object = json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}, "spec": spec, "status": {"x": 1}});
+        let one = found.first()?;
+        assert_eq!(found.len(), 1);
+        Some(one.losses(&object).into_iter().map(|v| format!("{} {}", v.path, v.message)).collect())
+    }
+
+    fn object(fields: &Value) -> Value {
+        json!({"type": "object", "properties": fields})
+    }
+
+    #[test]
+    fn what_only_becomes_wider_is_not_looked_at() {
+        let a = json!({"a": {"type": "integer", "maximum": 5, "enum": [1, 2]}});
+        for wider in [
+            json!({"a": {"type": "integer", "maximum": 9, "enum": [1, 2, 3]}, "b": {"type": "string"}}),
+            json!({"a": {"type": "number", "description": "words", "default": 1}}),
+            json!({"a": {"type": "integer", "maximum": 5, "x-kubernetes-validations": [{"rule": "self > 0"}]}}),
+        ] {
+            assert_eq!(lost(&object(&a), &object(&wider), &json!({"a": 1})), None, "{wider}");
+        }
+        let mut required =
+            object(&json!({"a": {"type": "integer", "maximum": 5, "enum": [1, 2], "default": 1}}));
+        required["required"] = json!(["a"]);
+        assert_eq!(lost(&object(&a), &required, &json!({})), None);
+        // A status is written anew.
+        let mut new = crd(&[("v1", true, object(&a))]);
+        new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
+            json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}});
+        assert!(narrowed(&crd(&[("v1", true, object(&a))]), &new).is_empty());
+    }
+
+    #[test]
+    fn each_way_to_lose_a_value_is_named_with_its_path() {
+        let string = json!({"type": "string"});
+        let cases = [
+            (json!({"a": string}), json!({}), json!({"a": "x"}), "spec.a is not in the schema"),
+            (
+                json!({"a": string}),
+                json!({"a": {"type": "integer"}}),
+                json!({"a": "x"}),
+                "spec.a must be an integer, is a string",
+            ),
+            (
+                json!({"a": string}),
+                json!({"a": {"type": "string", "enum": ["y"]}}),
+                json!({"a": "x"}),
+                "spec.a must be one of: y",
+            ),
+            (
+                json!({"a": string}),
+                json!({"a": {"type": "string", "maxLength": 1}}),
+                json!({"a": "xx"}),
+                "spec.a must have at most 1 characters, has 2",
+            ),
+            (
+                json!({"a": string}),
+                json!({"a": {"type": "string", "pattern": "^y"}}),
+                json!({"a": "x"}),
+                "spec.a must match the pattern ^y",
+            ),
+            (
+                json!({"a": {"type": "array", "items": {"type": "object", "properties": {"b": string}}}}),
+                json!({"a": {"type": "array", "items": {"type": "object", "properties": {}}}}),
+                json!({"a": [{"b": "x"}]}),
+                "spec.a[0].b is not in the schema",
+            ),
+            (
+                json!({"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}),
+                json!({"a": {"type": "object"}}),
+                json!({"a": {"b": 1}}),
+                "spec.a.b is not in the schema",
+            ),
+            (
+                json!({"a": {"type": "object", "additionalProperties": string}}),
+                json!({"a": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 1}}}),
+                json!({"a": {"b": "xx"}}),
+                "spec.a.b must have at most 1 characters, has 2",
+            ),
+        ];
+        for (former, new, spec, expected) in cases {
+            let (former, new) = (object(&former), object(&new));
+            assert_eq!(lost(&former, &new, &spec), Some(vec![expected.to_owned()]), "{new}");
+            // Who has no value there loses none.
+            assert_eq!(lost(&former, &new, &json!({})), Some(Vec::new()), "{new}");
+        }
+        let mut required = object(&json!({"a": string}));
+        required["required"] = json!(["a"]);
+        assert_eq!(
+            lost(&object(&json!({"a": string})), &required, &json!({})),
+            Some(vec!["spec.a is required".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_was_wrong_before_does_not_count() {
+        let limited = |most: u64| object(&json!({"a": {"type": "integer", "maximum": most}}));
+        assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 10})), Some(Vec::new()));
+        assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 7})).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn another_stored_version_must_have_room_for_all() {
+        let (wide, thin) = (object(&json!({"a": {"type": "string"}})), object(&json!({})));
+        let former = crd(&[("v1", true, wide.clone()), ("v2", false, thin.clone())]);
+        let new = crd(&[("v1", false, wide), ("v2", true, thin)]);
+        let found = narrowed(&former, &new);
+        let v1 = found.iter().find(|one| one.version == "v1").unwrap();
+        let object =
+            json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}, "spec": {"a": "x"}});
+        assert_eq!(v1.losses(&object).len(), 1);
+        let mut converted = new;
+        converted["spec"]["conversion"] = json!({"strategy": "Webhook"});
+        assert!(narrowed(&former, &converted).is_empty());
+    }
+}
