@@ -12,6 +12,8 @@
 mod outputs;
 #[path = "lint/schemas.rs"]
 mod schemas;
+#[path = "lint/slips.rs"]
+mod slips;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -155,6 +157,7 @@ fn a_small_package_is_fine() {
 //- resource
     - crd: crds/web.yaml
       let: {image: "{{ defaults.image }}:{{ spec.size }}", fixed: [1, 2]}
+#                                                          ^^^^^ warning: nothing reads let.fixed; read it, or remove it
       paused: spec.free.paused
       readyWhen: children.config is ready
       children:
@@ -167,6 +170,7 @@ fn a_small_package_is_fine() {
         members: {ready: "children.members.values() | select('ready') | list"}
         fixed: 3
         on: true
+#       ^^ warning: the key `on` is read as "true": it is a boolean in YAML 1.1; quote it: "on"
       conditions:
         - {type: Odd, when: spec.size % 2 == 1, reason: OddSize, message: "{{ spec.size }} is odd"}
 //- templates/member.yaml
@@ -353,6 +357,7 @@ fn refs_for_each_item_are_maps_by_key() {
     - crd: crds/web.yaml
       refs:
         - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: "{{ env.name }}-tls"}
+#              ^^^^^ warning: nothing reads the ref `certs`; read it as refs.certs, or remove it: it is watched, and awaited unless it is optional
       status:
         a: env.name
 #          ^^^ error: `env` is the item of a forEach, which is not known here; only that ref's own name, selector, when and key see it
@@ -397,6 +402,7 @@ fn only_what_is_read_of_refs_is_kept() {
         - {id: all, apiVersion: v1, kind: Pod, selector: {}, namespaces: all}
       children:
         - {id: config, template: templates/cm.yaml, when: refs.second is defined}
+#                                                         ^^^^^^^^^^^^^^^^^^^^^^ warning: the `when` of the child is always true; a required field, one with a default and a ref that is not optional always have a value; compare the value, or remove the condition
         - when: cluster.has('v1')
           children:
             - {id: other, template: templates/cm2.yaml}
@@ -607,6 +613,7 @@ fn names_that_are_not_there() {
 //- resource
     - crd: crds/web.yaml
       let: {image: "{{ let.tag }}", i: "{{ ordinal }}"}
+#                                   ^ warning: nothing reads let.i; read it, or remove it
 #                      ^^^^^^^ error: `let.tag` does not exist; there is i, image
       paused: self.x
 #             ^^^^^^ error: `self` is the live object of a child: only its own template and readyWhen see it; elsewhere live objects are read as `children.<id>`
@@ -668,6 +675,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: "{{ name }}-d"}
 data: {own: "{{ children.d.data.own | default('') }}"}
+#               ^^^^^^^^^^^^^^^^^^^ warning: the child `d` reads itself; write `self`: its own live object, undefined before there is one
 "#,
     );
 }

@@ -80,7 +80,7 @@ async fn what_a_dry_run_refuses_leaves_everything_untouched() {
         &scene,
         "long",
         "ApplyRefused",
-        &["config", "metadata.labels", "nothing of this change is written"],
+        &["config", "metadata.labels", "templates/config.yaml:", "nothing of this change is written"],
     )
     .await;
     assert!(scene.find(CONFIG_MAP, "long").await.is_none());

@@ -186,7 +186,7 @@ impl Refs {
                 Some(key) => engine.eval_deciding(key, &scope).map_err(|error| self_problem("key", error))?,
                 None => item,
             };
-            if let Some(problem) = names::key_problem(&key) {
+            if let Some(problem) = crate::package::key_problem(&key) {
                 return Err(invalid(&format!("item {index} of forEach: {problem}")));
             }
             if !seen.insert(names::key_text(&key)) {

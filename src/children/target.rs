@@ -215,7 +215,7 @@ impl<'a> Building<'a> {
                 Some(key) => engine.eval_deciding(key, &scope)?,
                 None => value,
             };
-            if let Some(problem) = names::key_problem(&key) {
+            if let Some(problem) = crate::package::key_problem(&key) {
                 let message = format!("item {position} of forEach of {}: {problem}", child.id);
                 return Err(ChildError::Invalid { message });
             }

@@ -295,6 +295,15 @@ impl CallError {
         self.whole.text.as_deref().unwrap_or(&self.message)
     }
 
+    /// The paths of the fields at fault: from the causes, or where there are none from the words of a refused apply.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let causes = self.causes.iter().map(|cause| cause.field.as_str()).filter(|field| !field.is_empty());
+        // `failed to create typed patch object (x/y; apps/v1, Kind=Deployment): .spec.x: field not declared in schema`
+        let typed = self.message.split_once("): .").filter(|_| self.causes.is_empty());
+        let typed = typed.and_then(|(_, rest)| rest.split_once(": ")).map(|(field, _)| field);
+        causes.chain(typed)
+    }
+
     /// Whether the server refused an update because a field may not be changed any more.
     pub fn is_immutable_change(&self) -> bool {
         self.whole.refusal.immutable && self.class == Class::Permanent

@@ -70,3 +70,23 @@ fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
         Some(_) => unknown(Vec::new()),
     }
 }
+
+/// The schema of a field of the spec, whether every spec has a value there (each step of the path has a default
+/// or is required), and whether every instance has a spec. None if the schema does not say.
+pub fn schema_fact<'a>(schema: &'a Value, path: &[&str]) -> Option<(bool, &'a Value, bool)> {
+    let is_there = |parent: &Value, name: &str, field: &Value| {
+        let required = parent.get("required").and_then(Value::as_array);
+        let is_required = required.is_some_and(|names| names.iter().any(|known| known == name));
+        let is_nullable = field.get("nullable") == Some(&Value::Bool(true));
+        (is_required || field.get("default").is_some_and(|value| !value.is_null())) && !is_nullable
+    };
+    let spec = properties(schema)?.get("spec")?;
+    let has_spec = is_there(schema, "spec", spec);
+    let (mut here, mut always) = (spec, true);
+    for segment in path {
+        let below = properties(here)?.get(*segment)?;
+        always &= is_there(here, segment, below);
+        here = below;
+    }
+    Some((always, here, has_spec))
+}

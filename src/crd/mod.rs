@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 pub use augment::{Additions, augment, taken};
 pub use check::check;
 pub use defaults::apply_defaults;
-pub use lookup::{Lookup, lookup};
+pub use lookup::{Lookup, lookup, schema_fact};
 pub use narrowing::{Narrowed, narrowed};
 pub use validate::{Violation, validate, validate_part};
 

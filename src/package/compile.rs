@@ -12,11 +12,14 @@ use serde_json::{Map, Value};
 
 use super::child::no_choice;
 use super::decode::{At, Decode, Decoder};
+use super::lint;
+use super::lint::sketch::Sketches;
 use super::manifest::{self, Manifest, SemVerRange};
 use super::outline::Outline;
 use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+use crate::template::habits::in_text;
 use crate::template::{Engine, Limits};
 use crate::yaml::{self, Node, NodeValue};
 
@@ -38,16 +41,17 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
         let message = format!("{} holds no {OPERATOR_YAML}", files.root().display());
         return (None, vec![Diagnostic::error(UNREADABLE, message)]);
     };
-    let (manifest, complete, mut diagnostics) = match read_manifest(source) {
-        Ok(read) => read,
-        Err(found) => return (None, found),
-    };
     let templates: Vec<_> = files
         .iter()
         .filter(|(path, _)| path.starts_with("templates/"))
         .map(|(path, source)| (path.to_owned(), Arc::clone(source)))
         .collect();
+    let (manifest, complete, mut diagnostics) = match read_manifest(source) {
+        Ok((manifest, complete, diagnostics)) => (Some(manifest), complete, diagnostics),
+        Err(errors) => (None, false, errors),
+    };
     let (engine, found) = Engine::compile(&templates, Limits::default());
+    let readable = complete && found.is_empty();
     diagnostics.extend(found);
 
     let mut compiler = Compiler {
@@ -57,11 +61,17 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
             .iter()
             .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
             .collect(),
+        sketches: Sketches::of(&templates),
+        child_templates: BTreeSet::new(),
+        read_lets: Some(BTreeSet::new()),
+        readable,
         complete,
         used: HashSet::new(),
         diagnostics,
     };
-    let package = compiler.package(manifest);
+    let package = manifest.and_then(|manifest| compiler.package(manifest));
+    compiler.written(source, &templates);
+    compiler.other_crds();
     compiler.unused();
     let mut diagnostics = compiler.diagnostics;
     sort(&mut diagnostics);
@@ -88,8 +98,47 @@ fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
     let manifest = Manifest::decode(&node, &mut decoder);
     let diagnostics = decoder.finish();
     match manifest {
-        Some(manifest) => Ok((manifest, diagnostics.is_empty(), diagnostics)),
+        Some(manifest) => Ok((manifest, !diagnostics.iter().any(hides_names), diagnostics)),
         None => Err(diagnostics),
+    }
+}
+
+/// Whether something that has a name may be lost by a mistake, so that what reads it must not be told that there is
+/// none.
+fn hides_names(diagnostic: &Diagnostic) -> bool {
+    const NAMES: [&str; 9] =
+        ["let", "refs", "children", "forEach", "as", "defaults", "id", "resources", "spec"];
+    const PLAIN: [&str; 21] = [
+        "version",
+        "appVersion",
+        "description",
+        "keywords",
+        "home",
+        "license",
+        "kubernetes",
+        "operetta",
+        "email",
+        "deletionPolicy",
+        "conflictPolicy",
+        "onImmutableChange",
+        "maxUnavailable",
+        "adopt",
+        "onLoss",
+        "readyWhen",
+        "when",
+        "paused",
+        "dependsOn",
+        "message",
+        "reason",
+    ];
+    let path = diagnostic.path.as_deref().unwrap_or_default();
+    let last = path.rsplit('.').next().unwrap_or_default();
+    let last = last.split('[').next().unwrap_or_default();
+    match diagnostic.code {
+        "package::unknown-key" => last.is_empty() || did_you_mean(last, NAMES).is_some(),
+        "package::not-yet" => false,
+        "package::missing" => true,
+        _ => !PLAIN.contains(&last),
     }
 }
 
@@ -112,11 +161,27 @@ pub(super) struct Compiler<'a> {
     pub(super) files: &'a Files,
     pub(super) engine: Arc<Engine>,
     pub(super) outlines: BTreeMap<String, Outline>,
+    pub(super) sketches: Sketches,
+    /// Templates of children.
+    pub(super) child_templates: BTreeSet<String>,
+    /// The `let`s that something reads; none if it may be any of them.
+    pub(super) read_lets: Option<BTreeSet<String>>,
+    /// Whether every template and expression compiles: else what seems unread may only be broken.
+    pub(super) readable: bool,
     /// Whether all of `operator.yaml` could be read: only then is a missing name a mistake of its own.
     pub(super) complete: bool,
     /// Files that something refers to.
     pub(super) used: HashSet<String>,
     pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// A CRD that could be read.
+pub(super) struct Crd {
+    pub(super) value: Value,
+    pub(super) kind: crd::Kind,
+    pub(super) location: Location,
+    pub(super) node: Node,
+    pub(super) source: Arc<Source>,
 }
 
 impl Compiler<'_> {
@@ -139,18 +204,12 @@ impl Compiler<'_> {
         }
         self.kinds_once(&resources);
         self.instances_chosen(&mut resources);
-        let children: BTreeSet<_> = resources
-            .iter()
-            .flat_map(|resource| &resource.children)
-            .map(|child| child.template.as_str())
-            .collect();
-        for (path, outline) in &self.outlines {
-            let is_child = children.contains(path.as_str());
-            outline.own_keys(is_child, &mut self.diagnostics);
-            if is_child {
-                outline.fields(&mut self.diagnostics);
+        for (name, _) in &shared {
+            if self.readable && self.read_lets.as_ref().is_some_and(|read| !read.contains(&name.value)) {
+                self.diagnostics.push(lint::edges::unused_let(&name.value, &name.at));
             }
         }
+        self.diagnostics.extend(lint::workloads::workloads(&self.sketches, &resources));
         Some(Package {
             name: manifest.metadata.0?.name.value.0,
             version: spec.version.0?.value.0,
@@ -163,6 +222,38 @@ impl Compiler<'_> {
             resources,
             root: self.files.root().to_owned(),
         })
+    }
+
+    /// What the texts of the files say by themselves.
+    fn written(&mut self, operator: &Arc<Source>, templates: &[(String, Arc<Source>)]) {
+        if let Ok(node) = one_document(operator) {
+            lint::words::keys(operator, &node, &mut self.diagnostics);
+        }
+        for (path, part) in self.sketches.all() {
+            let kinds =
+                self.engine.template(path).and_then(|template| template.kinds().ok().map(<[_]>::to_vec));
+            lint::words::keys(part.source(), part.node(), &mut self.diagnostics);
+            let is_built_in = |kind: &(String, String)| lint::workloads::is_built_in(&kind.0);
+            let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(is_built_in));
+            lint::words::values(part.source(), part.node(), is_built_in, &mut self.diagnostics);
+        }
+        for source in templates.iter().map(|(_, source)| source).chain([operator]) {
+            for (at, length, help) in in_text(&source.text) {
+                let message = "this stays as it is: it is no expression of Operetta";
+                let warning = Diagnostic::warning("package::foreign", message);
+                self.diagnostics.push(warning.at(source, Span::new(at, at + length)).help(help));
+            }
+        }
+        for (path, outline) in &self.outlines {
+            // Where the list of children may be what is broken, what gives an object is the template of one.
+            let gives_object = || self.engine.template(path).is_some_and(|template| template.kinds().is_ok());
+            let is_child = self.child_templates.contains(path) || !self.complete && gives_object();
+            outline.own_keys(is_child, &mut self.diagnostics);
+            if is_child {
+                outline.fields(&mut self.diagnostics);
+            }
+        }
+        self.diagnostics.extend(lint::omitted_text(&self.engine));
     }
 
     /// Whether this Operetta is one that the package works with.
@@ -225,7 +316,7 @@ impl Compiler<'_> {
     }
 
     /// The CRD of a resource, the kind it defines and where it stands.
-    pub(super) fn crd(&mut self, crd: manifest::Crd) -> Option<(Value, crd::Kind, Location)> {
+    pub(super) fn crd(&mut self, crd: manifest::Crd) -> Option<Crd> {
         let (node, source, location) = match crd {
             manifest::Crd::Inline(inline) => (inline.value, Arc::clone(&inline.at.source), inline.at),
             manifest::Crd::Path(path) => {
@@ -239,7 +330,36 @@ impl Compiler<'_> {
                 }
             }
         };
+        self.crd_of(node, source, location)
+    }
+
+    /// Checks the CRDs that nothing refers to, where what refers to them may be what is broken.
+    fn other_crds(&mut self) {
+        if self.complete {
+            return;
+        }
+        let all: Vec<(String, Arc<Source>)> = self
+            .files
+            .iter()
+            .filter(|(path, _)| path.starts_with("crds/") && !self.used.contains(*path))
+            .map(|(path, source)| (path.to_owned(), Arc::clone(source)))
+            .collect();
+        for (_, source) in all {
+            match one_document(&source) {
+                Ok(node) => {
+                    let location = Location::new(&source, Span::new(0, 0));
+                    self.crd_of(node, source, location);
+                }
+                Err(error) => self.diagnostics.push(error),
+            }
+        }
+    }
+
+    fn crd_of(&mut self, node: Node, source: Arc<Source>, location: Location) -> Option<Crd> {
         let value = node.to_json();
+        lint::words::keys(&source, &node, &mut self.diagnostics);
+        lint::words::in_schema(&source, &node, &mut self.diagnostics);
+        // The package fails; what its schema says is held against the templates all the same.
         let found = crd::check(&value);
         let sound = found.is_empty();
         for (path, message, help) in found {
@@ -247,15 +367,12 @@ impl Compiler<'_> {
                 Diagnostic::error("package::crd", message).at(&source, place(&node, &path)).path(path);
             self.diagnostics.push(Diagnostic { help, ..error });
         }
-        if !sound {
-            return None;
-        }
         let kind = crd::kind(&value);
-        if kind.is_none() {
+        if kind.is_none() && sound {
             let error = Diagnostic::error("package::crd", "this is not a CustomResourceDefinition");
             self.diagnostics.push(error.located(location.clone()));
         }
-        Some((value, kind?, location))
+        Some(Crd { value, kind: kind?, location, node, source })
     }
 
     /// Files that nothing refers to are most likely forgotten, or their use is misspelt.

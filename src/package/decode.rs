@@ -11,7 +11,9 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
+use super::lint::words::boolean_word;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
+use crate::template::habits::of_key;
 use crate::yaml::{Node, NodeValue, Style};
 
 /// A value with its place and its path.
@@ -155,7 +157,10 @@ impl Decoder {
                 let help = "give it a value, or remove the key";
                 return self.error_help("package::type", node, message, help);
             }
-            NodeValue::Bool(value) => value.to_string(),
+            NodeValue::Bool(value) => match boolean_word(&self.source, node) {
+                Some((word, _)) => format!("`{word}`, which is {value} in YAML 1.1"),
+                None => value.to_string(),
+            },
             NodeValue::Number(value) => format!("the number {value}"),
             NodeValue::String(_) => "a string".to_owned(),
             NodeValue::Seq(_) => "a list".to_owned(),
@@ -233,7 +238,10 @@ impl Decoder {
         let candidates = keys.known.iter().chain(keys.later).copied();
         let help = match did_you_mean(name, candidates) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the keys here are {}", keys.known.join(", ")),
+            None => match of_key(name) {
+                Some(help) => help.to_owned(),
+                None => format!("the keys here are {}", keys.known.join(", ")),
+            },
         };
         self.error_help("package::unknown-key", key, format!("unknown key `{name}`"), help);
     }

@@ -1,7 +1,13 @@
 //! What expressions and templates read, held against what there is: the CRD's schema, children,
 //! `let`s, defaults, variables.
 
+pub(super) mod columns;
+mod conditions;
+pub(super) mod edges;
 pub(super) mod generated;
+pub(super) mod sketch;
+pub(super) mod words;
+pub(super) mod workloads;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -11,8 +17,11 @@ use serde_json::{Map, Value};
 
 use super::uses::{Parts, Role, Use};
 use super::{Child, Ref, graph};
+pub(super) use conditions::omitted_text;
+
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
+use crate::template::habits::of_variable;
 use crate::template::{Engine, ReadPath, Segment};
 
 /// The variables of every expression, those included that only some see.
@@ -72,7 +81,10 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
             }
         }
     }
-    linter.diagnostics
+    let mut diagnostics = linter.diagnostics;
+    diagnostics.extend(conditions::conditions(engine, parts, known));
+    diagnostics.extend(edges::self_reads(engine, parts));
+    diagnostics
 }
 
 struct Linter<'a> {
@@ -140,7 +152,8 @@ impl Linter<'_> {
         } else {
             let names = ROOTS.iter().copied().filter(|name| *name != "self" || usage.sees_self());
             let names = names.chain(item.filter(|_| usage.sees_item())).map(str::to_owned);
-            (format!("unknown variable `{root}`"), Self::near(root, names, ""))
+            let help = of_variable(root).map(str::to_owned).or_else(|| Self::near(root, names, ""));
+            (format!("unknown variable `{root}`"), help)
         };
         self.error("package::unknown-variable", &path.location, message, help);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Package, compile};
+use super::Package;
 use crate::diag::{Diagnostic, Source, Span};
 
 /// The file that makes a folder a package.
@@ -42,13 +42,36 @@ pub struct Files {
 /// # Errors
 /// All that is wrong with it, warnings included. With success come the warnings.
 pub fn load(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
-    contained(path, || compile(&Files::read(path)?))
+    contained(path, || load_contained(path))
+}
+
+fn load_contained(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
+    match inspect_readable(path) {
+        (Some(package), found) if !found.iter().any(Diagnostic::is_error) => Ok((package, found)),
+        (_, found) => Err(found),
+    }
+}
+
+/// All that is wrong with a package. What cannot be read hides no mistake in the other files.
+fn inspect_readable(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    let (files, problems) = Files::read_readable(path);
+    if problems.is_empty() {
+        return super::compile::inspect(&files);
+    }
+    if files.get(OPERATOR_YAML).is_none() {
+        return (None, problems);
+    }
+    let (package, found) = super::compile::inspect(&files);
+    // A file that could not be read is not missing, and what it uses is used.
+    let follows =
+        |code: &str| matches!(code, "package::missing-file" | "package::unused-file" | "template::partial");
+    (package, problems.into_iter().chain(found.into_iter().filter(|found| !follows(found.code))).collect())
 }
 
 /// Reads a package as far as it can be read, and says all that is wrong with it. What has errors can only be
 /// checked further.
 pub fn inspect(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
-    let found = contained(path, || Ok(super::compile::inspect(&Files::read(path)?)));
+    let found = contained(path, || Ok(inspect_readable(path)));
     found.unwrap_or_else(|diagnostics| (None, diagnostics))
 }
 
@@ -73,6 +96,14 @@ impl Files {
     /// # Errors
     /// What cannot be read, is not text, lies outside the folder, or is too much.
     pub fn read(root: &Path) -> Result<Self, Vec<Diagnostic>> {
+        match Self::read_readable(root) {
+            (files, problems) if problems.is_empty() => Ok(files),
+            (_, problems) => Err(problems),
+        }
+    }
+
+    /// The files that can be read, and what is wrong with the others.
+    fn read_readable(root: &Path) -> (Self, Vec<Diagnostic>) {
         let mut reader = Reader {
             root,
             canonical: PathBuf::new(),
@@ -82,11 +113,7 @@ impl Files {
             diagnostics: Vec::new(),
         };
         reader.read_all();
-        if reader.diagnostics.is_empty() {
-            Ok(Self { root: root.to_owned(), files: reader.files })
-        } else {
-            Err(reader.diagnostics)
-        }
+        (Self { root: root.to_owned(), files: reader.files }, reader.diagnostics)
     }
 
     /// Files that are in memory already: pairs of a path in the package and a text. `root` is how

@@ -9,6 +9,7 @@ mod positions;
 
 use std::sync::Arc;
 
+use super::lint::words::boolean_word;
 use super::metadata;
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::naming;
@@ -276,6 +277,8 @@ impl Outline {
                 }
                 match &value.value {
                     _ if !is_written(value) => {}
+                    // Words such as `yes` are told by name, wherever they stand.
+                    NodeValue::Bool(_) if boolean_word(&self.source, value).is_some() => {}
                     NodeValue::Bool(_) | NodeValue::Number(_) => {
                         wrong(value, format!("{field} are text"), "put it in quotes");
                     }
@@ -355,7 +358,7 @@ pub(super) fn lone_expression(text: &str) -> Option<&str> {
 }
 
 /// The text with the same length, without Jinja; nothing if a block is not closed.
-fn blank(text: &str) -> Option<String> {
+pub(super) fn blank(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(open) = rest.find('{') {

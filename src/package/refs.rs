@@ -189,10 +189,12 @@ impl Compiler<'_> {
                 let error = id.error("package::duplicate", format!("two refs have the id `{}`", id.value.0));
                 self.diagnostics.push(error.help("rename one of them"));
             }
-            match self.reference(manifest, namespaced) {
-                Some(reference) => found.push(reference),
+            if let Some(reference) = self.reference(manifest, namespaced) {
+                found.push(reference);
+            } else {
                 // What reads it must not be told that there is none.
-                None => self.complete = false,
+                self.complete = false;
+                self.readable = false;
             }
         }
         found

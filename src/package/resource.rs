@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::child::Flat;
 use super::compile::Compiler;
 use super::decode::At;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
 use super::uses::Parts;
-use super::{Condition, Resource, StatusField, graph, lint, secrecy, status_types};
+use super::{Child, Condition, Resource, StatusField, graph, lint, secrecy, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Expr, Lets, Search, Text};
@@ -35,19 +36,19 @@ impl Compiler<'_> {
         let lets = Arc::new(self.lets(shared, &own));
         let paused = self.optional(manifest.paused.as_ref());
         let ready_when = self.optional(manifest.ready_when.as_ref());
-        let schema = crd.as_ref().and_then(|(crd, kind, _)| crd::schema_of(crd, &kind.version));
+        let schema = crd.as_ref().and_then(|crd| crd::schema_of(&crd.value, &crd.kind.version));
         let mut status = self.status(manifest.status.map(|status| status.0).unwrap_or_default(), schema);
-        if let Some((crd, kind, _)) = &crd
+        if let Some(crd) = &crd
             && !manifest.adopt.unwrap_or_default()
         {
-            let schemas = status_types::schemas(crd, &kind.version, &status);
+            let schemas = status_types::schemas(&crd.value, &crd.kind.version, &status);
             for (field, schema) in status.iter_mut().zip(schemas) {
                 field.schema = schema;
             }
         }
         self.diagnostics.extend(status_types::check(&self.engine, &status, schema));
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
-        let namespaced = crd.as_ref().is_none_or(|(_, kind, _)| kind.namespaced);
+        let namespaced = crd.as_ref().is_none_or(|crd| crd.kind.namespaced);
         let refs = self.refs(&manifest.refs.unwrap_or_default(), namespaced);
         let refs = self.ordered_refs(refs, &lets);
         let (mut manifests, groups) = self.flatten(manifest.children.unwrap_or_default());
@@ -56,23 +57,28 @@ impl Compiler<'_> {
             self.diagnostics.push(first.child.id.error("package::budget", message));
             manifests.truncate(MAX_CHILDREN);
         }
-        let children = manifests.iter().map(|child| self.child(child, &groups, namespaced)).collect();
+        let children: Vec<Child> =
+            manifests.iter().map(|child| self.child(child, &groups, namespaced)).collect();
         self.same_objects(&manifests);
         self.former_ids(&manifests);
 
-        let (crd, kind, crd_location) = match crd {
-            Some((crd, kind, location)) => (Some(crd), Some(kind), Some(location)),
-            None => (None, None, None),
-        };
+        self.child_templates.extend(children.iter().map(|child| child.template.clone()));
         let parts = Parts { lets, paused, ready_when, refs, children, status, conditions };
-        let schema =
-            crd.as_ref().zip(kind.as_ref()).and_then(|(crd, kind)| crd::schema_of(crd, &kind.version));
         let known = lint::Known { schema, namespaced, defaults, complete: self.complete };
         let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);
         let engine = Arc::clone(&self.engine);
         let found = secrecy::resource(&engine, &parts, &self.outlines);
         self.diagnostics.extend(found);
+        lint::edges::members(&engine, &parts, &self.sketches, &manifests, &mut self.diagnostics);
+        if let Some(crd) = &crd {
+            let adopted = manifest.adopt.unwrap_or_default();
+            let written = lint::columns::Written { crd: &crd.value, node: &crd.node, source: &crd.source };
+            self.diagnostics.extend(lint::columns::columns(&written, &parts.status, adopted));
+        }
+        if self.readable {
+            self.unread(&parts, &own, &manifests);
+        }
         let reads_cluster = parts
             .uses(&engine)
             .iter()
@@ -80,10 +86,11 @@ impl Compiler<'_> {
             .any(|path| path.root == "cluster");
         let Parts { lets, paused, ready_when, refs, children, status, conditions } =
             self.ordered(parts, &manifests)?;
+        let crd = crd?;
         Some(Resource {
-            crd: crd?,
-            crd_location: crd_location?,
-            kind: kind?,
+            crd: crd.value,
+            crd_location: crd.location,
+            kind: crd.kind,
             adopt: manifest.adopt.unwrap_or_default(),
             lets,
             paused,
@@ -97,6 +104,23 @@ impl Compiler<'_> {
         })
     }
 
+    /// What nothing reads, and edges without effect.
+    fn unread(&mut self, parts: &Parts, own: &[(At<String>, LetValue)], manifests: &[Flat]) {
+        let engine = Arc::clone(&self.engine);
+        self.diagnostics.extend(lint::edges::unused_refs(&engine, parts));
+        self.diagnostics.extend(lint::edges::depends_on(&engine, parts, manifests));
+        let Some(read) = lint::edges::read_lets(&engine, parts) else {
+            self.read_lets = None;
+            return;
+        };
+        for (name, _) in own.iter().filter(|(name, _)| !read.contains(&name.value)) {
+            self.diagnostics.push(lint::edges::unused_let(&name.value, &name.at));
+        }
+        if let Some(all) = &mut self.read_lets {
+            all.extend(read);
+        }
+    }
+
     /// What could be made of it; else the error, with its path, goes to the diagnostics.
     pub(super) fn note<T>(&mut self, result: Result<T, Diagnostic>, path: &str) -> Option<T> {
         match result {
@@ -104,7 +128,7 @@ impl Compiler<'_> {
             Err(mut error) => {
                 error.path.get_or_insert_with(|| path.to_owned());
                 self.diagnostics.push(error);
-                self.complete = false;
+                self.readable = false;
                 None
             }
         }

@@ -160,6 +160,9 @@ fn syntax_error(error: &minijinja::Error, text: &str, place: &Place) -> Diagnost
                 None => diagnostic,
             }
         }
+        None if super::habits::of_line(place.shown(span)).is_some() => {
+            diagnostic.help(super::habits::of_line(place.shown(span)).unwrap_or_default())
+        }
         None if test_before_if(place.shown(span)) => {
             diagnostic.help("put the test in parentheses: `(x is defined) if y else z`")
         }

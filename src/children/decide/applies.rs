@@ -16,7 +16,9 @@ use super::{
 };
 use crate::children::fields;
 use crate::cluster::{CallError, Class};
-use crate::package::{Child, ConflictPolicy, DeletionPolicy, MaxUnavailable, OnImmutableChange, holds_data};
+use crate::package::{
+    Child, ConflictPolicy, DeletionPolicy, MaxUnavailable, OnImmutableChange, holds_data, locate,
+};
 
 /// What edges of the graph ask of the target.
 #[derive(Default)]
@@ -297,6 +299,11 @@ impl Deciding<'_> {
         let retry_at = failure.retry_at;
         let mut message = format!("{} ({}): {}", item.name, intent.object, failure.error);
         let child = &self.ctx.resource.children[item.child];
+        let places = self.places(child, &failure.error);
+        if !places.is_empty() {
+            message.push_str("; written in ");
+            message.push_str(&places.join(", "));
+        }
         if resize {
             message.push_str(
                 "; a volume never shrinks, and grows only where its StorageClass says allowVolumeExpansion: undo the change, or set the size that the claim has",
@@ -329,6 +336,28 @@ impl Deciding<'_> {
             return true;
         }
         false
+    }
+
+    /// Where the child's template writes the fields that the server names.
+    fn places(&self, child: &Child, error: &CallError) -> Vec<String> {
+        let mut places = Vec::new();
+        for field in error.fields() {
+            // Operetta renders the text of a Secret as data.
+            let texts = field.strip_prefix("data").map(|rest| format!("stringData{rest}"));
+            let found = [Some(field.to_owned()), texts]
+                .into_iter()
+                .flatten()
+                .find_map(|field| locate(&self.ctx.package.engine, &child.template, &field));
+            if let Some(location) = found.map(|location| location.to_string())
+                && !places.contains(&location)
+            {
+                places.push(location);
+            }
+            if places.len() == 3 {
+                break;
+            }
+        }
+        places
     }
 
     /// What the item has to wait for before it is created or given a new intent.

@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Location};
 
 /// How a `{{ }}` block stands in the text around it.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Alone,
     Quoted,
     InText,
@@ -28,7 +28,7 @@ pub(in crate::package) fn not_alone(call: &Location) -> Option<Diagnostic> {
 }
 
 /// How the `{{ }}` block around a range stands in its text; none if the range is not in one.
-fn place(text: &str, start: usize, end: usize) -> Option<Place> {
+pub(super) fn place(text: &str, start: usize, end: usize) -> Option<Place> {
     let open = text.get(..start)?.rfind("{{")?;
     if text[open..start].contains("}}") {
         return None; // a statement
@@ -40,7 +40,11 @@ fn place(text: &str, start: usize, end: usize) -> Option<Place> {
     if before.ends_with(['"', '\'']) && after.starts_with(['"', '\'']) {
         return Some(Place::Quoted);
     }
-    let begins = before.is_empty() || before.ends_with([':', '-', '[', '{', ',']);
+    if after.starts_with(':') && (before.is_empty() || before.ends_with(['{', ',', '-'])) {
+        return Some(Place::Alone); // a key
+    }
+    let is_apart = text[line_start..open].ends_with(|c: char| c.is_whitespace() || "[{,".contains(c));
+    let begins = before.is_empty() || is_apart && before.ends_with([':', '-', '[', '{', ',']);
     let ends = after.is_empty() || after.starts_with([',', ']', '}', '#']) || after.starts_with("{%");
     if !begins && !before.ends_with("%}") || !ends {
         return Some(Place::InText);
@@ -69,6 +73,8 @@ mod tests {
             ("a: \"{{ password(16) }}\"", Some(Place::Quoted)),
             ("{a: '{{ password(16) }}'}", Some(Place::Quoted)),
             ("a: x{{ password(16) }}", Some(Place::InText)),
+            ("a: x-{{ password(16) }}", Some(Place::InText)),
+            ("- {{ password(16) }}", Some(Place::Alone)),
             ("a: {{ password(16) }}x", Some(Place::InText)),
             ("a: \"postgres://u:{{ password(16) }}@h\"", Some(Place::InText)),
             ("a: |-\n  {{ password(16) }}", Some(Place::Block)),

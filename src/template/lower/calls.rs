@@ -7,6 +7,7 @@ use crate::diag::Span;
 use crate::template::builtins::{self, Sig};
 use crate::template::code::{CAPTURED, Kind, Node};
 use crate::template::errors::near;
+use crate::template::habits;
 use crate::template::value::{Name, Val};
 
 impl Lower<'_> {
@@ -31,9 +32,9 @@ impl Lower<'_> {
                     let help = "two renders of the same input must give the same";
                     self.error(own, format!("`{}` is left out", filter.name), help);
                 }
-                "toYaml" | "nindent" | "quote" => {
-                    let help = "`{{ value }}` inserts a value of any type, typed and quoted by itself";
-                    self.error(own, format!("there is no filter `{}`", filter.name), help);
+                name if habits::of_filter(name).is_some() => {
+                    let help = habits::of_filter(name).unwrap_or_default();
+                    self.error(own, format!("there is no filter `{name}`"), help);
                 }
                 name => self.unknown("filter", name, builtins::filter_names(), own),
             }
@@ -165,8 +166,8 @@ impl Lower<'_> {
                 let help = "it would show secrets; look at the result of `operetta render`";
                 self.error(span, "`debug()` is left out", help);
             }
-            "include" | "tpl" | "toYaml" => {
-                let help = "`partial(\"x.yaml\")` inserts what another template of the package gives";
+            _ if habits::of_function(name).is_some() => {
+                let help = habits::of_function(name).unwrap_or_default();
                 self.error(span, format!("there is no function `{name}`"), help);
             }
             _ if builtins::filter(name).is_some() => {

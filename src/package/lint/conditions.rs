@@ -1,0 +1,233 @@
+//! Conditions and comparisons that are the same for every instance, and `default` without effect.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Known;
+use super::generated::{Place, place};
+use crate::crd::schema_fact;
+use crate::diag::{Diagnostic, Location};
+use crate::package::uses::Parts;
+use crate::package::{MaxUnavailable, RefTarget, Yields};
+use crate::template::{Engine, Expr, Fact, Purpose, Scope, Segment, Slip, SlipKind, Template, Text};
+
+/// What stays the same for every instance of a resource.
+pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Vec<Diagnostic> {
+    let given = engine.partial_variables();
+    let finder = Finder { engine, parts, known, given };
+    finder.all()
+}
+
+struct Finder<'a> {
+    engine: &'a Arc<Engine>,
+    parts: &'a Parts,
+    known: &'a Known<'a>,
+    /// Variables that some partial is given: in a template they may be anything.
+    given: BTreeSet<String>,
+}
+
+impl Finder<'_> {
+    fn all(&self) -> Vec<Diagnostic> {
+        let mut found = Vec::new();
+        let mut add = |slips: Vec<Slip>, what: &str| found.extend(slips.iter().map(|slip| told(slip, what)));
+        let parts = self.parts;
+        for reference in &parts.refs {
+            let lists = reference.for_each.iter();
+            for expr in lists.clone().map(|each| &each.in_).chain(lists.filter_map(|each| each.key.as_ref()))
+            {
+                add(self.expression(expr, Purpose::Decision), "");
+            }
+            if let Some(when) = &reference.when {
+                add(self.expression(when, Purpose::Condition), "the ref");
+            }
+            if let RefTarget::Name(name, _) = &reference.target {
+                add(self.text(name), "");
+            }
+        }
+        for expr in parts.paused.iter().chain(&parts.ready_when) {
+            add(self.expression(expr, Purpose::Decision), "");
+        }
+        for field in &parts.status {
+            add(self.expression(&field.expr, Purpose::Value), "");
+        }
+        for condition in &parts.conditions {
+            add(self.expression(&condition.when, Purpose::Condition), "the condition");
+            add(self.text(&condition.message), "");
+        }
+        let mut templates = BTreeSet::new();
+        let mut groups = BTreeSet::new();
+        for child in &parts.children {
+            if let Some(each) = &child.for_each {
+                for expr in [Some(&each.in_), each.key.as_ref()].into_iter().flatten() {
+                    add(self.expression(expr, Purpose::Decision), "");
+                }
+            }
+            if let Some(when) = child.group_when.as_ref().filter(|_| groups.insert(child.group)) {
+                add(self.expression(when, Purpose::Condition), "the group");
+            }
+            if let Some(when) = &child.when {
+                add(self.expression(when, Purpose::Condition), "the child");
+            }
+            if let Some(ready) = &child.ready_when {
+                add(self.expression(ready, Purpose::Decision), "");
+            }
+            if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
+                add(self.text(text), "");
+            }
+            match &child.yields {
+                Some(Yields::One(text)) => add(self.text(text), ""),
+                Some(Yields::List(texts)) => texts.iter().for_each(|text| add(self.text(text), "")),
+                None => {}
+            }
+            if templates.insert(child.template.as_str())
+                && let Some(template) = self.engine.template(&child.template)
+            {
+                add(template.slips(&|root, path| self.fact_in_template(root, path)), "");
+            }
+        }
+        for (_, text) in parts.lets.iter() {
+            add(self.text(text), "");
+        }
+        found
+    }
+
+    fn expression(&self, expr: &Expr, purpose: Purpose) -> Vec<Slip> {
+        let mut slips = self.engine.expression_slips(expr, purpose, &|root, path| self.fact(root, path));
+        // What reads nothing has the same value for all.
+        let reads_nothing = expr.reads().paths.is_empty() && expr.reads().generates.is_empty();
+        let is_told = slips.iter().any(|slip| matches!(slip.kind, SlipKind::Always(_)));
+        if purpose == Purpose::Condition
+            && reads_nothing
+            && !is_told
+            && let Ok(truth) = self.engine.truthy(expr, &Scope::new())
+        {
+            slips.push(Slip { location: expr.location(), kind: SlipKind::Always(truth) });
+        }
+        slips
+    }
+
+    fn text(&self, text: &Text) -> Vec<Slip> {
+        self.engine.text_slips(text, &|root, path| self.fact(root, path))
+    }
+
+    fn fact_in_template(&self, root: &str, path: &[Segment]) -> Fact {
+        if self.given.contains(root) { Fact::default() } else { self.fact(root, path) }
+    }
+
+    /// What the CRD and the package say of a path.
+    fn fact(&self, root: &str, path: &[Segment]) -> Fact {
+        let always = Fact { always: true, certain: true, ..Fact::default() };
+        let path = match (root, path) {
+            ("spec", path) => path,
+            ("instance", [Segment::Key(spec), path @ ..]) if spec == "spec" => path,
+            ("name", []) => return always,
+            ("namespace", []) if self.known.namespaced => return always,
+            ("refs", [Segment::Key(id)]) => {
+                let is_there = self.parts.refs.iter().any(|reference| {
+                    reference.id == *id
+                        && reference.when.is_none()
+                        && (reference.for_each.is_some() || reference.is_list() || !reference.optional)
+                });
+                return Fact { always: is_there, ..Fact::default() };
+            }
+            _ => return Fact::default(),
+        };
+        let keys: Option<Vec<&str>> = path
+            .iter()
+            .map(|segment| match segment {
+                Segment::Key(key) => Some(key.as_str()),
+                _ => None,
+            })
+            .collect();
+        match (self.known.schema, keys) {
+            (Some(schema), Some(keys)) if !keys.is_empty() => from_schema(schema, &keys),
+            _ => Fact::default(),
+        }
+    }
+}
+
+/// What a schema says of a field of the spec.
+fn from_schema(schema: &Value, keys: &[&str]) -> Fact {
+    let Some((always, schema, has_spec)) = schema_fact(schema, keys) else { return Fact::default() };
+    let number = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let is_number = schema.get("type").is_some_and(|kind| kind == "integer" || kind == "number");
+    let mut values = schema.get("enum").and_then(Value::as_array).cloned();
+    if let Some(values) = &mut values
+        && schema.get("nullable") == Some(&Value::Bool(true))
+    {
+        values.push(Value::Null);
+    }
+    Fact {
+        always,
+        certain: always && has_spec,
+        values,
+        least: number("minimum").filter(|_| is_number),
+        most: number("maximum").filter(|_| is_number),
+    }
+}
+
+/// A slip in words. `what` is what a condition is of.
+fn told(slip: &Slip, what: &str) -> Diagnostic {
+    let (code, message, help) = match &slip.kind {
+        SlipKind::Always(truth) => {
+            let word = if *truth { "always true" } else { "never true" };
+            let help = match (what, truth) {
+                ("", _) => {
+                    "a required field, one with a default and a ref that is not optional always have a value; keep one of the branches"
+                }
+                (_, true) => {
+                    "a required field, one with a default and a ref that is not optional always have a value; compare the value, or remove the condition"
+                }
+                (_, false) => "no instance fulfils it; mend the condition, or remove what it belongs to",
+            };
+            let message = match what {
+                "" => format!("this condition is {word}"),
+                what => format!("the `when` of {what} is {word}"),
+            };
+            ("package::always", message, help.to_owned())
+        }
+        SlipKind::NoSuchValue(values) => {
+            let values: Vec<String> = values
+                .iter()
+                .filter(|value| !value.is_null())
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                .collect();
+            let help = format!("the CRD allows {}", values.join(", "));
+            ("package::always", "the field never has this value".to_owned(), help)
+        }
+        SlipKind::SameBranches => {
+            let help = "make them differ, or leave out the condition";
+            ("package::no-effect", "both branches are the same".to_owned(), help.to_owned())
+        }
+        SlipKind::NeverMissing(omit) => {
+            let message = if *omit {
+                "there is nothing to leave out: the field always has a value"
+            } else {
+                "this `default` is never used: the field always has a value"
+            };
+            let help = "the CRD has a default for the field, or requires it; remove the filter, or the default of the CRD";
+            ("package::no-effect", message.to_owned(), help.to_owned())
+        }
+        SlipKind::NoOmit => return no_omit(&slip.location),
+    };
+    Diagnostic::warning(code, message).located(slip.location.clone()).help(help)
+}
+
+fn no_omit(at: &Location) -> Diagnostic {
+    let message = "`omit` leaves out a key or an item; there is none here to leave out";
+    Diagnostic::error("package::omit", message)
+        .located(at.clone())
+        .help("give it a value: `| default('')`, or test it with `is defined`")
+}
+
+/// `omit` in a template where an expression is only part of a text.
+pub(in crate::package) fn omitted_text(engine: &Engine) -> Vec<Diagnostic> {
+    let omits = engine.paths().filter_map(|path| engine.template(path)).flat_map(Template::omits);
+    let in_text = |at: &Location| {
+        let place = place(&at.source.text, at.span.start, at.span.end);
+        matches!(place, Some(Place::InText | Place::Block))
+    };
+    omits.filter(in_text).map(|at| no_omit(&at)).collect()
+}

@@ -1,0 +1,275 @@
+//! What children say of each other and of themselves: reads of their own id, names of members, edges without
+//! effect, and refs that nothing reads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::item_of;
+use super::sketch::{At, Sketches};
+use crate::diag::{Diagnostic, Location};
+use crate::package::child::Flat;
+use crate::package::graph;
+use crate::package::uses::{Parts, Role};
+use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment};
+
+/// The first step of a path below a variable.
+fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
+    match path.segments.first() {
+        Some(Segment::Key(id)) if path.root == root => Some(id),
+        _ => None,
+    }
+}
+
+/// A child that reads itself by its id, not by `self`.
+pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for usage in parts.uses(engine) {
+        let Some(child) = usage.child.map(|child| &parts.children[child]) else { continue };
+        // Members may read each other.
+        if child.for_each.is_some() {
+            continue;
+        }
+        let help = match usage.role {
+            Role::Template => "write `self`: its own live object, undefined before there is one",
+            Role::Member => {
+                "it exists only while this holds, so this cannot depend on it; read what it follows from"
+            }
+            _ => continue,
+        };
+        for path in graph::follow([usage.reads], &parts.lets) {
+            if id_of(path, "children") == Some(child.id.as_str()) {
+                let message = format!("the child `{}` reads itself", child.id);
+                let warning = Diagnostic::warning("package::self-read", message);
+                found.push(warning.located(path.location.clone()).help(help));
+            }
+        }
+    }
+    found
+}
+
+/// Members of a forEach child that have one name, or one key.
+pub(in crate::package) fn members(
+    engine: &Arc<Engine>,
+    parts: &Parts,
+    sketches: &Sketches,
+    manifests: &[Flat],
+    found: &mut Vec<Diagnostic>,
+) {
+    for (child, flat) in parts.children.iter().zip(manifests) {
+        let (Some(each), Some(item)) = (&child.for_each, item_of(child)) else { continue };
+        let lists = |reads: &Reads| graph::follow([reads], &parts.lets).iter().any(|path| path.root == item);
+        constant_list(engine, &each.in_, each.key.as_ref(), found);
+        let is_constant = each.in_.reads().paths.is_empty();
+        if is_constant && engine.items(&each.in_, &Scope::new()).is_ok_and(|items| items.len() < 2) {
+            continue;
+        }
+        if let Some(key) = &each.key
+            && !lists(key.reads())
+        {
+            let message = format!(
+                "the key of `{}` does not read `{item}`: all items would have the same key",
+                child.id
+            );
+            let error = Diagnostic::warning("package::same-object", message).located(key.location());
+            found.push(error.help(format!("give each item a key of its own: `{item}`, or a field of it")));
+        }
+        let Some(template) = engine.template(&child.template) else { continue };
+        let Some(root) = sketches.root(&child.template) else { continue };
+        if !lists(template.reads()) {
+            continue; // nothing of it reads the item, which is told
+        }
+        let reads_item = |path: &[&str]| match root.at(path) {
+            At::Part(part) => {
+                // A variable of the template, a macro or a partial may stand for the item.
+                let open = part.has_statements() || part.written().contains('(');
+                let span = part.node().span;
+                let here: Vec<&ReadPath> = template
+                    .reads()
+                    .paths
+                    .iter()
+                    .filter(|path| path.location.source == *part.source())
+                    .filter(|path| (span.start..span.end).contains(&path.location.span.start))
+                    .collect();
+                let known = written_roots(part.written());
+                let is_local =
+                    known.iter().any(|root| !super::ROOTS.contains(&root.as_str()) && root != item);
+                open || is_local || reads(&here, parts, item)
+            }
+            At::Absent => false,
+            At::Open => true,
+        };
+        if !reads_item(&["metadata", "name"]) && !reads_item(&["metadata", "namespace"]) {
+            let At::Part(name) = root.at(&["metadata", "name"]) else { continue };
+            let message = format!(
+                "the name of `{}` does not contain `{item}`: all its members would be one object",
+                flat.child.id.value.0
+            );
+            let error = Diagnostic::warning("package::same-object", message).located(name.location());
+            found.push(
+                error
+                    .path("metadata.name")
+                    .help(format!("put it into the name: {{{{ name }}}}-{{{{ {item} }}}}")),
+            );
+        }
+    }
+}
+
+fn reads(paths: &[&ReadPath], parts: &Parts, item: &str) -> bool {
+    paths.iter().any(|path| {
+        path.root == item
+            || id_of(path, "let").and_then(|name| parts.lets.get(name)).is_some_and(|text| {
+                graph::follow([text.reads()], &parts.lets).iter().any(|path| path.root == item)
+            })
+            || (path.root == "let"
+                && path.segments.first().is_none_or(|first| !matches!(first, Segment::Key(_))))
+    })
+}
+
+/// The words at which the expressions of a text begin.
+fn written_roots(text: &str) -> Vec<String> {
+    let inner = text.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
+    let mut found = Vec::new();
+    for expression in inner {
+        let mut quote = None;
+        let mut word = String::new();
+        let mut before = ' ';
+        for c in expression.chars().chain([' ']) {
+            match (quote, c) {
+                (Some(open), _) if open == c => quote = None,
+                (Some(_), _) => {}
+                (None, '\'' | '"') => quote = Some(c),
+                (None, c) if c.is_alphanumeric() || c == '_' => word.push(c),
+                (None, c) => {
+                    let is_root =
+                        !matches!(before, '.' | '|') && word.starts_with(|c: char| c.is_alphabetic());
+                    let is_word = ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none"]
+                        .contains(&word.as_str());
+                    if is_root && !is_word {
+                        found.push(word.clone());
+                    }
+                    if !word.is_empty() {
+                        before = ' ';
+                    }
+                    word.clear();
+                    if !c.is_whitespace() {
+                        before = c;
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A list that is written out: keys that are empty, or there twice.
+pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, found: &mut Vec<Diagnostic>) {
+    let is_constant = |expr: &Expr| expr.reads().paths.is_empty() && expr.reads().generates.is_empty();
+    if let Some(key) = key.filter(|key| is_constant(key))
+        && engine.eval(key, &Scope::new()).is_ok_and(|value| value == Value::String(String::new()))
+    {
+        let error = Diagnostic::error("package::value", "the key of forEach is the empty string");
+        found.push(
+            error
+                .located(key.location())
+                .help("give every item a key of its own: the item, or a field of it"),
+        );
+        return;
+    }
+    if key.is_some() || !is_constant(list) {
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, item) in engine.items(list, &Scope::new()).unwrap_or_default().iter().enumerate() {
+        let problem = crate::package::key_problem(item);
+        let message = match problem {
+            Some(problem) => format!("item {index} of forEach: {problem}"),
+            None if !seen.insert(item.to_string()) => {
+                format!("item {index} of forEach is there twice: {item}")
+            }
+            None => continue,
+        };
+        let error = Diagnostic::error("package::same-object", message).located(list.location());
+        found.push(error.help("give every item a key of its own"));
+    }
+}
+
+/// Dependencies that have no effect: given twice, or on a child that never exists.
+pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: &[Flat]) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let never = |id: &str| {
+        let child = parts.children.iter().find(|child| child.id == id);
+        let when = child.into_iter().flat_map(|child| child.when.iter().chain(&child.group_when));
+        let constant =
+            |when: &Expr| when.reads().paths.is_empty() && engine.truthy(when, &Scope::new()) == Ok(false);
+        when.into_iter().any(constant)
+    };
+    for flat in manifests {
+        let mut seen = BTreeSet::new();
+        for on in flat.child.depends_on.iter().flatten() {
+            let id = on.value.as_str();
+            let message = if !seen.insert(id) {
+                format!("`{id}` is in dependsOn twice")
+            } else if never(id) {
+                format!("`{id}` never exists, so there is nothing to wait for")
+            } else {
+                continue;
+            };
+            let warning = Diagnostic::warning("package::no-effect", message).located(on.at.clone());
+            found.push(warning.path(on.path.clone()).help("remove it"));
+        }
+    }
+    found
+}
+
+/// Refs that nothing reads.
+pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
+    let mut read: BTreeSet<&str> = BTreeSet::new();
+    let uses = parts.uses(engine);
+    let lets: Vec<&Reads> = parts.lets.iter().map(|(_, text)| text.reads()).collect();
+    let all = uses.iter().map(|usage| usage.reads).chain(lets);
+    for path in all.flat_map(|reads| &reads.paths) {
+        match id_of(path, "refs") {
+            Some(id) => {
+                read.insert(id);
+            }
+            None if path.root == "refs" => return Vec::new(),
+            None => {}
+        }
+    }
+    let unread = parts.refs.iter().filter(|reference| !read.contains(reference.id.as_str()));
+    unread
+        .map(|reference| {
+            let message = format!("nothing reads the ref `{}`", reference.id);
+            Diagnostic::warning("package::unused", message).located(reference.location.clone()).help(format!(
+                "read it as refs.{}, or remove it: it is watched, and awaited unless it is optional",
+                reference.id
+            ))
+        })
+        .collect()
+}
+
+/// The `let`s that something reads, directly or through others; none if it may be any of them.
+pub(in crate::package) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Option<BTreeSet<String>> {
+    let mut read = BTreeSet::new();
+    let uses = parts.uses(engine);
+    let lets = parts.lets.iter().map(|(_, text)| text.reads());
+    for path in uses.iter().map(|usage| usage.reads).chain(lets).flat_map(|reads| &reads.paths) {
+        match id_of(path, "let") {
+            Some(name) => {
+                read.insert(name.to_owned());
+            }
+            None if path.root == "let" => return None,
+            None => {}
+        }
+    }
+    Some(read)
+}
+
+/// What is said of a `let` that nothing reads.
+pub(in crate::package) fn unused_let(name: &str, at: &Location) -> Diagnostic {
+    Diagnostic::warning("package::unused", format!("nothing reads let.{name}"))
+        .located(at.clone())
+        .help("read it, or remove it")
+}

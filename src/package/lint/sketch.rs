@@ -1,0 +1,263 @@
+//! A template as it is written: the parts that are literal, and expressions as their text.
+//!
+//! Nothing is rendered. What depends on an expression or stands in a branch is open: it may be anything. So
+//! what is concluded from a sketch holds for every instance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::diag::{Location, Source};
+use crate::package::outline::{blank, lone_expression};
+use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+
+/// How deep partials are followed.
+const MAX_PARTIALS: usize = 8;
+
+/// The sketches of the templates of a package, by path.
+pub(in crate::package) struct Sketches(BTreeMap<String, Sketch>);
+
+/// One template.
+struct Sketch {
+    source: Arc<Source>,
+    root: Node,
+    /// Whether a key is there twice, in branches of which one is taken: then nothing is concluded from it.
+    ambiguous: bool,
+}
+
+/// A part of a template.
+#[derive(Clone, Copy)]
+pub(in crate::package) struct Part<'a> {
+    sketches: &'a Sketches,
+    source: &'a Arc<Source>,
+    node: &'a Node,
+}
+
+/// What is at a path.
+pub(super) enum At<'a> {
+    /// This.
+    Part(Part<'a>),
+    /// Nothing, in any instance.
+    Absent,
+    /// Perhaps something.
+    Open,
+}
+
+/// A scalar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Text {
+    /// Written out.
+    Literal(String),
+    /// With expressions, as it is written but for spaces and quotes.
+    Computed(String),
+}
+
+/// The entries of a map of texts, such as labels.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    pub(super) known: Vec<(String, Text)>,
+    /// Whether there may be others.
+    pub(super) open: bool,
+    /// The expression that is all of it.
+    pub(super) whole: Option<String>,
+}
+
+impl Sketches {
+    /// Of the files of `templates/`. A file whose text without expressions is no YAML has none.
+    pub(in crate::package) fn of(files: &[(String, Arc<Source>)]) -> Self {
+        let sketch = |source: &Arc<Source>| {
+            let blanked = Source::new(source.name.clone(), blank(&source.text)?);
+            let options = yaml::Options { merge: Merge::Keep, ..yaml::Options::default() };
+            let loose = yaml::Options { duplicate_keys: Duplicates::Last, ..options };
+            let (mut documents, ambiguous) = match yaml::parse(&blanked, &options) {
+                Ok(documents) => (documents, false),
+                Err(_) => (yaml::parse(&blanked, &loose).ok()?, true),
+            };
+            let root = documents.pop().filter(|_| documents.is_empty())?;
+            Some(Sketch { source: Arc::clone(source), root, ambiguous })
+        };
+        Self(files.iter().filter_map(|(path, source)| Some((path.clone(), sketch(source)?))).collect())
+    }
+
+    /// The document of a template.
+    pub(super) fn root(&self, path: &str) -> Option<Part<'_>> {
+        let sketch = self.0.get(path).filter(|sketch| !sketch.ambiguous)?;
+        Some(Part { sketches: self, source: &sketch.source, node: &sketch.root })
+    }
+
+    /// All templates, those included of which nothing can be concluded.
+    pub(in crate::package) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
+        self.0.iter().map(|(path, sketch)| {
+            (path.as_str(), Part { sketches: self, source: &sketch.source, node: &sketch.root })
+        })
+    }
+}
+
+impl<'a> Part<'a> {
+    fn with(self, node: &'a Node) -> Self {
+        Self { node, ..self }
+    }
+
+    pub(in crate::package) fn node(self) -> &'a Node {
+        self.node
+    }
+
+    pub(in crate::package) fn source(self) -> &'a Arc<Source> {
+        self.source
+    }
+
+    pub(super) fn location(self) -> Location {
+        Location::new(self.source, self.node.span)
+    }
+
+    /// How it is written.
+    pub(super) fn written(self) -> &'a str {
+        self.source.text.get(self.node.span.start..self.node.span.end).unwrap_or_default().trim()
+    }
+
+    /// Whether a part of it stands in a branch or a loop.
+    pub(super) fn has_statements(self) -> bool {
+        self.written().contains("{%")
+    }
+
+    /// Whether it is a scalar with expressions.
+    fn is_computed(self) -> bool {
+        !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_)) && self.written().contains("{{")
+    }
+
+    /// What a lone call of a partial without variables gives.
+    fn followed(self, depth: usize) -> Option<Self> {
+        if !self.is_computed() {
+            return Some(self);
+        }
+        if depth >= MAX_PARTIALS {
+            return None;
+        }
+        let call = lone_expression(self.written())?.strip_prefix("partial(")?.strip_suffix(')')?.trim();
+        let name = call.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])?;
+        if name.contains(['"', '\'', ',']) {
+            return None;
+        }
+        let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
+        self.sketches.root(&path)?.followed(depth + 1)
+    }
+
+    /// What is at a key. Merged maps count where the map itself lacks the key.
+    pub(super) fn get(self, key: &str) -> At<'a> {
+        self.get_within(key, 0)
+    }
+
+    fn get_within(self, key: &str, depth: usize) -> At<'a> {
+        let Some(part) = self.followed(depth) else { return At::Open };
+        let NodeValue::Map(entries) = &part.node.value else {
+            return if part.node.is_null() && !part.has_statements() { At::Absent } else { At::Open };
+        };
+        if let Some((_, value)) = entries.iter().rfind(|(name, _)| name.as_str() == Some(key)) {
+            return At::Part(part.with(value));
+        }
+        let mut open = false;
+        for (name, value) in entries {
+            if name.is_merge_key() {
+                let merged = match &value.value {
+                    NodeValue::Seq(items) => items.iter().collect(),
+                    _ => vec![value],
+                };
+                for map in merged {
+                    match part.with(map).get_within(key, depth + 1) {
+                        At::Part(found) => return At::Part(found),
+                        At::Open => open = true,
+                        At::Absent => {}
+                    }
+                }
+            } else {
+                open |= part.with(name).is_computed();
+            }
+        }
+        if open { At::Open } else { At::Absent }
+    }
+
+    /// What is at a path of keys.
+    pub(super) fn at(self, path: &[&str]) -> At<'a> {
+        let mut here = self;
+        for key in path {
+            match here.get(key) {
+                At::Part(part) => here = part,
+                other => return other,
+            }
+        }
+        At::Part(here)
+    }
+
+    /// The items of a list; none if there may be others.
+    pub(super) fn items(self) -> Option<Vec<Self>> {
+        let part = self.followed(0)?;
+        match &part.node.value {
+            NodeValue::Seq(items) if !part.has_statements() => {
+                Some(items.iter().map(|item| part.with(item)).collect())
+            }
+            NodeValue::Null if !part.has_statements() => Some(Vec::new()),
+            _ => None,
+        }
+    }
+
+    /// Its text, if it is a scalar outside of branches.
+    pub(super) fn text(self) -> Option<Text> {
+        let written = self.written();
+        if written.contains("{%") {
+            return None;
+        }
+        if written.contains("{{") {
+            let plain = written.trim_matches(['"', '\'']);
+            return Some(Text::Computed(plain.split_whitespace().collect()));
+        }
+        match &self.node.value {
+            NodeValue::String(text) => Some(Text::Literal(text.clone())),
+            NodeValue::Number(number) => Some(Text::Literal(number.to_string())),
+            NodeValue::Bool(value) => Some(Text::Literal(value.to_string())),
+            _ => None,
+        }
+    }
+
+    /// Its entries, if it is a map of texts.
+    pub(super) fn texts(self) -> Texts {
+        let mut texts = Texts::default();
+        if self.is_computed() && !self.has_statements() {
+            texts.whole = Some(self.written().trim_matches(['"', '\'']).split_whitespace().collect());
+        }
+        self.add_texts(&mut texts, 0);
+        texts
+    }
+
+    fn add_texts(self, texts: &mut Texts, depth: usize) {
+        let Some(part) = self.followed(depth) else {
+            texts.open = true;
+            return;
+        };
+        let NodeValue::Map(entries) = &part.node.value else {
+            texts.open |= !part.node.is_null() || part.has_statements();
+            return;
+        };
+        for (name, value) in entries.iter().filter(|(name, _)| !name.is_merge_key()) {
+            let key = name.as_str().unwrap_or_default();
+            match part.with(value).text() {
+                _ if part.with(name).is_computed() => texts.open = true,
+                Some(text) if !texts.known.iter().any(|(known, _)| known == key) => {
+                    texts.known.push((key.to_owned(), text));
+                }
+                Some(_) => {}
+                None => texts.open = true,
+            }
+        }
+        for (_, value) in entries.iter().filter(|(name, _)| name.is_merge_key()) {
+            let merged = match &value.value {
+                NodeValue::Seq(items) => items.iter().collect(),
+                _ => vec![value],
+            };
+            for map in merged {
+                part.with(map).add_texts(texts, depth + 1);
+            }
+        }
+        // In a branch an entry is there for some instances only, which is all the same for what is looked for
+        // here; but its value may be another in the other branch.
+        texts.open |= part.has_statements();
+    }
+}

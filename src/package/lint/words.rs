@@ -1,0 +1,126 @@
+//! Words that YAML 1.1, and so kubectl, reads as booleans, where text is meant: `y:`, `yes`, `on`.
+
+use std::sync::Arc;
+
+use crate::diag::{Diagnostic, Source};
+use crate::yaml::{Node, NodeValue, Style};
+
+/// The places in objects of Kubernetes whose values are texts: maps of texts, lists of texts, and single fields.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+const MAPS: [&str; 5] = ["selector", "matchLabels", "nodeSelector", "data", "stringData"];
+const LISTS: [&str; 2] = ["args", "command"];
+
+/// What a plain scalar is written as, if it is a word for a boolean other than `true` and `false`.
+pub(in crate::package) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s str, bool)> {
+    if node.style != Style::Plain {
+        return None;
+    }
+    let text = source.text.get(node.span.start..node.span.end)?.trim();
+    let value = match text.to_ascii_lowercase().as_str() {
+        "y" | "yes" | "on" => true,
+        "n" | "no" | "off" => false,
+        _ => return None,
+    };
+    // Of `y` and `n` only one case is lower and one upper; of longer words YAML knows three.
+    let cases = [text.to_ascii_lowercase(), text.to_ascii_uppercase(), capitalized(text)];
+    cases.iter().any(|case| case == text).then_some((text, value))
+}
+
+fn capitalized(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    lower[..1].to_ascii_uppercase() + &lower[1..]
+}
+
+/// Keys of a file that are read as booleans.
+pub(in crate::package) fn keys(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        match &node.value {
+            NodeValue::Seq(items) => open.extend(items),
+            NodeValue::Map(entries) => {
+                for (key, value) in entries {
+                    if let Some((word, truth)) = boolean_word(source, key) {
+                        let message =
+                            format!("the key `{word}` is read as \"{truth}\": it is a boolean in YAML 1.1");
+                        let warning = Diagnostic::warning("package::yaml-boolean", message);
+                        found.push(warning.at(source, key.span).help(format!("quote it: \"{word}\"")));
+                    }
+                    open.push(value);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Values of a template that are read as booleans where Kubernetes wants text: labels and annotations of all
+/// kinds, other fields of built-in ones.
+pub(in crate::package) fn values(
+    source: &Arc<Source>,
+    root: &Node,
+    is_built_in: bool,
+    found: &mut Vec<Diagnostic>,
+) {
+    let mut open: Vec<(&str, &Node)> = vec![("", root)];
+    while let Some((name, node)) = open.pop() {
+        let mut wrong = |value: &Node| {
+            if let Some((word, truth)) = boolean_word(source, value) {
+                let message =
+                    format!("`{word}` is read as {truth}: it is a boolean in YAML 1.1, and a text is wanted");
+                let error = Diagnostic::error("package::yaml-boolean", message);
+                found.push(error.at(source, value.span).help(format!("quote it: \"{word}\"")));
+            }
+        };
+        match &node.value {
+            NodeValue::Seq(items) => {
+                for item in items {
+                    if is_built_in && LISTS.contains(&name) {
+                        wrong(item);
+                    }
+                    if is_built_in
+                        && name == "env"
+                        && let Some(value) = item.get("value")
+                    {
+                        wrong(value);
+                    }
+                    open.push(("", item));
+                }
+            }
+            NodeValue::Map(entries) => {
+                for (key, value) in entries {
+                    if METADATA.contains(&name) || is_built_in && MAPS.contains(&name) {
+                        wrong(value);
+                    }
+                    open.push((key.as_str().unwrap_or_default(), value));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Words in a CRD that its author means as texts: of an `enum`, a default or an example of a field of type string.
+pub(in crate::package) fn in_schema(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        match &node.value {
+            NodeValue::Seq(items) => open.extend(items),
+            NodeValue::Map(entries) => {
+                if node.get("type").and_then(Node::as_str) == Some("string") {
+                    let listed = node.get("enum").and_then(Node::as_seq).into_iter().flatten();
+                    for value in listed.chain(node.get("default")) {
+                        if let Some((word, truth)) = boolean_word(source, value) {
+                            let message = format!(
+                                "`{word}` is read as {truth}: it is a boolean in YAML 1.1, and the field is a string"
+                            );
+                            let error = Diagnostic::error("package::yaml-boolean", message);
+                            found.push(error.at(source, value.span).help(format!("quote it: \"{word}\"")));
+                        }
+                    }
+                }
+                open.extend(entries.iter().map(|(_, value)| value));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! What objects of a resource say of each other: selectors and labels, ports, volumes, names in lists.
+
+use super::sketch::{At, Part, Sketches, Text, Texts};
+use crate::diag::{Diagnostic, Location};
+use crate::package::Resource;
+
+/// Labels that controllers of Kubernetes, or Operetta, set on pods.
+const SET_BY_OTHERS: [&str; 10] = [
+    "operetta.dev/",
+    "pod-template-hash",
+    "controller-revision-hash",
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/",
+    "statefulset.kubernetes.io/",
+    "apps.kubernetes.io/",
+    "topology.kubernetes.io/",
+    "kubernetes.io/",
+];
+
+/// Built-in groups: their objects make no pods but those of [`pods`].
+pub(in crate::package) fn is_built_in(api_version: &str) -> bool {
+    let group = crate::crd::group_of(api_version);
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+/// The path to the pod, or to its template, of a kind that makes pods.
+fn pod_path(api_version: &str, kind: &str) -> Option<&'static [&'static str]> {
+    Some(match (api_version, kind) {
+        ("v1", "Pod") => &[],
+        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | ("batch/v1", "Job")
+        | ("v1", "ReplicationController") => &["spec", "template"],
+        ("batch/v1", "CronJob") => &["spec", "jobTemplate", "spec", "template"],
+        _ => return None,
+    })
+}
+
+/// The pods that a child makes.
+struct Pods<'a> {
+    /// Their template; none if it cannot be told.
+    template: Option<Part<'a>>,
+}
+
+impl Pods<'_> {
+    fn labels(&self) -> Texts {
+        match self.template.map(|part| part.at(&["metadata", "labels"])) {
+            Some(At::Part(labels)) => labels.texts(),
+            Some(At::Absent) => Texts::default(),
+            Some(At::Open) | None => Texts { open: true, ..Texts::default() },
+        }
+    }
+}
+
+/// Whether a selector fits labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    Maybe,
+    /// No, for this label.
+    No(String),
+}
+
+fn fit(selector: &Texts, labels: &Texts) -> Fit {
+    if selector.whole.is_some() && selector.whole == labels.whole {
+        return Fit::Yes;
+    }
+    let mut fit = if selector.open { Fit::Maybe } else { Fit::Yes };
+    for (key, wanted) in &selector.known {
+        if SET_BY_OTHERS
+            .iter()
+            .any(|known| if known.ends_with('/') { key.starts_with(known) } else { key == known })
+        {
+            continue;
+        }
+        match labels.known.iter().find(|(known, _)| known == key).map(|(_, value)| value) {
+            Some(value) if value == wanted => {}
+            Some(Text::Literal(_)) if matches!(wanted, Text::Literal(_)) && !labels.open => {
+                return Fit::No(key.clone());
+            }
+            Some(_) => fit = Fit::Maybe,
+            None if labels.open => fit = Fit::Maybe,
+            None => return Fit::No(key.clone()),
+        }
+    }
+    fit
+}
+
+/// All that does not go together.
+pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource]) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let pods: Vec<Option<Pods<'_>>> =
+        resources.iter().flat_map(|resource| pods(sketches, resource)).collect();
+    let mut seen = Vec::new();
+    for resource in resources {
+        let has_pods = self::pods(sketches, resource).iter().any(Option::is_some);
+        for child in &resource.children {
+            let [(api_version, kind)] = child.kinds.as_slice() else { continue };
+            let Some(root) =
+                sketches.root(&child.template).filter(|_| !seen.contains(&child.template.as_str()))
+            else {
+                continue;
+            };
+            seen.push(child.template.as_str());
+            if let Some(path) = pod_path(api_version, kind)
+                && let At::Part(template) = root.at(path)
+            {
+                own_labels(root, template, kind, &mut found);
+                pod(template, root, &mut found);
+            }
+            if has_pods {
+                selects(root, kind, &pods, &mut found);
+            }
+            if (api_version.as_str(), kind.as_str()) == ("v1", "Service")
+                && let At::Part(ports) = root.at(&["spec", "ports"])
+            {
+                unique(ports, "name", "port", &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// What makes pods among the children of a resource; `None` for a child of which it cannot be told.
+fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'a>>> {
+    let mut found = Vec::new();
+    for child in &resource.children {
+        for (api_version, kind) in &child.kinds {
+            let Some(path) = pod_path(api_version, kind) else {
+                if !is_built_in(api_version) || api_version.contains("operetta.dev") {
+                    found.push(None);
+                }
+                continue;
+            };
+            let template = match sketches.root(&child.template).map(|root| root.at(path)) {
+                Some(At::Part(part)) if child.kinds.len() == 1 => Some(part),
+                _ => None,
+            };
+            found.push(Some(Pods { template }));
+        }
+    }
+    found
+}
+
+/// A workload whose selector misses its own pods.
+fn own_labels(root: Part<'_>, template: Part<'_>, kind: &str, found: &mut Vec<Diagnostic>) {
+    if !matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") {
+        return;
+    }
+    let At::Part(selector) = root.at(&["spec", "selector", "matchLabels"]) else { return };
+    let pods = Pods { template: Some(template) };
+    if let Fit::No(key) = fit(&selector.texts(), &pods.labels()) {
+        let message = format!("the selector misses the labels of its own pods: `{key}`");
+        found.push(
+            Diagnostic::error("package::selector", message)
+                .located(at_key(selector, &key))
+                .path("spec.selector.matchLabels")
+                .help("give spec.template.metadata.labels the same label"),
+        );
+    }
+}
+
+/// The place of a key, or of the whole.
+fn at_key(part: Part<'_>, key: &str) -> Location {
+    let entry = part.node().entry(key).map(|(key, _)| key.span);
+    entry.map_or_else(|| part.location(), |span| Location::new(part.source(), span))
+}
+
+/// An object that selects pods of which there are none, and a port that none of them has.
+fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Vec<Diagnostic>) {
+    let path: &[&str] = match kind {
+        "Service" => &["spec", "selector"],
+        "PodDisruptionBudget" => &["spec", "selector", "matchLabels"],
+        "NetworkPolicy" => &["spec", "podSelector", "matchLabels"],
+        _ => return,
+    };
+    let At::Part(part) = root.at(path) else { return };
+    let selector = part.texts();
+    if selector.known.is_empty() {
+        return;
+    }
+    let mut fitting = Vec::new();
+    let mut misses = None;
+    for pods in pods {
+        let Some(pods) = pods else { return };
+        match fit(&selector, &pods.labels()) {
+            Fit::No(key) => misses = misses.or(Some(key)),
+            Fit::Yes | Fit::Maybe => fitting.push(pods),
+        }
+    }
+    if fitting.is_empty() {
+        let Some(key) = misses else { return };
+        let message = format!("the {kind} selects no pods of this package: none have its label `{key}`");
+        found.push(
+            Diagnostic::warning("package::selector", message)
+                .located(at_key(part, &key))
+                .path(path.join("."))
+                .help("select labels that spec.template.metadata.labels of a child has"),
+        );
+        return;
+    }
+    if kind == "Service" {
+        ports(root, &fitting, found);
+    }
+}
+
+/// Target ports of a Service that no container has.
+fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
+    let At::Part(ports) = root.at(&["spec", "ports"]) else { return };
+    let Some(known) = pods.iter().map(|pods| container_ports(pods)).collect::<Option<Vec<_>>>() else {
+        return;
+    };
+    let known: Vec<Port> = known.into_iter().flatten().collect();
+    for port in ports.items().into_iter().flatten() {
+        let target = match port.get("targetPort") {
+            At::Part(target) => target,
+            At::Absent => match port.get("port") {
+                At::Part(target) => target,
+                _ => continue,
+            },
+            At::Open => continue,
+        };
+        let Some(text) = target.text() else { continue };
+        let is_name = matches!(&text, Text::Literal(text) if text.parse::<u32>().is_err());
+        let fits = |port: &Port| {
+            let own = if is_name { &port.name } else { &port.number };
+            match own {
+                Some(own) => {
+                    *own == text || matches!(own, Text::Computed(_)) || matches!(text, Text::Computed(_))
+                }
+                None => false,
+            }
+        };
+        // The number of a port need not be declared; one that differs from all that are is a slip.
+        if known.iter().any(fits) || (known.is_empty() && !is_name) {
+            continue;
+        }
+        let (Text::Literal(shown) | Text::Computed(shown)) = &text;
+        let message = format!("no container of the selected pods has the port {shown}");
+        let mut names: Vec<&str> = known
+            .iter()
+            .flat_map(|port| [&port.name, &port.number])
+            .filter_map(|text| match text {
+                Some(Text::Literal(text)) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.dedup();
+        let help = match names.as_slice() {
+            [] => "name the port in `ports` of a container".to_owned(),
+            names => format!("there is {}", names.join(", ")),
+        };
+        found.push(
+            Diagnostic::warning("package::selector", message)
+                .located(target.location())
+                .path("spec.ports")
+                .help(help),
+        );
+    }
+}
+
+struct Port {
+    name: Option<Text>,
+    number: Option<Text>,
+}
+
+/// The ports of the containers of pods; none if they cannot be told.
+fn container_ports(pods: &Pods<'_>) -> Option<Vec<Port>> {
+    let template = pods.template?;
+    let mut found = Vec::new();
+    for list in ["containers", "initContainers"] {
+        let containers = match template.at(&["spec", list]) {
+            At::Part(part) => part.items()?,
+            At::Absent => continue,
+            At::Open => return None,
+        };
+        for container in containers {
+            let ports = match container.get("ports") {
+                At::Part(part) => part.items()?,
+                At::Absent => continue,
+                At::Open => return None,
+            };
+            for port in ports {
+                let text = |key| match port.get(key) {
+                    At::Part(part) => part.text().map(Some),
+                    At::Absent => Some(None),
+                    At::Open => None,
+                };
+                found.push(Port { name: text("name")?, number: text("containerPort")? });
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Names within one pod.
+fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
+    let mut volumes: Option<Vec<Text>> = items_at(template, &["spec", "volumes"])
+        .and_then(|volumes| volumes.into_iter().map(|volume| text_at(volume, &["name"])).collect());
+    let claims: Option<Vec<Text>> = items_at(root, &["spec", "volumeClaimTemplates"])
+        .and_then(|claims| claims.into_iter().map(|claim| text_at(claim, &["metadata", "name"])).collect());
+    volumes = volumes.zip(claims).map(|(volumes, claims)| [volumes, claims].concat());
+    for kind in ["containers", "initContainers"] {
+        let At::Part(part) = template.at(&["spec", kind]) else { continue };
+        for container in part.items().into_iter().flatten() {
+            // Names that are the keys of their lists are held against the schema.
+            if let At::Part(ports) = container.get("ports") {
+                unique(ports, "name", "port", found);
+            }
+            let (At::Part(mounts), Some(volumes)) = (container.get("volumeMounts"), &volumes) else {
+                continue;
+            };
+            for mount in mounts.items().into_iter().flatten() {
+                let At::Part(name) = mount.get("name") else { continue };
+                let Some(Text::Literal(text)) = name.text() else { continue };
+                let is_volume = |volume: &Text| match volume {
+                    Text::Literal(known) => *known == text,
+                    Text::Computed(_) => true,
+                };
+                if !volumes.iter().any(is_volume) {
+                    let message = format!("the pod has no volume `{text}`");
+                    found.push(
+                        Diagnostic::error("package::selector", message)
+                            .located(name.location())
+                            .path("volumeMounts")
+                            .help("name a volume of spec.volumes, or of volumeClaimTemplates"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn items_at<'a>(part: Part<'a>, path: &[&str]) -> Option<Vec<Part<'a>>> {
+    match part.at(path) {
+        At::Part(part) => part.items(),
+        At::Absent => Some(Vec::new()),
+        At::Open => None,
+    }
+}
+
+fn text_at(part: Part<'_>, path: &[&str]) -> Option<Text> {
+    match part.at(path) {
+        At::Part(part) => part.text(),
+        _ => None,
+    }
+}
+
+/// Two items of a list with one name.
+fn unique(list: Part<'_>, key: &str, what: &str, found: &mut Vec<Diagnostic>) {
+    let mut seen: Vec<Text> = Vec::new();
+    for item in list.items().into_iter().flatten() {
+        let At::Part(name) = item.get(key) else { continue };
+        let Some(text) = name.text() else { continue };
+        if seen.contains(&text) {
+            let (Text::Literal(shown) | Text::Computed(shown)) = &text;
+            let message = format!("two items of this list are the {what} {shown}");
+            let error = Diagnostic::error("package::duplicate", message).located(name.location());
+            found.push(error.help("rename one of them, or remove it"));
+        } else {
+            seen.push(text);
+        }
+    }
+}

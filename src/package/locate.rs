@@ -1,0 +1,255 @@
+//! Where a field of a rendered object is written: the template's line for a path that the API server names.
+//!
+//! Nothing is kept for this. The template is read again, without its expressions, when an object is refused. What
+//! an expression gives is at the expression, what a partial gives in the partial's file. In a loop, or where the
+//! path leaves what is written, it is the nearest place that holds the field.
+
+use std::sync::Arc;
+
+use super::outline::{blank, lone_expression};
+use crate::diag::{Location, Source, Span};
+use crate::template::Engine;
+use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+
+/// How deep partials are followed.
+const MAX_PARTIALS: usize = 8;
+
+/// One step of a path as the API server writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// `.image`, `[app.kubernetes.io/name]`
+    Key(String),
+    /// `[0]`
+    Index(usize),
+    /// `[name="web"]`
+    Item(Vec<(String, String)>),
+}
+
+/// Where a field is written, of an object that the template at `path` renders. None if the template does not
+/// write it, or cannot be read without being rendered.
+pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
+    let steps = steps(field);
+    if steps.is_empty() {
+        return None;
+    }
+    let found = in_template(engine, path, &steps, 0)?;
+    // Only part of the object's outermost field: it is ours, or a controller's.
+    (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
+}
+
+struct Found {
+    location: Location,
+    /// How many steps were found.
+    depth: usize,
+}
+
+fn in_template(engine: &Engine, path: &str, steps: &[Step], partials: usize) -> Option<Found> {
+    let source = engine.template(path)?.source();
+    let blanked = Source::new(source.name.clone(), blank(&source.text)?);
+    let options =
+        yaml::Options { merge: Merge::Keep, duplicate_keys: Duplicates::Last, ..yaml::Options::default() };
+    let documents = yaml::parse(&blanked, &options).ok()?;
+    let [root] = documents.as_slice() else { return None };
+    let mut walk = Walk { engine, source, partials };
+    walk.node(root, root.span, steps, 0)
+}
+
+struct Walk<'a> {
+    engine: &'a Engine,
+    source: &'a Arc<Source>,
+    partials: usize,
+}
+
+impl Walk<'_> {
+    fn written(&self, node: &Node) -> &str {
+        self.source.text.get(node.span.start..node.span.end).unwrap_or_default()
+    }
+
+    /// The place of the rest of a path, below a node that `at` points to.
+    fn node(&mut self, node: &Node, at: Span, steps: &[Step], depth: usize) -> Option<Found> {
+        let here = Found { location: Location::new(self.source, first_line(self.source, at)), depth };
+        let Some((step, rest)) = steps.split_first() else { return Some(here) };
+        match (&node.value, step) {
+            (NodeValue::Map(_), Step::Key(_)) => {
+                // A key may hold dots that the path does not tell from its own.
+                let mut key = String::new();
+                for taken in 1..=steps.len() {
+                    let Step::Key(part) = &steps[taken - 1] else { break };
+                    if taken > 1 {
+                        key.push('.');
+                    }
+                    key.push_str(part);
+                    if let Some((name, value)) = node.entry(&key) {
+                        return self.node(value, name.span, &steps[taken..], depth + taken);
+                    }
+                }
+                Some(self.merged(node, steps, depth).unwrap_or(here))
+            }
+            (NodeValue::Seq(items), _) => {
+                let item = self.item(node, items, step);
+                match item {
+                    Some(item) => self.node(item, item.span, rest, depth + 1),
+                    None => Some(here),
+                }
+            }
+            (NodeValue::String(_), _) => Some(self.partial(node, steps, depth).unwrap_or(here)),
+            _ => Some(here),
+        }
+    }
+
+    /// The item of a list that a step means.
+    fn item<'n>(&self, list: &Node, items: &'n [Node], step: &Step) -> Option<&'n Node> {
+        let is_loop = self.written(list).contains("{%");
+        match step {
+            Step::Index(_) if is_loop && items.len() == 1 => items.first(),
+            Step::Index(_) if is_loop => None,
+            Step::Index(index) => items.get(*index),
+            Step::Item(keys) => {
+                let has = |item: &&Node, computed: bool| {
+                    keys.iter().all(|(key, wanted)| match item.get(key) {
+                        Some(value) if self.written(value).contains("{{") => computed,
+                        Some(value) => self.written(value).trim_matches(['"', '\'']) == wanted,
+                        // What the server adds, such as the protocol of a port.
+                        None => true,
+                    })
+                };
+                let exact = items.iter().find(|item| has(item, false));
+                exact.or_else(|| items.iter().find(|item| has(item, true)))
+            }
+            Step::Key(_) => None,
+        }
+    }
+
+    /// In a map that a `<<` of this one brings.
+    fn merged(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
+        let merges = node.as_map()?.iter().filter(|(key, _)| key.is_merge_key());
+        let mut nearest = None;
+        for (key, value) in merges {
+            let maps = value.as_seq().unwrap_or(std::slice::from_ref(value));
+            for map in maps {
+                let found = match &map.value {
+                    NodeValue::Map(_) => self.node(map, key.span, steps, depth),
+                    _ => self.partial(map, steps, depth),
+                };
+                if let Some(found) = found.filter(|found| found.depth > depth) {
+                    return Some(found);
+                }
+                let location = Location::new(self.source, key.span);
+                nearest = nearest.or(Some(Found { location, depth }));
+            }
+        }
+        nearest
+    }
+
+    /// In the partial that a scalar inserts.
+    fn partial(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
+        let call = lone_expression(self.written(node).trim())?.strip_prefix("partial(")?.trim_start();
+        let quote = call.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let name = call[1..].split(quote).next()?;
+        if self.partials >= MAX_PARTIALS {
+            return None;
+        }
+        let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
+        let found = in_template(self.engine, &path, steps, self.partials + 1)?;
+        (found.depth > 0).then_some(Found { depth: found.depth + depth, ..found })
+    }
+}
+
+/// The part of a range on its first line.
+fn first_line(source: &Source, span: Span) -> Span {
+    let text = source.text.get(span.start..span.end).unwrap_or_default();
+    Span::new(span.start, text.find('\n').map_or(span.end, |at| span.start + at))
+}
+
+/// The steps of `spec.containers[0].image`, `data[a.b]`, `.spec.containers[name="web"].image`.
+fn steps(field: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = field.trim().trim_start_matches('.');
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (step, after) = inner.split_once(']').unwrap_or((inner, ""));
+            steps.push(bracket(step));
+            rest = after.trim_start_matches('.');
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            steps.push(Step::Key(rest[..end].to_owned()));
+            rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
+        }
+    }
+    steps
+}
+
+fn bracket(text: &str) -> Step {
+    if let Ok(index) = text.parse() {
+        return Step::Index(index);
+    }
+    if !text.contains('=') {
+        return Step::Key(text.trim_matches('"').to_owned());
+    }
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    Step::Item(pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::Limits;
+
+    const WEB: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ name }}
+  labels:
+    <<: {{ partial(\"labels.yaml\") }}
+    app.kubernetes.io/name: {{ name }}
+spec:
+  {% if spec.size %}
+  replicas: {{ spec.size }}
+  {% endif %}
+  template:
+    spec:
+      containers:
+        - name: web
+          image: {{ spec.image }}
+          resources: {{ spec.resources }}
+        - {name: side, image: x}
+      volumes:
+        {% for v in spec.volumes %}
+        - name: {{ v }}
+          emptyDir: {}
+        {% endfor %}
+";
+    const LABELS: &str = "tier: web\nteam: {{ spec.team }}\n";
+
+    #[test]
+    fn fields_are_found_where_they_are_written() {
+        let files = [("web", WEB), ("labels", LABELS)].map(|(name, text)| {
+            let path = format!("templates/{name}.yaml");
+            (path.clone(), Source::new(path, text))
+        });
+        let (engine, errors) = Engine::compile(&files, Limits::default());
+        assert_eq!(errors, []);
+        for (field, wanted) in [
+            ("spec.replicas", Some("web.yaml:10:3")),
+            ("spec.template.spec.containers[0].image", Some("web.yaml:16:11")),
+            ("spec.template.spec.containers[1].image", Some("web.yaml:18:24")),
+            (".spec.template.spec.containers[name=\"side\"].image", Some("web.yaml:18:24")),
+            ("spec.template.spec.containers[0].resources.limits[cpu]", Some("web.yaml:17:11")),
+            ("spec.template.spec.volumes[3].name", Some("web.yaml:19:7")),
+            ("spec.template.spec.initContainers[0].image", Some("web.yaml:13:5")),
+            ("metadata.labels[app.kubernetes.io/name]", Some("web.yaml:7:5")),
+            ("metadata.labels.app.kubernetes.io/name", Some("web.yaml:7:5")),
+            ("metadata.labels[team]", Some("labels.yaml:2:1")),
+            ("metadata.labels", Some("web.yaml:5:3")),
+            ("metadata.ownerReferences[0].uid", None),
+            ("status.x", None),
+            ("", None),
+            ("[[", None),
+        ] {
+            let found = locate(&engine, "templates/web.yaml", field).map(|location| location.to_string());
+            assert_eq!(found, wanted.map(|at| format!("templates/{at}")), "{field}");
+        }
+        assert_eq!(locate(&engine, "templates/none.yaml", "spec"), None);
+    }
+}
