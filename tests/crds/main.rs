@@ -423,7 +423,7 @@ fn traits(all: &mut Packages) {
     let everywhere = crd("wides", "Wide", &schema(SIZE)).replace("Namespaced", "Cluster");
     let here = sized.replace("metadata: {", "metadata: {namespace: default, ");
     all.add("wides", &everywhere, false, &[&here]);
-    let child = "apiVersion: crds.example.org/v1\nkind: Rich\nmetadata: {name: \"{{ name }}\"}\nspec: {{ spec.rich }}\n";
+    let child = "apiVersion: crds.example.org/v1\nkind: Rich\nmetadata: {name: \"{{ name }}\"}\nspec: {{ spec.rich | default({}) }}\n";
     let holder = schema("rich: {type: object, x-kubernetes-preserve-unknown-fields: true}");
     all.add("holders", &crd("holders", "Holder", &holder), false, &[child]);
     let shown = config("spec | to_json");
