@@ -186,7 +186,7 @@ async fn a_package_is_reloaded_when_its_files_change() {
     let world = "examples/packages/hello/instances/world.yaml";
     let folder = package.path().to_str().unwrap();
     let mut dev = dev(&[folder, "--apply", refused.to_str().unwrap(), world, "--plain"], temporary.path());
-    dev.wait_for("greetings/default/world: Ready: 1 child", START).await;
+    dev.wait_for("greetings/default/world: Ready", START).await;
     assert!(dev.output().contains("refused.yaml:1"), "{}", dev.output());
     let kubeconfig =
         dev.output().lines().find_map(|l| Some(l.strip_prefix("export KUBECONFIG=")?.to_owned())).unwrap();
