@@ -71,6 +71,12 @@ pub const FINALIZER: &str = "operetta.dev/cleanup";
 /// The field manager of the CRDs of packages.
 pub const REGISTRAR: &str = "operetta";
 
+/// Whether an object that is applied may hold secret data: a Secret, or one whose package exposes such data.
+pub fn may_hold_secrets(body: &Value) -> bool {
+    (body["apiVersion"] == "v1" && body["kind"] == "Secret")
+        || body["metadata"]["annotations"][EXPOSES_SECRET_DATA] == "true"
+}
+
 /// The field manager of a package's children.
 pub fn field_manager(operator: &str) -> String {
     format!("operetta/{operator}")

@@ -1,11 +1,15 @@
 //! What a failed call means: a class that decides what to do next, and words that are safe to show.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use kube::core::Status;
+use serde_json::Value;
 
 use super::refusal::Refusal;
+use crate::children::names;
+use crate::printable;
 
 /// The most that an API server reads of a request.
 pub const MAX_BODY: usize = 3 << 20;
@@ -23,8 +27,8 @@ pub enum Class {
     Permanent,
 }
 
-/// A failed call. Its text never holds a value of the object that was sent: the server's words are cut
-/// at `Invalid value:`, where it prints them.
+/// A failed call. Its text holds no secret: the server's words are cut at `Invalid value:`, where it prints values, unless
+/// they are about an object that is known to hold no secret data ([`CallError::about`]).
 #[derive(Debug, Clone, thiserror::Error)]
 pub struct CallError {
     /// What to do.
@@ -46,6 +50,10 @@ pub struct CallError {
 #[derive(Clone, Default)]
 struct Whole {
     text: Option<Box<str>>,
+    /// Those of each cause.
+    causes: Vec<Box<str>>,
+    /// Whether they are about an object with secret data: then its keys are not shown either.
+    secret: bool,
     /// What they mean.
     refusal: Refusal,
 }
@@ -70,17 +78,32 @@ pub struct Cause {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.causes.is_empty() {
+            // What is said of the size of an object holds no key.
+            let of_size = ["too large", "ResourceExhausted"].iter().any(|words| self.message.contains(words));
+            if self.whole.secret
+                && self.whole.text.is_some()
+                && matches!(self.code, 400 | 422 | 500)
+                && !of_size
+            {
+                let reason = if self.reason.is_empty() { "Invalid" } else { &self.reason };
+                return write!(
+                    f,
+                    "the API server refuses it ({reason}); its words are not shown, for the object holds secret data"
+                );
+            }
             return f.write_str(&self.message);
         }
         for (i, cause) in self.causes.iter().take(5).enumerate() {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            match (cause.field.is_empty(), cause.message.is_empty()) {
+            let field =
+                if self.whole.secret { outermost(&cause.field) } else { Cow::Borrowed(&*cause.field) };
+            match (field.is_empty(), cause.message.is_empty()) {
                 (true, _) if cause.reason.is_empty() => f.write_str(&cause.message)?,
                 (true, _) => write!(f, "{}: {}", cause.reason, cause.message)?,
-                (false, true) => write!(f, "{}: {}", cause.field, cause.reason)?,
-                (false, false) => write!(f, "{}: {}", cause.field, cause.message)?,
+                (false, true) => write!(f, "{field}: {}", cause.reason)?,
+                (false, false) => write!(f, "{field}: {}", cause.message)?,
             }
         }
         if self.causes.len() > 5 {
@@ -89,6 +112,33 @@ impl fmt::Display for CallError {
         Ok(())
     }
 }
+
+/// A path of which nothing below the first field is shown: keys of a map may be secret. Metadata is not.
+fn outermost(field: &str) -> Cow<'_, str> {
+    let path = field.strip_prefix('.').unwrap_or(field);
+    match path.find(['.', '[']) {
+        Some(end) if !path.starts_with("metadata.") => Cow::Owned(format!("{}…", &path[..end])),
+        _ => Cow::Borrowed(field),
+    }
+}
+
+/// The server's words on one line, no longer than [`FULL`]: the first line, and of a diff what it adds and takes away.
+fn full(text: &str) -> String {
+    let mut lines = text.trim().lines();
+    let first = lines.next().unwrap_or_default();
+    let changes = lines.filter(|line| line.trim_start().starts_with(['+', '-']));
+    let line =
+        std::iter::once(first).chain(changes).flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    let line = printable::sentence(&line);
+    if line.chars().count() > FULL {
+        format!("{}…", line.chars().take(FULL).collect::<String>())
+    } else {
+        line.into_owned()
+    }
+}
+
+/// The most characters of the server's words about one field.
+const FULL: usize = 800;
 
 /// Where the server begins to print values; the words themselves stay.
 const VALUES_FOLLOW: [&str; 7] = [
@@ -271,8 +321,32 @@ impl CallError {
             message: safe(&status.message),
             causes,
             retry_after,
-            whole: Whole { text: Some(status.message.as_str().into()), refusal: Refusal::of(status) },
+            whole: Whole {
+                text: Some(status.message.as_str().into()),
+                causes: details
+                    .map(|d| d.causes.iter().map(|c| c.message.as_str().into()).collect())
+                    .unwrap_or_default(),
+                secret: false,
+                refusal: Refusal::of(status),
+            },
         }
+    }
+
+    /// The same of a request with that object as its body. If the object holds no secret data, the server's words are
+    /// shown whole. If it does, they stay cut, and the keys of its fields are left out, too.
+    #[must_use]
+    pub fn about(mut self, body: &Value) -> Self {
+        if names::may_hold_secrets(body) {
+            self.whole.secret = true;
+            return self;
+        }
+        if let Some(text) = &self.whole.text {
+            self.message = full(text);
+            for (cause, words) in self.causes.iter_mut().zip(&self.whole.causes) {
+                cause.message = full(words);
+            }
+        }
+        self
     }
 
     /// From an error of the client library.
@@ -470,6 +544,59 @@ mod tests {
         let name =
             "\"UP\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters";
         assert!(rule(name).unwrap().starts_with("lower case letters"));
+    }
+
+    #[test]
+    fn messages_about_objects_without_secret_data_are_whole() {
+        let refused = |about: &serde_json::Value| {
+            status(json!({
+                "code": 422, "reason": "Invalid",
+                "message": "X \"x\" is invalid: [data[k-hunter2]: Invalid value: \"hunter2\": must be z, ...]",
+                "details": {"causes": [
+                    {"field": "data[k-hunter2]", "reason": "FieldValueInvalid", "message": "Invalid value: \"hunter2\": must be z"},
+                    {"field": "metadata.labels", "reason": "FieldValueInvalid", "message": "Invalid value: \"no\\u{1b}[1m\": no"},
+                    {"field": "spec.type", "reason": "FieldValueNotSupported",
+                        "message": "Unsupported value: \"Klaster\": supported values: \"ClusterIP\", \"NodePort\""},
+                ]},
+            }))
+            .about(about)
+        };
+        let plain = refused(&json!({"apiVersion": "v1", "kind": "Service"}));
+        for words in [
+            "data[k-hunter2]: Invalid value: \"hunter2\": must be z",
+            "supported values: \"ClusterIP\", \"NodePort\"",
+        ] {
+            assert!(plain.to_string().contains(words), "{plain}");
+        }
+        let exposing = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"annotations": {"operetta.dev/exposes-secret-data": "true"}}});
+        for object in [&json!({"apiVersion": "v1", "kind": "Secret"}), &exposing] {
+            let cut = refused(object);
+            assert_eq!(
+                cut.to_string(),
+                "data…: Invalid value; metadata.labels: Invalid value; spec…: Unsupported value"
+            );
+            assert!(!cut.message.contains("\"hunter2"), "{}", cut.message);
+        }
+        // What decides goes by the whole path.
+        assert_eq!(refused(&exposing).causes[0].field, "data[k-hunter2]");
+    }
+
+    #[test]
+    fn words_without_causes_may_hold_keys() {
+        let text =
+            "failed to create typed patch object (n/x; /v1, Kind=Secret): .data.hunter2: expected string";
+        let of = |code: u16, kind: &str| {
+            let error = status(json!({"code": code, "reason": "InternalError", "message": text}));
+            error.about(&json!({"apiVersion": "v1", "kind": kind})).to_string()
+        };
+        assert_eq!(of(500, "ConfigMap"), text);
+        assert!(!of(500, "Secret").contains("hunter2") && of(500, "Secret").contains("InternalError"));
+        assert_eq!(of(403, "Secret"), text);
+        let diff = "spec: Forbidden: may not change\n  core.PodSpec{\n  \tNodeName: \"a\",\n- \tImage: \"b\",\n+ \tImage: \"c\",\n";
+        assert_eq!(full(diff), "spec: Forbidden: may not change - Image: \"b\", + Image: \"c\",");
+        assert_eq!(full("a \u{1b}[31m\u{202e}b"), "a \\u{1b}[31m\\u{202e}b");
+        assert_eq!(full(&"é".repeat(2_000)).chars().count(), FULL + 1);
     }
 
     #[test]

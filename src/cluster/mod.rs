@@ -254,7 +254,9 @@ impl Cluster {
             },
         );
         let (namespace, name) = named(body);
-        self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, (APPLY, body)).await
+        let reply =
+            self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, (APPLY, body)).await;
+        reply.map_err(|error| error.about(body))
     }
 
     /// Creates an object; a conflict if there is one of that name.
@@ -279,7 +281,8 @@ impl Cluster {
     ) -> Result<Value, CallError> {
         let dry = if dry_run { "&dryRun=All&fieldValidation=Strict" } else { "" };
         let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None)?, encode(manager));
-        let reply = self.call(Method::POST, &path, Some(JSON), Some(body)).await?;
+        let reply = self.call(Method::POST, &path, Some(JSON), Some(body)).await;
+        let reply = reply.map_err(|error| error.about(body))?;
         reply::check(kind, namespace, body["metadata"]["name"].as_str(), &reply)?;
         Ok(reply)
     }
