@@ -228,3 +228,51 @@ async fn a_password_is_made_once_and_kept() {
     manager.interrupt();
     manager.wait(LONG).await;
 }
+
+/// Somebody has put a Secret there beforehand, with our labels and a password that he knows.
+#[tokio::test]
+async fn a_generated_value_is_never_taken_from_others() {
+    let scene = Scene::new(&PACKAGES).await;
+    let planted = |name: &str, labels: &Value, annotation: (&str, &str)| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels,
+            "annotations": {annotation.0: annotation.1}},
+            "stringData": {"password": "known-to-others", "user": "u"}})
+        .to_string()
+    };
+    let labels = |name: &str, uid: &str| {
+        json!({"app.kubernetes.io/managed-by": "operetta", "operetta.dev/operator": "trial",
+            "operetta.dev/kind": "Trial.fixtures.operetta.dev", "operetta.dev/instance": name,
+            "operetta.dev/instance-uid": uid, "operetta.dev/child": "secret"})
+    };
+    let generated = ("operetta.dev/generated", "password");
+    let create = async |text: String| scene.kubectl_input(&["create", "-f", "-"], &text).await.unwrap();
+    // As of a former instance of that name; of the living one; handed over by who has made it.
+    create(planted("former", &labels("former", "0-0"), generated)).await;
+    scene.apply(&trial("former", &json!({"secret": 1}))).await;
+    scene.apply(&trial("living", &json!({}))).await;
+    let living = scene.ready(TRIAL, "living").await;
+    create(planted("living", &labels("living", uid_of(&living)), generated)).await;
+    scene.patch(TRIAL, "living", "merge", &json!({"spec": {"secret": 1}})).await;
+    create(planted("handed", &json!({}), ("operetta.dev/adopt", "true"))).await;
+    scene.apply(&trial("handed", &json!({"secret": 1}))).await;
+    let stalled = |o: &Value| condition(o, "Stalled")["reason"] == "GeneratedDataForeign";
+    for name in ["former", "living", "handed"] {
+        let instance = scene.until("GeneratedDataForeign", TRIAL, name, stalled).await;
+        let message = condition(&instance, "Stalled")["message"].as_str().unwrap();
+        let secret = scene.get(SECRET, name).await;
+        let accept = format!("operetta.dev/accept-generated={}", uid_of(&secret));
+        assert!(message.contains(&accept) && !message.contains("known-to-others"), "{message}");
+        assert_eq!(text(&secret, "password"), "known-to-others", "nothing is lost");
+    }
+    // Deleted: a new one. Accepted on the instance: that one, and it is told.
+    scene.kubectl(&["delete", "secret", "former"]).await;
+    scene.until("a new one", SECRET, "former", |o| text(o, "password").len() == 24).await;
+    scene.ready(TRIAL, "former").await;
+    let uid = scene.get(SECRET, "handed").await["metadata"]["uid"].clone();
+    let accepted = json!({"metadata": {"annotations": {"operetta.dev/accept-generated": uid}}});
+    scene.patch(TRIAL, "handed", "merge", &accepted).await;
+    scene.ready(TRIAL, "handed").await;
+    assert_eq!(text(&scene.get(SECRET, "handed").await, "password"), "known-to-others");
+    let events = scene.kubectl(&["get", "events", "-o", "yaml"]).await;
+    assert!(events.contains("reason: Adopted") && events.contains("took over Secret handed"), "{events}");
+}

@@ -28,6 +28,9 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INTENT: &str = "operetta.dev/intent";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
+/// Annotation of an instance, set by a person: the uid of a Secret that others have made and whose values are to be taken
+/// for generated ones.
+pub const ACCEPT_GENERATED: &str = "operetta.dev/accept-generated";
 /// The keys of a certificate and its private key in a Secret's data.
 pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
 /// Annotation of a child that is no Secret and may hold data of Secrets, for its package says so: `"true"`.

@@ -20,7 +20,7 @@ mod status;
 mod streaming;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -115,6 +115,8 @@ struct Shared {
     served: Served,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
+    /// The uids of objects whose generated values are known to be ours, whatever becomes of what says so.
+    proven: Mutex<HashSet<Box<str>>>,
     shapes: Shapes<InstanceKey>,
     /// How many instances have their turn now.
     turns: Arc<AtomicUsize>,
@@ -161,6 +163,7 @@ impl Manager {
             served: Served::default(),
             minds: Mutex::default(),
             shapes: Shapes::default(),
+            proven: Mutex::default(),
             started: Instant::now(),
             namespace: config.namespace,
             lease: config.lease,

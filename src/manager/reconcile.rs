@@ -348,6 +348,7 @@ impl Shared {
         let here = instance["metadata"]["namespace"].as_str();
         for (reason, verb, objects) in [
             ("Created", "created", &acted.created),
+            ("Adopted", "took over", &acted.adopted),
             ("Updated", "updated", &acted.updated),
             ("Repaired", "restored what somebody else changed in", &acted.repaired),
             ("Recreated", "deletes, to make it anew,", &acted.replaced),

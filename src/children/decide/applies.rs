@@ -504,7 +504,7 @@ fn reason_of(error: &CallError) -> String {
     if error.is_immutable_change() {
         return "ImmutableField".into();
     }
-    if ["PasswordLost", "RecreateRefused"].contains(&error.reason.as_str()) {
+    if ["PasswordLost", "GeneratedDataForeign", "RecreateRefused"].contains(&error.reason.as_str()) {
         return error.reason.clone();
     }
     match error.class {

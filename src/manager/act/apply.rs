@@ -1,5 +1,8 @@
 //! One apply: with its precondition, and what to do if the object is not as expected.
 
+use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
+
 use serde_json::Value;
 use tracing::debug;
 
@@ -8,7 +11,7 @@ use super::super::index::Origin;
 use super::super::registry::Registered;
 use super::win_back::{Hand, Moved};
 use super::{Applied, NOTES, immutable, secrets};
-use crate::children::{Apply, Expect, names};
+use crate::children::{Apply, Expect, Intent, names};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
 
 impl Shared {
@@ -29,15 +32,14 @@ impl Shared {
         let hand = Hand { cluster: &cluster, kind: &kind, intent: &apply.intent, manager: &manager };
         // Somebody wrote in between, which says nothing about the intent.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
+        // First, for what follows may give us an entry in managedFields.
+        let is_trusted = |live: &Value| self.is_trusted(&apply.intent, live, &manager);
+        secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &is_trusted, &mut body).await?;
         let mut moved: Vec<Moved> = match hand.prepare(apply, &mut body).await {
             Err(error) if again(&error) => return Ok(Applied::Again),
             result => result?.into_iter().collect(),
         };
-        let mut result =
-            match secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &mut body).await {
-                Ok(()) => apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await,
-                Err(error) => Err(error),
-            };
+        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
         if let Err(refusal) = &result {
             match hand.make_way(apply, refusal).await {
                 Ok(None) => {}
@@ -75,11 +77,34 @@ impl Shared {
     pub(super) fn applied(&self, apply: &Apply, reply: Value) -> Applied {
         match self.learn_child(&apply.intent.object, reply, Origin::OwnWrite) {
             Some(observed) => {
+                if !apply.intent.generated.is_empty() {
+                    self.proven().insert(observed.uid.clone());
+                }
                 let changed = apply.version.as_ref() != Some(&observed.resource_version);
                 Applied::Done(Box::new(observed), changed)
             }
             None => Applied::Again,
         }
+    }
+
+    /// Whether the generated values of a live object are ours: our apply has made it, as this process knows or its
+    /// managedFields say, or the instance accepts them.
+    pub(super) fn is_trusted(&self, intent: &Intent, live: &Value, manager: &str) -> bool {
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        if self.proven().contains(uid) || secrets::is_applied(live, manager) {
+            return true;
+        }
+        let owner = intent.body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
+        let index = self.index();
+        let instance = index.by_uid(owner).and_then(|key| index.instance(key));
+        instance.is_some_and(|instance| {
+            !uid.is_empty() && instance["metadata"]["annotations"][names::ACCEPT_GENERATED] == uid
+        })
+    }
+
+    /// The uids of objects whose generated values this process has made or found to be ours.
+    fn proven(&self) -> MutexGuard<'_, HashSet<Box<str>>> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -124,10 +124,13 @@ impl Shared {
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
         }
         let cluster = self.for_children(registered);
-        match secrets::complete(&cluster, &kind, &check.intent, &check.expect, &mut body).await {
+        let is_trusted = |live: &Value| self.is_trusted(&check.intent, live, &manager);
+        match secrets::complete(&cluster, &kind, &check.intent, &check.expect, &is_trusted, &mut body).await {
             Ok(()) => {}
             // It says nothing about the shape; the apply says it.
-            Err(error) if error.reason == secrets::LOST => return Ok(Answer::Unknown),
+            Err(error) if matches!(error.reason.as_str(), secrets::LOST | secrets::FOREIGN) => {
+                return Ok(Answer::Unknown);
+            }
             Err(error) => return sort(error),
         }
         let reply = cluster.apply_as(&kind, &body, &manager, check.force, Trial::This).await;

@@ -52,6 +52,8 @@ pub(super) struct Acted {
     pub repaired: Vec<ObjectRef>,
     pub deleted: Vec<ObjectRef>,
     pub retained: Vec<ObjectRef>,
+    /// Taken over: it was another's, or that of a former instance.
+    pub adopted: Vec<ObjectRef>,
     /// Deleted, to be made anew.
     pub replaced: Vec<ObjectRef>,
     pub asked: Vec<ObjectRef>,
@@ -66,6 +68,8 @@ pub(super) struct Acted {
 enum Applied {
     /// The object as it is now, and whether the apply changed it.
     Done(Box<Observed>, bool),
+    /// The same of an object that was not this instance's.
+    Adopted(Box<Observed>),
     /// Read anew; decide again.
     Again,
     /// Deleted; decide again.
@@ -156,6 +160,13 @@ impl Shared {
             .buffer_unordered(CALLS_OF_ONE);
         let mut running = std::pin::pin!(running);
         while let Some((apply, rival, result)) = running.next().await {
+            let result = match result {
+                Ok(Applied::Adopted(observed)) => {
+                    acted.adopted.push(apply.intent.object.clone());
+                    Ok(Applied::Done(observed, false))
+                }
+                other => other,
+            };
             match result {
                 Ok(Applied::Done(observed, changed)) => {
                     memory.failures.remove(&apply.item);
@@ -181,7 +192,7 @@ impl Shared {
                         list.push(apply.intent.object.clone());
                     }
                 }
-                Ok(Applied::Again) => acted.clashed = true,
+                Ok(Applied::Again | Applied::Adopted(_)) => acted.clashed = true,
                 Ok(Applied::Replaced) => acted.replaced.push(apply.intent.object.clone()),
                 Err(error) => self.remember(&apply, error, memory),
             }
@@ -204,7 +215,10 @@ impl Shared {
         let mut failure = self.failure(before, apply.intent.hash.clone(), error);
         failure.uid = uid_of(&apply.expect);
         // A person mends it, and need not wait for our next try.
-        failure.version = apply.version.clone().filter(|_| failure.error.reason == secrets::LOST);
+        failure.version = apply
+            .version
+            .clone()
+            .filter(|_| matches!(failure.error.reason.as_str(), secrets::LOST | secrets::FOREIGN));
         memory.failures.insert(apply.item.clone(), failure);
     }
 

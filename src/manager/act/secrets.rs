@@ -28,6 +28,7 @@ pub(super) async fn complete(
     kind: &ApiKind,
     intent: &Intent,
     expect: &Expect,
+    is_trusted: &(dyn Fn(&Value) -> bool + Sync),
     body: &mut Value,
 ) -> Result<(), CallError> {
     if intent.generated.is_empty() {
@@ -41,17 +42,32 @@ pub(super) async fn complete(
             // Another object: the apply will find out, for it names the uid.
             .filter(|live| live["metadata"]["uid"] == **uid),
     };
-    fill(intent, live.as_ref(), false, body)
+    let origin = Origin { is_taken: false, is_trusted: live.as_ref().is_some_and(is_trusted) };
+    fill(intent, live.as_ref(), origin, body)
+}
+
+/// What is known of a live object with generated values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    /// It was this instance's, though its labels may not say so any more.
+    pub is_taken: bool,
+    /// Its values are ours: our apply has made the object, or the instance accepts them.
+    pub is_trusted: bool,
+}
+
+/// Whether our apply has written the object: no copy of it has our entry in managedFields.
+pub(super) fn is_applied(live: &Value, manager: &str) -> bool {
+    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
+    entries.iter().any(|entry| entry["manager"] == manager && entry["operation"] == "Apply")
 }
 
 /// Fills in what the intent leaves open: of an object that is there the value it has, which then must not have
-/// changed when the apply arrives.
-///
-/// `is_taken` says that the object was this instance's, though its labels may not say so any more.
+/// changed when the apply arrives. A value in an object that our apply has not made is never taken: whoever has put it
+/// there knows it.
 pub(super) fn fill(
     intent: &Intent,
     live: Option<&Value>,
-    is_taken: bool,
+    origin: Origin,
     body: &mut Value,
 ) -> Result<(), CallError> {
     if intent.generated.is_empty() {
@@ -59,9 +75,16 @@ pub(super) fn fill(
     }
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
-    let forgotten = live.is_some_and(|live| is_forgotten(intent, live, is_taken));
+    let forgotten = live.is_some_and(|live| is_forgotten(intent, live, origin.is_taken));
     let there =
         |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
+    if let Some(live) = live
+        && !origin.is_trusted
+        && let Some(Generated { key, .. }) =
+            intent.generated.iter().find(|generated| there(&generated.key).is_some())
+    {
+        return Err(foreign(intent, key, live));
+    }
     for Generated { key, what } in &intent.generated {
         let key = key.as_str();
         if let Some(value) = there(key) {
@@ -115,6 +138,16 @@ fn lost(intent: &Intent, key: &str) -> CallError {
     CallError::new(Class::Permanent, 0, LOST, message)
 }
 
+fn foreign(intent: &Intent, key: &str, live: &Value) -> CallError {
+    let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+    let message = format!(
+        "{} was not made by Operetta, and data.{key}, which is generated, is not taken from it, for others may know it: delete it to have a new one, or accept its values by annotating the instance with {}={uid}",
+        intent.object,
+        names::ACCEPT_GENERATED
+    );
+    CallError::new(Class::Permanent, 0, FOREIGN, message)
+}
+
 fn half(intent: &Intent, key: &str) -> CallError {
     let message = format!(
         "data.{key} is empty and the other half of the certificate is there; no new pair is made while {} exists: add what is missing, or take both out, or delete the object",
@@ -142,6 +175,9 @@ fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
     let certificate = params.self_signed(&key).map_err(failed)?;
     Ok([certificate.pem(), key.serialize_pem()])
 }
+
+/// The reason of a [`CallError`] about a generated value in an object that our apply has not made.
+pub(super) const FOREIGN: &str = "GeneratedDataForeign";
 
 /// The reason of a [`CallError`] about a generated value that is gone.
 pub(super) const LOST: &str = "PasswordLost";
@@ -175,6 +211,33 @@ mod tests {
     use super::*;
     use crate::children::ObjectRef;
 
+    const OURS: Origin = Origin { is_taken: false, is_trusted: true };
+
+    #[test]
+    fn values_of_others_are_never_taken() {
+        let intent = intent();
+        let filled = |data: Value, is_trusted: bool| {
+            let mut live = live("a,b", &data);
+            live["metadata"]["uid"] = "the-uid".into();
+            let mut body = intent.body.clone();
+            fill(&intent, Some(&live), Origin { is_taken: true, is_trusted }, &mut body).map(|()| body)
+        };
+        let known = json!({"a": "b25l", "b": "dHdv"});
+        let error = filled(known.clone(), false).unwrap_err();
+        assert_eq!(error.reason, FOREIGN);
+        let text = error.to_string();
+        assert!(text.contains("data.a") && text.contains("operetta.dev/accept-generated=the-uid"), "{text}");
+        assert!(!text.contains("b25l"), "{text}");
+        assert_eq!(filled(known, true).unwrap()["data"]["a"], "b25l");
+        let entry = |manager: &str, operation: &str| {
+            let live = json!({"metadata": {"managedFields": [{"manager": manager, "operation": operation}]}});
+            is_applied(&live, "operetta/p")
+        };
+        assert!(entry("operetta/p", "Apply"));
+        assert!(!entry("operetta/p", "Update") && !entry("kubectl", "Apply"));
+        assert!(!is_applied(&json!({"metadata": {}}), "operetta/p"));
+    }
+
     fn intent() -> Intent {
         let object = ObjectRef {
             api_version: "v1".into(),
@@ -202,7 +265,7 @@ mod tests {
         let intent = intent();
         let filled = |live: Option<&Value>| {
             let mut body = intent.body.clone();
-            fill(&intent, live, false, &mut body).map(|()| body)
+            fill(&intent, live, OURS, &mut body).map(|()| body)
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         assert_ne!(one["data"]["a"], other["data"]["a"]);
@@ -235,7 +298,8 @@ mod tests {
             let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
                 "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
             let mut body = intent.body.clone();
-            fill(&intent, Some(&live), is_taken, &mut body).map_err(|error| error.reason)
+            fill(&intent, Some(&live), Origin { is_taken, is_trusted: true }, &mut body)
+                .map_err(|error| error.reason)
         };
         assert_eq!(fill(json!({}), "i", false), Err(LOST.to_owned()));
         assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(LOST.to_owned()));
@@ -262,7 +326,7 @@ mod tests {
         let intent = tls();
         let filled = |live: Option<&Value>| {
             let mut body = intent.body.clone();
-            fill(&intent, live, false, &mut body).map(|()| body["data"].clone())
+            fill(&intent, live, OURS, &mut body).map(|()| body["data"].clone())
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         let pem = |data: &Value, key: &str| {

@@ -53,11 +53,23 @@ impl Shared {
             let message = format!("{object} of a former instance of that name is still being deleted");
             return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
         }
+        let is_trusted = self.is_trusted(&apply.intent, &live, &manager);
         let mut is_taken = labelled;
+        let mut is_adopted = false;
         if !labelled {
             match self.taking(kind, &live, &body, apply).await? {
-                Taking::Ours => is_taken = true,
-                Taking::Adopt => migrate(cluster, kind, apply, &live, &manager).await?,
+                Taking::Ours => {
+                    is_taken = true;
+                    // One of a former instance; not one of this instance's that somebody has changed.
+                    is_adopted = live["metadata"]["labels"][names::INSTANCE_UID].is_string();
+                }
+                Taking::Adopt => {
+                    is_adopted = true;
+                    // Before it gets an entry of ours, which would make it trusted.
+                    let origin = secrets::Origin { is_taken, is_trusted };
+                    secrets::fill(&apply.intent, Some(&live), origin, &mut body.clone())?;
+                    migrate(cluster, kind, apply, &live, &manager).await?;
+                }
                 Taking::No(why) => {
                     let message = format!("{object} {why}");
                     return Err(CallError::new(Class::Conflict, error.code, "NameTaken", message));
@@ -68,9 +80,12 @@ impl Shared {
             meta.remove("resourceVersion");
             meta.insert("uid".into(), live["metadata"]["uid"].clone());
         }
-        secrets::fill(&apply.intent, Some(&live), is_taken, &mut body)?;
+        secrets::fill(&apply.intent, Some(&live), secrets::Origin { is_taken, is_trusted }, &mut body)?;
         let reply = apply_body(cluster, kind, &body, &manager, apply.force, Trial::None).await?;
-        Ok(self.applied(apply, reply))
+        Ok(match self.applied(apply, reply) {
+            Applied::Done(observed, _) if is_adopted => Applied::Adopted(observed),
+            other => other,
+        })
     }
 
     /// Whether an object that is not labelled as this instance's may become its: it was made for it and
