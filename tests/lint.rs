@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "lint/conditional.rs"]
+mod conditional;
 #[path = "lint/outputs.rs"]
 mod outputs;
 #[path = "lint/schemas.rs"]
@@ -645,7 +647,7 @@ fn children_that_wait_for_each_other() {
         r#"
 //- resource
     - crd: crds/web.yaml
-      let: {uid: "{{ children.b.metadata.uid }}"}
+      let: {uid: "{{ children.b.metadata.uid | default('') }}"}
       children:
         - {id: a, template: templates/a.yaml}
 #              ^ error: these children wait for each other: a -> b -> c -> a; each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round

@@ -3,6 +3,8 @@
 //! the whole object must never say otherwise.
 
 mod support;
+#[path = "readiness/tally.rs"]
+mod tally;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

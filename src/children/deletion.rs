@@ -240,7 +240,8 @@ pub(super) fn wave(objects: &[&Arc<Observed>], occupant: &dyn Fn(&str) -> Option
     let mut wave = Wave::default();
     let mut going: Vec<&Arc<Observed>> = Vec::new();
     for object in objects {
-        if object.retained == Some(false) {
+        // What says that it is retained, and comes here all the same, the garbage collector would take.
+        if object.retained.is_some() {
             wave.actions.push(Action::Retain(Arc::clone(object)));
         } else if object.awaits_approval() {
             wave.pending.push(asks(object));

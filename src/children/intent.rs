@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::jobs::{self, Completion};
 use super::names;
 use super::observed::ObjectRef;
 use super::{ChildError, Context, Observed, metadata};
@@ -25,6 +26,8 @@ pub struct Intent {
     /// Fields that it yields and does not set, and that are ours alone: their live values are applied with it,
     /// for an apply without them would take them away before anybody else has them.
     pub keep: Vec<String>,
+    /// Of a Job: whether it has completed before.
+    pub completion: Option<Completion>,
 }
 
 /// A value in a Secret that is made once.
@@ -119,11 +122,24 @@ pub(super) fn build<'a>(
             ))
         })?;
     }
+    let completion = jobs::is_job(&api_version, &kind).then(|| jobs::completion(ctx, &name, root));
+    let Some(Value::Object(meta)) = root.get_mut("metadata") else { return Err(invalid(String::new())) };
     let policy = policy(ctx, child, &api_version, &kind);
     let at_home = namespaced && namespace.as_deref() == ctx.namespace();
+    let object = ObjectRef {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
+    };
+    let live = observed(&object);
+    // What a person has said stands on the object, in an annotation that is not ours then.
+    let kept = live.is_some_and(Observed::is_kept_by_person);
+    let said = if kept { None } else { Some(policy) };
+    let policy = said.unwrap_or(DeletionPolicy::Retain);
     let owned = at_home && owned_by_reference(child, policy);
     let order = (!owned).then_some(child.depth);
-    let marks = Marks { key, order, policy, at_home };
+    let marks = Marks { key, order, said, at_home };
     mark(ctx, child, &marks, meta)?;
     if !generated.is_empty() {
         let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
@@ -132,18 +148,13 @@ pub(super) fn build<'a>(
     if owned {
         meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
     }
-    let object = ObjectRef {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: namespace.map(Into::into),
-        name: name.into(),
-    };
-    let keep = if yields.is_empty() { None } else { observed(&object) };
-    let keep = keep.map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
+    let keep = live
+        .filter(|_| !yields.is_empty())
+        .map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
     let stamp = names::Stamp { order, policy: Some(policy) };
     let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
     body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
-    Ok(Intent { object, body, hash, generated, keep })
+    Ok(Intent { object, body, hash, generated, keep, completion })
 }
 
 /// Refuses a name that no object of the kind can have, before anything is asked about it.
@@ -287,7 +298,8 @@ struct Marks<'a> {
     key: Option<&'a str>,
     /// Of what carries no ownerReference.
     order: Option<u32>,
-    policy: DeletionPolicy,
+    /// What the package says happens to it; nothing where a person has said that it is kept.
+    said: Option<DeletionPolicy>,
     /// Whether it lies in the instance's namespace.
     at_home: bool,
 }
@@ -326,10 +338,10 @@ fn mark(
     if child.exposes_secret_data {
         annotations.push((names::EXPOSES_SECRET_DATA, "true".to_owned()));
     }
-    match marks.policy {
-        DeletionPolicy::Delete => {}
-        DeletionPolicy::Retain => annotations.push((names::RETAINED, "false".to_owned())),
-        DeletionPolicy::Ask => annotations.push((names::PENDING, "false".to_owned())),
+    match marks.said {
+        None | Some(DeletionPolicy::Delete) => {}
+        Some(DeletionPolicy::Retain) => annotations.push((names::RETAINED, "false".to_owned())),
+        Some(DeletionPolicy::Ask) => annotations.push((names::PENDING, "false".to_owned())),
     }
     for (field, ours) in [("labels", labels), ("annotations", annotations)] {
         if meta.get(field).is_some_and(Value::is_null) {

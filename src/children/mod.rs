@@ -10,6 +10,7 @@ mod decide;
 mod deletion;
 pub mod fields;
 mod intent;
+mod jobs;
 mod metadata;
 pub mod names;
 mod observed;
@@ -35,7 +36,7 @@ pub use decide::{
 };
 pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
 pub use intent::{Generated, Intent, Secret};
-pub use observed::{Asking, Mark, ObjectRef, Observed, Paths, Seen, kept};
+pub use observed::{Asking, Mark, Noted, ObjectRef, Observed, Paths, Seen, kept};
 pub use reach::Reach;
 pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
 pub use refused::Refused;
@@ -124,10 +125,15 @@ pub enum ChildError {
         /// The kind asked for.
         kind: String,
     },
-    /// The server serves its kind in another version only.
-    KindMoved {
-        /// In which, and what to do.
+    /// The server does not serve its kind, or in another version only, and it is known what may have been meant.
+    KindNotServed {
+        /// What it serves, and what to do.
         reason: String,
+    },
+    /// It reads a child whose `when` is false.
+    DependencyAbsent {
+        /// Which, and what to do.
+        message: String,
     },
     /// Objects of its kind cannot be read.
     KindUnknown {
@@ -147,7 +153,8 @@ impl ChildError {
             Self::Eval(EvalError::Limit(_)) => "LimitExceeded",
             Self::Eval(_) => "RenderFailed",
             Self::Invalid { .. } => "InvalidChild",
-            Self::KindMissing { .. } | Self::KindMoved { .. } => "KindMissing",
+            Self::KindMissing { .. } | Self::KindNotServed { .. } => "KindMissing",
+            Self::DependencyAbsent { .. } => "DependencyAbsent",
             Self::TooMany => "TooManyChildren",
         }
     }
@@ -166,11 +173,11 @@ impl fmt::Display for ChildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Eval(error) => error.fmt(f),
-            Self::Invalid { message } => f.write_str(message),
+            Self::Invalid { message } | Self::DependencyAbsent { message } => f.write_str(message),
             Self::KindMissing { api_version, kind } => {
                 write!(f, "the API server does not serve {kind} of {api_version}; is its CRD installed?")
             }
-            Self::KindMoved { reason } | Self::KindUnknown { reason } => f.write_str(reason),
+            Self::KindNotServed { reason } | Self::KindUnknown { reason } => f.write_str(reason),
             Self::TooMany => {
                 write!(f, "more than {MAX_CHILDREN} children; an instance may have {MAX_CHILDREN}")
             }

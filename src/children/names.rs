@@ -38,7 +38,8 @@ pub const EXPOSES_SECRET_DATA: &str = "operetta.dev/exposes-secret-data";
 /// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
 /// goes from the highest to 0. All others carry an ownerReference, unless somebody has orphaned them.
 pub const ORDER: &str = "operetta.dev/order";
-/// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone.
+/// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone. A person may set it
+/// on any child to have it kept.
 pub const RETAINED: &str = "operetta.dev/retained";
 /// Annotation of an `Ask` child: `"true"` while its deletion waits for approval.
 pub const PENDING: &str = "operetta.dev/deletion-pending";
@@ -49,6 +50,11 @@ pub const APPROVED: &str = "operetta.dev/delete";
 pub const ORPHANED: &str = "operetta.dev/orphaned";
 /// Annotation of an instance, set by a person: `"true"` lets go of it without waiting for its children.
 pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
+/// Annotation of an instance: which of its Jobs have completed, as tokens with commas between. A Job whose token is
+/// taken out, and that is gone, runs again.
+pub const COMPLETED_JOBS: &str = "operetta.dev/completed-jobs";
+/// The field manager of what Operetta notes on objects beside what it applies.
+pub const NOTES: &str = "operetta";
 /// The finalizer by which the API server marks `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 /// Annotation of an instance: `"true"` stops all writes to its children.

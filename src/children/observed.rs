@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::fields::FieldSet;
+use super::jobs;
 use super::names::{self, Claim, Stamp};
 use crate::crd::group_of;
 use crate::package::DeletionPolicy;
@@ -50,6 +51,7 @@ impl std::fmt::Display for ObjectRef {
 
 /// A live child, as far as decisions need it.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Observed {
     /// Which object.
     pub object: ObjectRef,
@@ -89,6 +91,10 @@ pub struct Observed {
     pub retained: Option<bool>,
     /// Of an `Ask` child: how far the question is. `None` of all others.
     pub asking: Option<Asking>,
+    /// Which of the two marks say `"true"` because Operetta noted it, and not a person.
+    pub noted: Noted,
+    /// Of a Job: whether it has completed.
+    pub completed: bool,
     /// Readiness by the rules of its kind.
     pub readiness: Readiness,
     /// The object as far as expressions read it, as JSON: maps in memory take many times its size.
@@ -114,6 +120,15 @@ impl Mark {
             Self::Generation(_, applied) | Self::Entry(_, applied) => *applied,
         }
     }
+}
+
+/// Marks that Operetta has set, told by the field manager that owns them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// That it is retained.
+    pub retained: bool,
+    /// That its deletion waits for approval.
+    pub pending: bool,
 }
 
 /// How far the question is whether an `Ask` child may be deleted.
@@ -155,9 +170,15 @@ impl Observed {
         self.retained.is_some() || self.awaits_approval()
     }
 
-    /// Whether it is to be deleted, or let go, once nothing wants it.
+    /// Whether a person has said that it is to be kept, whatever its package says.
+    pub fn is_kept_by_person(&self) -> bool {
+        self.retained == Some(true) && !self.noted.retained
+    }
+
+    /// Whether it is to be deleted, or let go, once nothing wants it; also what says that it is retained while the
+    /// garbage collector would still take it.
     pub fn is_to_go(&self) -> bool {
-        self.is_made_by_us() && self.retained != Some(true)
+        self.is_made_by_us() && (self.retained != Some(true) || self.owner_reference)
     }
 }
 
@@ -248,6 +269,9 @@ impl Seen<'_> {
             },
             owner_reference,
             retained,
+            noted: self.noted(annotation(names::RETAINED), annotation(names::PENDING)),
+            completed: jobs::is_job(self.api_version, self.kind)
+                && self.body.is_some_and(jobs::has_completed),
             asking: asked.map(|asked| match annotation(names::APPROVED) {
                 Some(approved) if approved == uid => Asking::Approved,
                 _ if asked => Asking::Yes,
@@ -276,6 +300,25 @@ impl Seen<'_> {
             }
         }
         (owned, applied, FieldSet::united(foreign).interned())
+    }
+
+    /// Which of the two annotations are set by Operetta's notes. Only what says `"true"` is looked up.
+    fn noted(&self, retained: Option<&str>, pending: Option<&str>) -> Noted {
+        let is_said = |text: Option<&str>| text == Some("true");
+        let mut noted = Noted::default();
+        if !is_said(retained) && !is_said(pending) {
+            return noted;
+        }
+        for entry in self.metadata.managed_fields.iter().flatten() {
+            let is_note = entry.manager.as_deref() == Some(names::NOTES)
+                && entry.operation.as_deref() == Some("Update");
+            let fields = entry.fields_v1.as_ref().filter(|_| is_note);
+            let Some(fields) = fields.and_then(|fields| FieldSet::parse(&fields.0).ok()) else { continue };
+            let has = |annotation| fields.contains(&["metadata", "annotations", annotation]);
+            noted.retained |= is_said(retained) && has(names::RETAINED);
+            noted.pending |= is_said(pending) && has(names::PENDING);
+        }
+        noted
     }
 
     fn readiness(&self) -> Readiness {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::intent::{self, Intent};
 use super::observed::{ObjectRef, Observed};
 use super::refs::Refs;
-use super::{ChildError, Context, MAX_CHILDREN, accepted, names};
+use super::{ChildError, Context, MAX_CHILDREN, accepted, jobs, names};
 use crate::package::{Child, Yields};
 use crate::readiness::Readiness;
-use crate::template::{EvalError, Function, Live, Scope, Var};
+use crate::template::{EvalError, Expr, Function, Live, Scope, Var};
 
 /// One object of the target, or why it cannot be told.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub struct Item {
     pub observed: Option<Arc<Observed>>,
     /// Why it is not ready; `Ok` if it is.
     pub ready: Result<(), String>,
+    /// A Job that has completed and is gone, or is going: nothing more is made of it.
+    pub done: bool,
 }
 
 impl Item {
@@ -38,6 +40,7 @@ impl Item {
             (Ok(intent), Some(observed)) => {
                 observed.intent.as_deref() == Some(&intent.hash) && !observed.terminating
             }
+            (Ok(_), None) => self.done,
             _ => false,
         }
     }
@@ -124,6 +127,8 @@ struct Building<'a> {
     values: HashMap<&'a ObjectRef, Arc<Value>>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
+    /// Children whose `when` is false.
+    unwanted: BTreeSet<usize>,
     refs: Refs,
 }
 
@@ -158,6 +163,7 @@ impl<'a> Building<'a> {
             values: ctx.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
             items: Vec::new(),
             open: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
             refs: Refs::default(),
         };
         for child in &ctx.resource.children {
@@ -185,7 +191,7 @@ impl<'a> Building<'a> {
         };
         if let Err(error) = result {
             self.items.truncate(from);
-            self.open.insert(index, error);
+            self.open.insert(index, self.explained(child, error));
             return;
         }
         if child.ordered {
@@ -198,8 +204,35 @@ impl<'a> Building<'a> {
         if self.wanted(child, scope)? {
             let item = self.item(index, child, None, scope);
             self.push(item)?;
+        } else {
+            self.unwanted.insert(index);
         }
         Ok(())
+    }
+
+    /// An error of a child that reads another one, whose `when` is false: that is the cause.
+    fn explained(&self, child: &Child, error: ChildError) -> ChildError {
+        let ChildError::Eval(EvalError::Undefined(diagnostic) | EvalError::NotYet(diagnostic)) = &error
+        else {
+            return error;
+        };
+        let dependencies = child.depends_on.iter().filter(|index| self.unwanted.contains(index));
+        let mut absent = dependencies.map(|index| &self.ctx.resource.children[*index]);
+        let text = format!("{} {}", diagnostic.message, diagnostic.help.as_deref().unwrap_or_default());
+        let is_named = |other: &&Child| {
+            text.contains(&format!("children.{}", other.id))
+                || text.contains(&format!("the child `{}`", other.id))
+        };
+        let Some(other) = absent.find(is_named) else { return error };
+        let when =
+            other.when.as_ref().and_then(Expr::text).map(|when| format!(" ({when})")).unwrap_or_default();
+        let (id, other) = (&child.id, &other.id);
+        let message = format!(
+            "{}: the child `{other}` does not exist because its `when`{when} is false; the package must give `{id}` \
+             the same `when`, or `when: children.{other} is defined`",
+            diagnostic.message
+        );
+        ChildError::DependencyAbsent { message }
     }
 
     fn members(&mut self, index: usize, child: &'a Child, scope: &Scope) -> Result<(), ChildError> {
@@ -257,7 +290,10 @@ impl<'a> Building<'a> {
             )
         };
         let mut scope = with_self(before);
-        let mut intent = self.intent(child, key_text.as_deref(), &scope);
+        let render = |scope: &Scope| {
+            self.intent(child, key_text.as_deref(), scope).map_err(|error| self.explained(child, error))
+        };
+        let mut intent = render(&scope);
         // Somebody has changed the labels by which it would be found: what it is called tells as well, and a
         // template that keeps what `self` has must not lose that.
         if let Ok(first) = &intent
@@ -267,7 +303,7 @@ impl<'a> Building<'a> {
             && named.is_made_by_us()
         {
             let anew = with_self(Some(named));
-            let again = self.intent(child, key_text.as_deref(), &anew);
+            let again = render(&anew);
             if again.as_ref().is_ok_and(|again| again.object == named.object) {
                 (scope, intent) = (anew, again);
             }
@@ -278,7 +314,10 @@ impl<'a> Building<'a> {
             Err(_) => before,
         };
         let observed = observed.filter(|o| *o.instance_uid == *self.ctx.uid()).cloned();
-        let ready = self.ready(child, observed.as_ref(), &scope);
+        let has_completed = intent.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
+        let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
+        let observed = observed.filter(|_| !done);
+        let ready = if done { Ok(()) } else { self.ready(child, observed.as_ref(), &scope) };
         Item {
             child: index,
             name: names::item_name(&child.id, key_text.as_deref()),
@@ -286,6 +325,7 @@ impl<'a> Building<'a> {
             intent,
             observed,
             ready,
+            done,
         }
     }
 
@@ -299,11 +339,11 @@ impl<'a> Building<'a> {
         // Whoever edits our labels does not thereby make us take back what we have given up.
         let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
         let intent = match intent::build(self.ctx, child, key, body, &observed, &yields) {
-            Err(ChildError::KindMissing { api_version, kind }) if (self.ctx.listed)(&api_version, &kind) => {
+            Err(ChildError::KindMissing { api_version, kind }) => {
                 let reason = (self.ctx.unknown)(&api_version, &kind);
                 return Err(reason.map_or_else(
                     || ChildError::KindMissing { api_version, kind },
-                    |reason| ChildError::KindMoved { reason },
+                    |reason| ChildError::KindNotServed { reason },
                 ));
             }
             intent => intent?,
@@ -391,7 +431,7 @@ impl<'a> Building<'a> {
             return Var::Unknown(reason);
         }
         let one = |item: &Item| {
-            let observed = item.observed.as_ref()?;
+            let Some(observed) = item.observed.as_ref() else { return jobs::remembered(item) };
             Some(self.live(observed, item.ready.is_ok(), item.is_current()))
         };
         if child.for_each.is_none() {

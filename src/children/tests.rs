@@ -4,6 +4,9 @@
 mod absent;
 mod accepted;
 mod going;
+mod jobs;
+mod limits;
+mod marks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -179,7 +182,24 @@ impl World {
                     Readiness::NotReady { reason: "Starting".into(), message: "starts".into() }
                 };
                 let uid = before.map_or_else(|| format!("u{}", self.serial).into(), |b| b.uid.clone());
-                let observed = observe(&apply.intent, uid, self.serial, readiness);
+                let mut observed = observe(&apply.intent, uid, self.serial, readiness);
+                // Marks that others than the apply have set stay.
+                if let Some(before) = before {
+                    let meta = &apply.intent.body["metadata"]["annotations"];
+                    if before.retained == Some(true) && meta[names::RETAINED].is_null() {
+                        (observed.retained, observed.noted.retained) = (Some(true), before.noted.retained);
+                    }
+                    if before.asking == Some(Asking::Yes) && meta[names::PENDING].is_null() {
+                        (observed.asking, observed.noted.pending) = (Some(Asking::Yes), before.noted.pending);
+                    }
+                    observed.completed = before.completed;
+                    let live: Value = serde_json::from_str(before.live.as_deref().unwrap()).unwrap();
+                    if let Some(status) = live.get("status") {
+                        let mut body = apply.intent.body.clone();
+                        body["status"] = status.clone();
+                        observed.live = Some(body.to_string().into());
+                    }
+                }
                 self.objects.insert(id(&observed.object), observed);
             }
             Action::Delete(observed) => {
@@ -191,6 +211,7 @@ impl World {
                 self.log.push(format!("Ask {}", observed.object.name));
                 if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
                     object.asking = Some(Asking::Yes);
+                    object.noted.pending = true;
                 }
             }
             Action::Orphan(observed) => {
@@ -202,6 +223,18 @@ impl World {
                 self.log.push(format!("Record {}", record.is_some()));
                 self.instance["metadata"]["annotations"][names::ACCEPTED] = record.into();
             }
+            Action::Unmark(observed) => {
+                self.log.push(format!("Unmark {}", observed.object.name));
+                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
+                    object.retained = object.retained.filter(|_| !object.noted.retained);
+                    object.asking = object.asking.filter(|_| !object.noted.pending);
+                    object.noted = Noted::default();
+                }
+            }
+            Action::RecordJobs(text) => {
+                self.log.push("RecordJobs".into());
+                self.instance["metadata"]["annotations"][names::COMPLETED_JOBS] = text.into();
+            }
             Action::MarkOrphaned => {
                 self.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
             }
@@ -209,6 +242,9 @@ impl World {
                 self.log.push(format!("Retain {}", observed.object.name));
                 if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
                     object.retained = Some(true);
+                    object.noted.retained = true;
+                    object.guarded |= object.owner_reference;
+                    object.owner_reference = false;
                 }
             }
         }
@@ -276,6 +312,8 @@ fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -
         owner_reference: meta.get("ownerReferences").is_some(),
         retained: meta["annotations"][names::RETAINED].as_str().map(|t| t == "true"),
         asking: meta["annotations"][names::PENDING].as_str().map(|_| Asking::No),
+        noted: Noted::default(),
+        completed: false,
         readiness,
         live: Some(intent.body.to_string().into()),
     }
@@ -679,7 +717,8 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
 fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
-    let status = json!({"code": 403, "reason": "Forbidden", "message": "no"});
+    let status =
+        json!({"code": 403, "reason": "Forbidden", "message": "x is forbidden: User \"u\" cannot patch"});
     let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
     let kept = &world.objects["ConfigMap/a-2"];
     let failure = Failure {

@@ -428,15 +428,30 @@ impl CallError {
         self.is_apply_conflict() && self.causes.iter().all(is_theirs)
     }
 
+    /// Whether the caller lacks a right: to make the request, or to grant what it grants. Admission refuses with 403 as
+    /// well: a quota that is exceeded, a volume that cannot be resized, what a webhook does not like.
+    pub fn is_missing_right(&self) -> bool {
+        let text = self.whole();
+        let lacks = |mark: &str| text.contains(mark);
+        self.code == 403
+            && (lacks(" is forbidden: User \"") && lacks("\" cannot ")
+                || lacks("attempting to grant RBAC permissions not currently held")
+                || lacks(
+                    "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set",
+                ))
+    }
+
     /// Whether a namespace that is being deleted refused it.
     pub fn is_namespace_terminating(&self) -> bool {
         self.reason == "NamespaceTerminating"
     }
 }
 
-/// 500s that no retry mends; measured on 1.36.
+/// 500s that no retry mends; measured on 1.36. A value that no field of its kind can hold, such as a quantity `1Qi`, or a
+/// time `soon`, is one. (A conversion webhook that does not answer fails to convert as well, in other words.)
 fn is_permanent_500(message: &str) -> bool {
     [
+        "unable to convert unstructured object to",
         "failed to create typed patch object",
         "field not declared in schema",
         "request is too large",
@@ -647,6 +662,58 @@ mod tests {
             refused("metadata.uid", "Invalid value: \"x\": field is immutable").class,
             Class::Conflict
         );
+    }
+
+    #[test]
+    fn missing_rights_are_told_from_refusals_of_admission() {
+        for (message, is_right) in [
+            (
+                r#"persistentvolumeclaims "r" is forbidden: User "bob" cannot patch resource "persistentvolumeclaims" in API group "" in the namespace "default""#,
+                true,
+            ),
+            (
+                r#"roles.rbac.authorization.k8s.io "r" is forbidden: user "bob" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:"#,
+                true,
+            ),
+            (
+                r#"configmaps "x" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"#,
+                true,
+            ),
+            (
+                r#"persistentvolumeclaims "r" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"#,
+                false,
+            ),
+            (r#"pods "z" is forbidden: no PriorityClass with name nope was found"#, false),
+            (
+                r#"pods "z" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
+                false,
+            ),
+            (r#"admission webhook "x.y" denied the request: User "bob" cannot do so"#, false),
+        ] {
+            let error = status(json!({"code": 403, "reason": "Forbidden", "message": message}));
+            assert_eq!(error.is_missing_right(), is_right, "{message}");
+            assert_eq!(error.class, Class::Permanent);
+        }
+    }
+
+    #[test]
+    fn a_value_that_its_field_cannot_hold_is_permanent() {
+        for (message, class) in [
+            (
+                "failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+                Class::Permanent,
+            ),
+            (
+                "failed to convert new object (/p; /v1, Kind=Secret) to proper version: unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: illegal base64 data at input byte 0",
+                Class::Permanent,
+            ),
+            (
+                "failed to convert new object (n/x; g/v1, Kind=X) to proper version: conversion webhook for g/v1, Kind=X failed: Post \"https://x\": connection refused",
+                Class::Retry,
+            ),
+        ] {
+            assert_eq!(status(json!({"code": 500, "message": message})).class, class, "{message}");
+        }
     }
 
     #[test]

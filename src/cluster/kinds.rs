@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, Scope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{CallError, Class};
+use super::{CallError, Class, Cluster, Served};
 use crate::crd;
+use crate::diag::did_you_mean;
 
 /// A kind as the server serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,6 +102,8 @@ pub(super) fn split_api_version(api_version: &str) -> (&str, &str) {
 #[derive(Default)]
 pub struct Kinds {
     found: Mutex<HashMap<(String, String), Found>>,
+    /// Of kinds that were not found: what may have been meant.
+    hints: Mutex<HashMap<(String, String), String>>,
 }
 
 struct Found {
@@ -265,8 +268,28 @@ impl Kinds {
         Ok(self.remember(kind, reports))
     }
 
+    /// Asks, once, what may have been meant by a kind that the server does not serve. It is only for messages, so
+    /// that it could not be asked is no matter.
+    pub async fn look_for_hint(&self, cluster: &Cluster, api_version: &str, kind: &str) {
+        let name = (api_version.to_owned(), kind.to_owned());
+        if lock(&self.hints).contains_key(&name) {
+            return;
+        }
+        if let Ok(served) = cluster.served().await {
+            let hint = hint(&served, api_version, kind);
+            lock(&self.hints).insert(name, hint);
+        }
+    }
+
+    /// What to do about a kind that the server does not serve.
+    pub fn hint(&self, api_version: &str, kind: &str) -> String {
+        let hint = lock(&self.hints).get(&(api_version.to_owned(), kind.to_owned())).cloned();
+        hint.unwrap_or_else(|| INSTALLED.to_owned())
+    }
+
     fn remember(&self, kind: ApiKind, reports: bool) -> Arc<ApiKind> {
         let kind = Arc::new(kind);
+        lock(&self.hints).remove(&(kind.api_version(), kind.kind.clone()));
         let found = Found { kind: Arc::clone(&kind), reports };
         self.lock().insert((kind.api_version(), kind.kind.clone()), found);
         kind
@@ -292,9 +315,45 @@ impl Kinds {
         self.remember(kind, true)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Found>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Found>> {
+        lock(&self.found)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is said of a kind that is like no other.
+const INSTALLED: &str = "is its CRD installed?";
+
+/// What may have been meant by a kind that is not served: the same of another version or group, or one whose name is
+/// near, of the same group before those of others.
+fn hint(served: &[Served], api_version: &str, kind: &str) -> String {
+    let (group, _) = split_api_version(api_version);
+    let versions = |is_meant: &dyn Fn(&ApiKind) -> bool| {
+        let mut all: Vec<String> =
+            served.iter().filter(|s| is_meant(&s.kind)).map(|s| s.kind.api_version()).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    let same = versions(&|other| other.kind == kind && other.group == group);
+    let elsewhere = versions(&|other| other.kind == kind);
+    match (same.as_slice(), elsewhere.as_slice()) {
+        ([], []) => {}
+        ([], [one]) => return format!("did you mean {kind} of {one}?"),
+        ([], many) => return format!("did you mean {kind} of one of {}?", many.join(", ")),
+        ([one], _) => return format!("did you mean {one}?"),
+        (many, _) => return format!("it serves these versions: {}", many.join(", ")),
+    }
+    let near = |is_meant: &dyn Fn(&ApiKind) -> bool| {
+        let names = served.iter().filter(|s| is_meant(&s.kind)).map(|s| s.kind.kind.as_str());
+        let name = did_you_mean(kind, names)?;
+        let of = versions(&|other| other.kind == name && is_meant(other));
+        Some(format!("did you mean {name} of {}? If not, install its CRD", of.join(" or ")))
+    };
+    near(&|other| other.group == group).or_else(|| near(&|_| true)).unwrap_or_else(|| INSTALLED.to_owned())
 }
 
 /// Whether the controller of a kind that has a status subresource says there how far it is. One without a CRD, or whose
@@ -329,6 +388,46 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_served_is_told_what_may_have_been_meant() {
+        let kind = |group: &str, version: &str, kind: &str| Served {
+            kind: Arc::new(ApiKind {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+                plural: String::new(),
+                namespaced: true,
+            }),
+            singular: String::new(),
+            short_names: Vec::new(),
+            has_status: false,
+        };
+        let served = [
+            kind("", "v1", "Service"),
+            kind("apps", "v1", "Deployment"),
+            kind("networking.k8s.io", "v1", "Ingress"),
+            kind("serving.example.org", "v1", "Service"),
+            kind("example.org", "v1", "Gadget"),
+            kind("example.org", "v2", "Gadget"),
+        ];
+        for (api_version, name, expected) in [
+            ("apps/v1", "Deploymnet", "did you mean Deployment of apps/v1? If not, install its CRD"),
+            ("v1", "Deployment", "did you mean Deployment of apps/v1?"),
+            ("extensions/v1beta1", "Ingress", "did you mean Ingress of networking.k8s.io/v1?"),
+            ("v2", "Service", "did you mean v1?"),
+            ("other.org/v1", "Service", "did you mean Service of one of serving.example.org/v1, v1?"),
+            ("example.org/v1beta1", "Gadget", "it serves these versions: example.org/v1, example.org/v2"),
+            (
+                "example.org/v1",
+                "Gaget",
+                "did you mean Gadget of example.org/v1 or example.org/v2? If not, install its CRD",
+            ),
+            ("monitoring.coreos.com/v1", "ServiceMonitor", INSTALLED),
+        ] {
+            assert_eq!(hint(&served, api_version, name), expected, "{api_version} {name}");
+        }
+    }
 
     /// A server that lists the group `example.org` with these versions, of which it serves those that have a list.
     fn client(versions: &'static [(&'static str, bool)]) -> kube::Client {

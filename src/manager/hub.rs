@@ -318,6 +318,7 @@ async fn children(shared: &Arc<Shared>, api_version: &Arc<str>, kind: &Arc<str>,
                     }
                     Ok(None) => {
                         watch.failed(&KindState::NotServed.reason(api_version, kind).unwrap_or_default());
+                        shared.kinds.look_for_hint(shared.clients.own(), api_version, kind).await;
                         lose(shared, api_version, kind, &KindState::NotServed);
                     }
                     Err(error) => undiscovered(shared, api_version, kind, watch, &error),

@@ -151,8 +151,9 @@ impl Shared {
                 }
                 return self.settle(key, registered, &look, decision, mind).await;
             }
-            let sets_finalizer = decision.actions.iter().any(|a| matches!(a, Action::AddFinalizer));
-            if sets_finalizer && let Some(why) = self.held(&key.crd) {
+            let writes_instance =
+                decision.actions.iter().any(|a| matches!(a, Action::AddFinalizer | Action::RecordJobs(_)));
+            if writes_instance && let Some(why) = self.held(&key.crd) {
                 debug!(%why, "its CRD is not as it should be; waiting");
                 return Outcome::Done;
             }
@@ -276,7 +277,9 @@ impl Shared {
             |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
         let unknown = |api_version: &str, kind: &str| {
             let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()))?;
-            state.reason(api_version, kind)
+            let reason = state.reason(api_version, kind)?;
+            let hint = (*state == KindState::NotServed).then(|| self.kinds.hint(api_version, kind));
+            Some(hint.map_or_else(|| reason.clone(), |hint| format!("{reason}; {hint}")))
         };
         let listed = |api_version: &str, kind: &str| {
             let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()));

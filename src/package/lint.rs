@@ -2,6 +2,7 @@
 //! `let`s, defaults, variables.
 
 pub(super) mod columns;
+mod conditional;
 mod conditions;
 pub(super) mod edges;
 pub(super) mod generated;
@@ -72,6 +73,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
         linter.members(&usage);
     }
     linter.keyed_refs();
+    linter.diagnostics.extend(conditional::unguarded(engine, parts));
     // What nothing reads yet may be meant for any place: it sees all variables.
     for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
         let anywhere = Use { reads: text.reads(), child: None, reference: None, role: Role::Anywhere };

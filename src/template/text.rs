@@ -35,6 +35,12 @@ impl Expr {
         Location::new(&self.0.unit.source, self.0.node.span)
     }
 
+    /// Its text, where it stands in one piece.
+    pub fn text(&self) -> Option<&str> {
+        let span = self.0.node.span;
+        self.0.unit.source.text.get(span.start..span.end).map(str::trim)
+    }
+
     pub(super) fn value(&self, run: &Run<'_>, scope: &Scope) -> Res<Val> {
         Cx::new(run, scope, &self.0.unit).finished(&self.0.node)
     }

@@ -30,7 +30,7 @@ impl Deciding<'_> {
             let Ok(intent) = &item.intent else { continue };
             if !lapsed.contains(&position) {
                 handled.insert(intent.object.clone());
-            } else if item.observed.is_none() && missing.get(&item.name) == Some(&intent.hash) {
+            } else if item.observed.is_none() && !item.done && missing.get(&item.name) == Some(&intent.hash) {
                 // The change is not about this one.
                 missing.remove(&item.name);
                 handled.insert(intent.object.clone());
@@ -69,7 +69,7 @@ impl Deciding<'_> {
                 continue;
             }
             let why = match &item.observed {
-                None if missing.get(&item.name) == Some(&intent.hash) => Some(Why::Restore),
+                None if !item.done && missing.get(&item.name) == Some(&intent.hash) => Some(Why::Restore),
                 Some(live) if live.intent.as_deref() == Some(&intent.hash) && !live.terminating => {
                     handled.insert(intent.object.clone());
                     self.due(item, intent)

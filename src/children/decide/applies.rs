@@ -57,6 +57,7 @@ impl Deciding<'_> {
                 self.note_error(&id, error.reason(), true, error);
             }
         }
+        let limits = self.limits();
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
         let due: Vec<(usize, Option<Why>)> =
             self.in_order().into_iter().map(|i| (i, self.due_at(i))).collect();
@@ -103,14 +104,15 @@ impl Deciding<'_> {
                 continue;
             }
             // A member that is made anew is as much missing as one that is changed.
+            let limit = limits.get(&item.child).copied();
             if why == Why::Create {
                 let left =
-                    budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
+                    budgets.entry(item.child).or_insert_with(|| budget(self.target, item.child, limit));
                 *left = left.saturating_sub(1);
             }
             if why == Why::Update {
                 let left =
-                    budgets.entry(item.child).or_insert_with(|| budget(self.ctx, self.target, item.child));
+                    budgets.entry(item.child).or_insert_with(|| budget(self.target, item.child, limit));
                 if *left == 0 {
                     self.notes.waiting.push((
                         "Waiting".into(),
@@ -159,6 +161,42 @@ impl Deciding<'_> {
                 && self.memory.repairs.get(&intent.object).is_some_and(|r| r.is_frequent(self.now)),
             recreate: item.observed.clone().filter(|_| self.may_recreate(item)),
         }
+    }
+
+    /// How many members of each child may be unavailable, where that is limited. A limit that has no value lets no
+    /// member be changed, and is told.
+    fn limits(&mut self) -> BTreeMap<usize, usize> {
+        let mut limits = BTreeMap::new();
+        for (index, child) in self.ctx.resource.children.iter().enumerate() {
+            let Some(max) = &child.max_unavailable else { continue };
+            let members = self.target.items.iter().filter(|item| item.child == index).count();
+            let limit = match max {
+                MaxUnavailable::Text(text) => {
+                    match self.ctx.package.engine.eval_text(text, &self.target.scope) {
+                        Ok(Some(value)) => MaxUnavailable::from_value(&value).and_then(|max| max.of(members)),
+                        // Left out: as if it were not there.
+                        Ok(None) => continue,
+                        Err(error) => {
+                            self.tell(&format!("maxUnavailable of {}", child.id), &ChildError::Eval(error));
+                            limits.insert(index, 0);
+                            continue;
+                        }
+                    }
+                }
+                max => max.of(members),
+            };
+            if limit.is_none() {
+                let message = "it is neither a number from 1 nor a percentage from \"1%\" to \"100%\": no member is \
+                               changed until it is";
+                self.note(
+                    "InvalidMaxUnavailable",
+                    false,
+                    format!("maxUnavailable of {}: {message}", child.id),
+                );
+            }
+            limits.insert(index, limit.unwrap_or(0));
+        }
+        limits
     }
 
     /// Whether the object may be deleted to be made anew: the package says so, and it does not itself say that
@@ -247,7 +285,7 @@ impl Deciding<'_> {
 
     /// Why the item needs an apply now, if it does.
     pub(super) fn due(&mut self, item: &Item, intent: &Intent) -> Option<Why> {
-        let Some(observed) = &item.observed else { return Some(Why::Create) };
+        let Some(observed) = &item.observed else { return (!item.done).then_some(Why::Create) };
         if observed.intent.as_deref() != Some(&intent.hash) {
             return Some(Why::Update);
         }
@@ -478,19 +516,11 @@ fn has_foreign_fields(intent: &Intent, observed: &Observed, why: Why) -> bool {
 }
 
 /// How many more members of a child may be given a new intent now.
-fn budget(ctx: &Context<'_>, target: &Target, child: usize) -> usize {
-    let members: Vec<&Item> = target.items.iter().filter(|i| i.child == child).collect();
-    let limit = match &ctx.resource.children[child].max_unavailable {
-        None => return usize::MAX,
-        Some(MaxUnavailable::Text(text)) => {
-            let value = ctx.package.engine.eval_text(text, &target.scope).ok().flatten();
-            // A limit that cannot be told is the careful one.
-            value.and_then(|v| MaxUnavailable::from_value(&v)).and_then(|m| m.of(members.len())).unwrap_or(1)
-        }
-        Some(limit) => limit.of(members.len()).unwrap_or(1),
-    };
+fn budget(target: &Target, child: usize, limit: Option<usize>) -> usize {
+    let Some(limit) = limit else { return usize::MAX };
+    let members = target.items.iter().filter(|i| i.child == child);
     let is_going = |i: &Item| i.observed.as_ref().is_some_and(|o| o.terminating);
-    let busy = members.iter().filter(|i| i.ready.is_err() && (i.is_current() || is_going(i))).count();
+    let busy = members.filter(|i| i.ready.is_err() && (i.is_current() || is_going(i))).count();
     limit.saturating_sub(busy)
 }
 

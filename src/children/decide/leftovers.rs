@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::super::deletion::{self, Unlisted, Wave};
 use super::{Action, Deciding, Failure, Item, Memory};
 use crate::children::intent::Intent;
-use crate::children::names;
+use crate::children::names::{self, Stamp};
 use crate::children::observed::{ObjectRef, Observed, once};
 use crate::cluster::Class;
+use crate::package::DeletionPolicy;
 
 impl Deciding<'_> {
     /// Prunes what is not in the target: only once all of the target is applied, and in reverse order. What a
@@ -70,6 +71,28 @@ impl Deciding<'_> {
         self.notes.pending = pending;
     }
 
+    /// What was noted while nothing wanted an object says nothing once something wants it again, unless its policy
+    /// says the same: else it would be kept, or asked for, by a policy of long ago.
+    pub(super) fn stale_marks(&mut self) {
+        let mut actions = Vec::new();
+        for item in self.target.items.iter().filter(|item| item.is_current()) {
+            let (Ok(intent), Some(observed)) = (&item.intent, &item.observed) else { continue };
+            let policy = Stamp::read(&intent.hash).policy;
+            let noted = observed.noted;
+            let is_stale = noted.retained && policy != Some(DeletionPolicy::Retain)
+                || noted.pending && policy != Some(DeletionPolicy::Ask);
+            if is_stale {
+                actions.push(Action::Unmark(Arc::clone(observed)));
+            }
+        }
+        for (object, failure) in rest(&mut actions, self.memory, self.now) {
+            let text = format!("the marks of {object} cannot be taken off: {}", failure.error);
+            self.notes.waiting.push(("MarksRefused".into(), text));
+            self.wake(failure.retry_at.saturating_sub(self.now));
+        }
+        self.actions.extend(actions);
+    }
+
     /// Whether it belongs to a child of which cannot be told now what it should be. It goes with nobody, so
     /// nobody shall read that it will.
     fn may_be_wanted(&self, observed: &Observed) -> bool {
@@ -126,7 +149,9 @@ pub(in crate::children) fn rest<'m>(
 ) -> Vec<(ObjectRef, &'m Failure)> {
     let mut resting = Vec::new();
     actions.retain(|action| {
-        let (Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o)) = action else {
+        let (Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o) | Action::Unmark(o)) =
+            action
+        else {
             return true;
         };
         let failure = memory.kept.get(&o.object).filter(|f| *f.hash == *o.uid && f.retry_at > now);

@@ -28,7 +28,7 @@ use super::refs::{self, Refs, Want};
 use super::shape::Check;
 use super::status::Status;
 use super::target::{Item, Target, target};
-use super::{ChildError, Context, names};
+use super::{ChildError, Context, jobs, names};
 use crate::cluster::CallError;
 use crate::template::EvalError;
 
@@ -58,10 +58,14 @@ pub enum Action {
     Ask(Arc<Observed>),
     /// Take all marks of ours off this object: it is nobody's any more.
     Orphan(Arc<Observed>),
+    /// Take what was noted on this object while nothing wanted it off again: something wants it.
+    Unmark(Arc<Observed>),
     /// Say on the instance that its children are to be orphaned, before the first of them is.
     MarkOrphaned,
     /// Write the record of the last accepted target on the instance, or take it off.
     Record(Option<String>),
+    /// Say on the instance which of its Jobs have completed: the annotation's text.
+    RecordJobs(String),
     /// Take our finalizer off the instance without a look at what it guarded: a person said so.
     LetGo,
 }
@@ -359,8 +363,10 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         deciding.applies();
         deciding.refs();
         deciding.leftovers();
+        deciding.stale_marks();
         deciding.finalizer();
         deciding.keep_record();
+        deciding.actions.extend(jobs::to_record(ctx, &target).map(Action::RecordJobs));
     }
     let accepted = deciding.is_accepted();
     let Deciding { checks, actions, again, notes, swings, .. } = deciding;

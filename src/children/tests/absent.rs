@@ -112,3 +112,29 @@ fn ready_when_of_a_child_waits_for_its_status() {
     world.status(&json!({"n": 0}));
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
 }
+
+#[test]
+fn a_child_whose_dependency_is_not_wanted_says_which_when_is_missing() {
+    let resource = |when: &str| {
+        format!(
+            "children:\n  - {{id: a, template: templates/a.yaml, when: spec.host is defined}}\n  - {{id: b, template: templates/b.yaml{when}}}\n"
+        )
+    };
+    let reading = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-b\"}\ndata: {text: \"{{ children.a.data.text }}\"}\n";
+    let templates = [("a", config("{{ name }}-a")), ("b", reading.to_owned())];
+    let mut world = World::settled(package(&resource(""), &templates), &json!({"host": "x"}));
+    world.edit(json!({}));
+    let verdict = world.settle();
+    assert!(
+        matches!(&verdict, Verdict::Stalled { reason, message } if reason == "DependencyAbsent"
+            && message.contains("`a` does not exist because its `when` (spec.host is defined) is false")
+            && message.contains("`when: children.a is defined`")),
+        "{verdict:?}"
+    );
+    // As it says.
+    for when in [", when: spec.host is defined", ", when: children.a is defined"] {
+        let mut world = World::settled(package(&resource(when), &templates), &json!({"host": "x"}));
+        world.edit(json!({}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 0 }, "{when}");
+    }
+}

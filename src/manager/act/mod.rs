@@ -38,8 +38,7 @@ const CALLS_OF_ONE: usize = 8;
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 const REFUSED_LAST: Duration = Duration::from_secs(300);
 
-/// The field manager of what Operetta notes on objects beside what it applies.
-const NOTES: &str = "operetta";
+const NOTES: &str = names::NOTES;
 
 /// How long until what is being deleted is looked at again: it belongs to nobody whom its end would wake.
 const GOING: Duration = Duration::from_secs(3);

@@ -57,7 +57,11 @@ impl Shared {
             };
             let mut left = false;
             for mut object in found {
-                if object["metadata"]["annotations"][names::RETAINED] == "true" || !is_made_by_us(&object) {
+                let meta = &object["metadata"];
+                let is_owner = |owner: &Value| owner["uid"] == uid;
+                let is_owned = meta["ownerReferences"].as_array().is_some_and(|all| all.iter().any(is_owner));
+                let is_retained = meta["annotations"][names::RETAINED] == "true" && !is_owned;
+                if is_retained || !is_made_by_us(&object) {
                     continue;
                 }
                 let api_version = kind.api_version();

@@ -9,8 +9,10 @@ use super::super::Shared;
 use super::super::index::{InstanceKey, Origin};
 use super::super::registry::Registered;
 use super::{Acted, GOING, NOTES};
-use crate::children::{Action, Memory, Observed, names};
+use crate::children::names::{self, Stamp};
+use crate::children::{Action, Memory, Observed};
 use crate::cluster::{ApiKind, CallError, Class, Cluster, Propagation};
+use crate::package::DeletionPolicy;
 
 impl Shared {
     /// Carries out what takes away, one after another. One object that the server keeps stops no other.
@@ -47,8 +49,15 @@ impl Shared {
                 Action::Retain(o) => (self.note(&cluster, o, names::RETAINED).await, &mut acted.retained, o),
                 Action::Ask(o) => (self.note(&cluster, o, names::PENDING).await, &mut acted.asked, o),
                 Action::Orphan(o) => (self.orphan(&cluster, o).await, &mut acted.orphaned, o),
+                Action::Unmark(o) => (self.unmark(&cluster, o).await, &mut acted.updated, o),
+                // The API server's own mark is gone before a manager that comes later could see it.
                 Action::MarkOrphaned => {
-                    self.mark_orphaned(key, registered).await?;
+                    self.annotate_instance(key, registered, names::ORPHANED, &"true".into()).await?;
+                    continue;
+                }
+                Action::RecordJobs(text) => {
+                    let text = if text.is_empty() { Value::Null } else { text.as_str().into() };
+                    self.annotate_instance(key, registered, names::COMPLETED_JOBS, &text).await?;
                     continue;
                 }
                 Action::LetGo => {
@@ -157,14 +166,52 @@ impl Shared {
         Ok(())
     }
 
-    /// Says on the object what is the matter with it.
+    /// Says on the object what is the matter with it. What stays must not be the garbage collector's any more.
     async fn note(&self, cluster: &Cluster, observed: &Observed, annotation: &str) -> Result<(), CallError> {
         let object = &observed.object;
+        let mut change = json!({"annotations": {annotation: "true"}});
+        if observed.owner_reference {
+            let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };
+            let live = cluster.get(&kind, object.namespace.as_deref(), &object.name).await?;
+            let Some(live) = live.filter(|live| live["metadata"]["uid"] == *observed.uid) else {
+                return self.reread(cluster, &kind, observed).await;
+            };
+            let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let others = owners.filter(|owner| owner["uid"] != *observed.instance_uid).cloned();
+            change["ownerReferences"] = others.collect();
+            // Without it, it would look as if a person had orphaned it.
+            let hash = observed.intent.as_deref().unwrap_or_default();
+            let hash = hash.split('.').next().unwrap_or_default();
+            let stamp = Stamp { order: Some(observed.order), policy: Some(DeletionPolicy::Retain) };
+            change["annotations"][names::INTENT] = stamp.seal(hash).into();
+        }
+        self.patch_metadata(cluster, observed, change).await
+    }
+
+    /// Takes off what was said of the object while nothing wanted it.
+    async fn unmark(&self, cluster: &Cluster, observed: &Observed) -> Result<(), CallError> {
+        let mut annotations = Map::new();
+        for (is_noted, annotation) in
+            [(observed.noted.retained, names::RETAINED), (observed.noted.pending, names::PENDING)]
+        {
+            if is_noted {
+                annotations.insert(annotation.to_owned(), Value::Null);
+            }
+        }
+        self.patch_metadata(cluster, observed, json!({"annotations": annotations})).await
+    }
+
+    async fn patch_metadata(
+        &self,
+        cluster: &Cluster,
+        observed: &Observed,
+        mut change: Value,
+    ) -> Result<(), CallError> {
+        let object = &observed.object;
         let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };
-        let patch = json!({"metadata": {
-            "uid": &*observed.uid, "resourceVersion": &*observed.resource_version,
-            "annotations": {annotation: "true"},
-        }});
+        change["uid"] = Value::from(&*observed.uid);
+        change["resourceVersion"] = Value::from(&*observed.resource_version);
+        let patch = json!({"metadata": change});
         let namespace = object.namespace.as_deref();
         match cluster.merge_patch(&kind, namespace, &object.name, None, &patch, NOTES).await {
             Ok(reply) => {
@@ -206,13 +253,19 @@ impl Shared {
         }
     }
 
-    /// The API server's own mark is gone before a manager that comes later could see it.
-    async fn mark_orphaned(&self, key: &InstanceKey, registered: &Registered) -> Result<(), CallError> {
+    /// Sets an annotation of the instance; null takes it off.
+    async fn annotate_instance(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        annotation: &str,
+        value: &Value,
+    ) -> Result<(), CallError> {
         let Some(instance) = self.index().instance(key) else { return Ok(()) };
         let meta = &instance["metadata"];
         let patch = json!({"metadata": {
             "uid": meta["uid"], "resourceVersion": meta["resourceVersion"],
-            "annotations": {names::ORPHANED: "true"},
+            "annotations": {annotation: value},
         }});
         let (namespace, name) = (key.namespace.as_deref(), &*key.name);
         let cluster = self.for_instances(registered);
@@ -229,7 +282,9 @@ impl Shared {
 
 fn object_of(action: &Action) -> Option<&Observed> {
     match action {
-        Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o) => Some(o),
+        Action::Delete(o) | Action::Retain(o) | Action::Ask(o) | Action::Orphan(o) | Action::Unmark(o) => {
+            Some(o)
+        }
         _ => None,
     }
 }

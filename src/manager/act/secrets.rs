@@ -253,6 +253,7 @@ mod tests {
             keep: Vec::new(),
             hash: "h".into(),
             generated,
+            completion: None,
         }
     }
 

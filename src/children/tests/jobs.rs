@@ -1,0 +1,116 @@
+//! Jobs that have completed are done.
+
+use super::*;
+
+const JOB: &str = "apiVersion: batch/v1
+kind: Job
+metadata: {name: \"{{ name }}-job\", labels: {text: \"{{ spec.text | default('') }}\"}}
+spec:
+  ttlSecondsAfterFinished: {{ spec.size | default(omit) }}
+  template: {spec: {restartPolicy: Never, containers: [{name: a, image: \"{{ spec.host }}\"}]}}
+";
+
+/// A Job, and what comes and stays only while it is ready.
+fn world(spec: &Value) -> World {
+    let package = package(
+        "children:\n  - {id: job, template: templates/job.yaml, readyWhen: self.status.succeeded == 1}\n  - {id: after, template: templates/after.yaml, when: children.job is ready and children.job.status.succeeded == 1}\n",
+        &[("job", JOB.to_owned()), ("after", config("{{ name }}-after"))],
+    );
+    World::new(package, spec)
+}
+
+impl World {
+    fn complete(&mut self) {
+        let job = self.objects.get_mut("Job/a-job").unwrap();
+        let mut live: Value = serde_json::from_str(job.live.as_deref().unwrap()).unwrap();
+        live["status"] = json!({"succeeded": 1});
+        job.live = Some(live.to_string().into());
+        job.completed = true;
+        self.log.clear();
+    }
+
+    fn ttl(&self) -> bool {
+        self.objects["Job/a-job"].live.as_deref().unwrap().contains("ttlSecondsAfterFinished")
+    }
+
+    fn creations(&mut self) -> usize {
+        self.settle();
+        self.log.iter().filter(|line| *line == "Create job").count()
+    }
+
+    /// The world as a manager sees it that has just started.
+    fn restart(&mut self) {
+        self.memory = Memory::default();
+    }
+}
+
+#[test]
+fn a_completed_job_is_done_however_it_vanishes() {
+    for spec in [json!({"host": "x", "size": 5}), json!({"host": "x"})] {
+        let mut world = world(&spec);
+        assert_eq!(world.creations(), 1);
+        assert!(!world.ttl(), "it must not be swept before its completion is recorded");
+        world.complete();
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+        assert_eq!(world.ttl(), spec["size"].is_number());
+        world.objects.get_mut("Job/a-job").unwrap().terminating = true;
+        assert_eq!(world.decide().verdict, Verdict::Ready { children: 2 }, "on its way out");
+        world.objects.remove("Job/a-job");
+        world.log.clear();
+        world.restart();
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+        assert_eq!((world.names(), &world.log[..]), (vec!["a-after"], &[][..]));
+    }
+}
+
+#[test]
+fn another_spec_is_another_job_and_nothing_else_is() {
+    let mut world = world(&json!({"host": "x", "size": 5}));
+    world.settle();
+    world.complete();
+    world.settle();
+    world.objects.remove("Job/a-job");
+    for spec in [
+        json!({"host": "x", "size": 7}),
+        json!({"host": "x", "size": 7, "text": "label"}),
+        json!({"host": "x"}),
+    ] {
+        world.edit(spec.clone());
+        assert_eq!(world.creations(), 0, "{spec}");
+    }
+    world.edit(json!({"host": "y"}));
+    assert_eq!(world.creations(), 1);
+    // What was recorded of the former spec is forgotten.
+    world.complete();
+    world.settle();
+    let recorded = world.instance["metadata"]["annotations"][names::COMPLETED_JOBS].as_str().unwrap();
+    assert_eq!(recorded.len(), 16, "{recorded}");
+    // A person wants it once more.
+    world.objects.remove("Job/a-job");
+    world.instance["metadata"]["annotations"] = json!({});
+    assert_eq!(world.creations(), 1);
+}
+
+#[test]
+fn a_job_that_has_not_completed_is_made_again() {
+    let mut world = world(&json!({"host": "x", "size": 5}));
+    world.settle();
+    world.objects.remove("Job/a-job");
+    world.log.clear();
+    assert_eq!(world.creations(), 1);
+    // It has failed: it stays, for the API server was not told to remove it.
+    assert!(!world.ttl());
+}
+
+#[test]
+fn what_cannot_be_rendered_now_does_not_forget_it() {
+    let mut world = world(&json!({"host": "x"}));
+    world.settle();
+    world.complete();
+    world.settle();
+    world.objects.remove("Job/a-job");
+    world.edit(json!({}));
+    assert!(matches!(world.settle(), Verdict::Stalled { .. }));
+    world.edit(json!({"host": "x"}));
+    assert_eq!(world.creations(), 0);
+}

@@ -1,0 +1,95 @@
+//! Marks on objects: what a person says holds, what Operetta noted while nothing wanted them does not outlive that.
+
+use super::*;
+
+fn on(policy: &str) -> Package {
+    let policy = if policy.is_empty() { String::new() } else { format!(", deletionPolicy: {policy}") };
+    package(
+        &format!(
+            "children:\n  - {{id: c, template: templates/c.yaml, when: spec.host is defined{policy}}}\n"
+        ),
+        &[("c", config("{{ name }}-c"))],
+    )
+}
+
+impl World {
+    fn c(&mut self) -> &mut Observed {
+        self.objects.get_mut("ConfigMap/a-c").unwrap()
+    }
+
+    fn delete(&mut self) {
+        self.log.clear();
+        self.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.settle();
+    }
+}
+
+#[test]
+fn a_person_keeps_an_owned_child() {
+    let mut world = World::settled(on(""), &json!({"host": "x"}));
+    assert!(world.c().owner_reference);
+    world.c().retained = Some(true);
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert!(!world.c().owner_reference, "the garbage collector would take it");
+    assert!(world.c().guarded && deletion::has_finalizer(&world.instance));
+    assert_eq!(world.c().retained, Some(true), "what a person has said stays");
+    assert_eq!(world.log, ["Update c"]);
+    world.delete();
+    assert_eq!((world.names(), &world.log[..]), (vec!["a-c"], &[][..]));
+}
+
+#[test]
+fn a_person_who_takes_the_mark_off_gives_it_back() {
+    let mut world = World::settled(on(""), &json!({"host": "x"}));
+    world.c().retained = Some(true);
+    world.settle();
+    world.c().retained = Some(false); // the stamp alone
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert!(world.c().owner_reference && world.c().retained.is_none());
+    assert!(!deletion::has_finalizer(&world.instance));
+}
+
+#[test]
+fn what_a_person_keeps_and_nothing_wants_any_more_is_taken_from_the_garbage_collector() {
+    // Both at once: it was never applied as kept.
+    let mut world = World::settled(on(""), &json!({"host": "x"}));
+    world.c().retained = Some(true);
+    world.edit(json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 0 });
+    assert_eq!(world.log, ["Retain a-c"]);
+    assert!(!world.c().owner_reference);
+    // The same for an instance that goes and has to wait for something else.
+    let mut world = World::settled(on(""), &json!({"host": "x"}));
+    world.instance["metadata"]["finalizers"] = json!([names::FINALIZER]);
+    world.c().retained = Some(true);
+    world.delete();
+    assert_eq!((world.names(), &world.log[..]), (vec!["a-c"], &["Retain a-c".to_owned()][..]));
+    assert!(!world.c().owner_reference);
+}
+
+#[test]
+fn marks_of_a_former_policy_do_not_outlive_it() {
+    for (policy, says) in [("Retain", "Retain a-c"), ("Ask", "Ask a-c")] {
+        let mut world = World::settled(on(policy), &json!({"host": "x"}));
+        world.edit(json!({}));
+        world.settle();
+        assert_eq!(world.log, [says]);
+        world.package = on("");
+        world.edit(json!({"host": "x"}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+        assert_eq!(world.log, ["Update c", "Unmark a-c"], "{policy}");
+        assert!(world.c().owner_reference);
+        assert_eq!((world.c().retained, world.c().asking), (None, None), "{policy}");
+        world.edit(json!({}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 0 }, "{policy}");
+        assert_eq!((world.names(), &world.log[..]), (vec![], &["Delete a-c".to_owned()][..]), "{policy}");
+    }
+    // From one to the other.
+    let mut world = World::settled(on("Retain"), &json!({"host": "x"}));
+    world.edit(json!({}));
+    world.settle();
+    world.package = on("Ask");
+    world.edit(json!({"host": "x"}));
+    world.settle();
+    assert_eq!((world.c().retained, world.c().asking), (None, Some(Asking::No)));
+}

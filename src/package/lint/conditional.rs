@@ -1,0 +1,84 @@
+//! A child that reads another one, which exists only while its `when` holds, must do without it or exist as rarely.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::Child;
+use super::super::graph;
+use super::super::uses::{Parts, Role, Use};
+use crate::diag::Diagnostic;
+use crate::template::{Engine, Expr, ReadPath, Segment};
+
+/// Warns of each child that cannot be rendered while the `when` of a child that it reads is false.
+pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
+    let mut reads: BTreeMap<usize, Vec<(Role, &ReadPath)>> = BTreeMap::new();
+    for Use { reads: found, child, role, .. } in parts.uses(engine) {
+        let Some(child) = child else { continue };
+        let paths = graph::follow([found], &parts.lets).into_iter().map(|path| (role, path));
+        reads.entry(child).or_default().extend(paths);
+    }
+    let mut found = Vec::new();
+    for (index, paths) in &reads {
+        let Some(reader) = parts.children.get(*index) else { continue };
+        let mut told = BTreeSet::new();
+        for (role, path) in paths {
+            let Some(id) = child_of(path) else { continue };
+            let Some(other) = parts.children.iter().find(|child| child.id == id && child.id != reader.id)
+            else {
+                continue;
+            };
+            // Of a forEach child there is always a map, if an empty one.
+            if path.guarded || path.flag || !fails(*role) || other.for_each.is_some() {
+                continue;
+            }
+            let mut whens = whens(other, reader).filter(|when| !is_guarded(when, other, paths, parts));
+            if let Some(when) = whens.next()
+                && told.insert(id)
+            {
+                found.push(warning(reader, other, when, path));
+            }
+        }
+    }
+    found
+}
+
+/// The child whose object a path reads.
+fn child_of(path: &ReadPath) -> Option<&str> {
+    match (path.root.as_str(), path.segments.first()) {
+        ("children", Some(Segment::Key(id))) => Some(id),
+        _ => None,
+    }
+}
+
+/// Whether what is undefined there is an error. A `when` that reads it is merely false.
+fn fails(role: Role) -> bool {
+    matches!(role, Role::List | Role::Yields | Role::Template)
+}
+
+/// What the other child's existence depends on, and the reader's does not in the same words.
+fn whens<'a>(other: &'a Child, reader: &'a Child) -> impl Iterator<Item = &'a Expr> {
+    let own =
+        |when: &&Expr| reader.when.iter().chain(&reader.group_when).all(|mine| mine.text() != when.text());
+    other.when.iter().chain(&other.group_when).filter(own)
+}
+
+/// Whether the reader asks for the other child, or for all that its `when` asks for, before it reads it.
+fn is_guarded(when: &Expr, other: &Child, paths: &[(Role, &ReadPath)], parts: &Parts) -> bool {
+    let asks = || paths.iter().filter(|(role, path)| path.guarded || path.flag || *role == Role::Member);
+    let asks_for_it = asks().any(|(_, path)| child_of(path) == Some(&other.id));
+    let wanted = graph::follow([when.reads()], &parts.lets);
+    let mut wanted = wanted.iter().filter(|path| path.root != "let").peekable();
+    let same = |a: &ReadPath, b: &ReadPath| a.root == b.root && a.segments == b.segments;
+    let asks_for_the_same =
+        wanted.peek().is_some() && wanted.all(|path| asks().any(|(_, asked)| same(path, asked)));
+    asks_for_it || asks_for_the_same
+}
+
+fn warning(reader: &Child, other: &Child, when: &Expr, path: &ReadPath) -> Diagnostic {
+    let (reader, other) = (&reader.id, &other.id);
+    let condition = when.text().map_or_else(|| "its `when` holds".to_owned(), |text| format!("`{text}`"));
+    let message = format!("`{reader}` reads `{path}`, but the child `{other}` exists only when {condition}");
+    let same = when.text().map(|text| format!("`when: {text}`, as `{other}` has, or ")).unwrap_or_default();
+    Diagnostic::warning("package::absent-child", message).located(path.location.clone()).help(format!(
+        "give `{reader}` {same}`when: children.{other} is defined`; or say what stands for it: `| default(...)`"
+    ))
+}
