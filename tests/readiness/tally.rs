@@ -144,7 +144,14 @@ async fn refusals_are_told_apart(scene: &Scene) {
     assert_eq!(uid_of(&scene.get(VOLUME_CLAIM, "disk").await), uid_of(&claim));
 
     scene.apply(&tally("kind", &json!({"misspelt": true}))).await;
-    let meant = says("Stalled", &["KindMissing", "Taly of fixtures.operetta.dev/v1", "did you mean Tally"]);
+    let meant = says(
+        "Stalled",
+        &[
+            "KindMissing",
+            "Tally of fixture.operetta.dev/v1",
+            "did you mean Tally of fixtures.operetta.dev/v1",
+        ],
+    );
     scene.until("told", TALLY, "kind", meant).await;
 }
 
