@@ -92,6 +92,8 @@ pub fn decide_from(leaving: &Leaving<'_>, memory: &Memory, now: Duration) -> Dec
         pending: false,
         accepted: false,
         swings: Vec::new(),
+        is_partial: false,
+        exceeded: None,
     };
     if is_orphaning(instance, observed) {
         orphan(leaving, memory, now, &mut decision);

@@ -17,8 +17,9 @@ use crate::template::{Certificate, Written, holds_mark, password_length, take_ce
 pub struct Intent {
     /// Which object.
     pub object: ObjectRef,
-    /// What is applied, with labels, annotations and owner; without preconditions.
-    pub body: Value,
+    /// What is applied, with labels, annotations and owner; without preconditions. Shared by all that write it,
+    /// for it may be large. Of what needs no apply only the owner is kept.
+    pub body: Arc<Value>,
     /// Hash of the body with the [`names::Stamp`], which its annotation carries.
     pub hash: String,
     /// Keys of a Secret's data that have no value in the body: the live one is kept, or one is made.
@@ -154,7 +155,16 @@ pub(super) fn build<'a>(
     let stamp = names::Stamp { order, policy: Some(policy) };
     let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
     body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
-    Ok(Intent { object, body, hash, generated, keep, completion })
+    Ok(Intent { object, body: Arc::new(body), hash, generated, keep, completion })
+}
+
+impl Intent {
+    /// Lets go of the body, for there is nothing to apply; its hash says enough.
+    pub(super) fn forget_body(&mut self) {
+        let owners = self.body["metadata"].get("ownerReferences");
+        let metadata = owners.map_or_else(|| json!({}), |owners| json!({"ownerReferences": owners}));
+        self.body = Arc::new(json!({"metadata": metadata}));
+    }
 }
 
 /// Refuses a name that no object of the kind can have, before anything is asked about it.

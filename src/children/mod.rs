@@ -46,7 +46,7 @@ pub use target::{Item, Target, target};
 
 use crate::cluster::Apis;
 use crate::package::{Package, Resource};
-use crate::template::EvalError;
+use crate::template::{Budget, EvalError};
 
 /// How many children an instance may have.
 pub const MAX_CHILDREN: usize = 1_000;
@@ -84,6 +84,8 @@ pub struct Context<'a> {
     pub refs: &'a dyn Fn(&Want) -> Found,
     /// What the API server serves, or why that cannot be known; `None` if it is being asked.
     pub apis: Option<&'a Result<Arc<Apis>, String>>,
+    /// What all evaluations of this decision may use together.
+    pub budget: Arc<Budget>,
 }
 
 impl Context<'_> {

@@ -22,6 +22,7 @@ impl Projection {
     pub(super) fn of(ctx: &Context<'_>, scope: &Scope) -> Self {
         let mut projection = Self::default();
         for field in &ctx.resource.status {
+            ctx.budget.about(&format!("status.{}", field.name));
             let value = match value(ctx, field, scope) {
                 // Unknown is not empty: the field keeps its value.
                 Err(Fault::Unknown) => None,

@@ -135,6 +135,7 @@ impl Refs {
     pub(super) fn of(ctx: &Context<'_>, scope: &Scope) -> Self {
         let mut refs = Self::default();
         for reference in &ctx.resource.refs {
+            ctx.budget.about(&format!("refs.{}", reference.id));
             let scope = scope.with("refs", Var::Vars(refs.vars.clone()));
             let found = match &reference.for_each {
                 Some(for_each) => refs.find_each(ctx, reference, for_each, &scope),

@@ -62,6 +62,7 @@ impl Status {
         let mut projection = Projection::of(ctx, &target.scope);
         let mut conditions = standard(&verdict.summary());
         for condition in &ctx.resource.conditions {
+            ctx.budget.about(&format!("the condition {}", condition.type_));
             let holds = engine.truthy(&condition.when, &target.scope);
             let status = match &holds {
                 Ok(holds) => Some(*holds),
@@ -93,9 +94,12 @@ impl Status {
             conditions.push(Condition { kind, status: Some(true), reason, message });
         }
         let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
-        let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
-        let revision = (!taken.contains(&"revision")).then(|| ctx.package.revision());
-        Self { generation, observes: true, revision, conditions, projection }
+        Self { generation, observes: true, revision: revision(ctx), conditions, projection }
+    }
+
+    /// Of an instance that was not evaluated to the end: what else its status says stays as it is.
+    pub(super) fn unfinished(ctx: &Context<'_>, verdict: &Verdict) -> Self {
+        Self { observes: true, revision: revision(ctx), ..Self::unseen(ctx.instance, verdict) }
     }
 
     /// With another verdict than that of the decision: what was decided could not be done.
@@ -187,6 +191,12 @@ impl Status {
         }
         self
     }
+}
+
+/// The package's revision, unless the CRD's author has another use for the field.
+fn revision(ctx: &Context<'_>) -> Option<String> {
+    let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
+    (!taken.contains(&"revision")).then(|| ctx.package.revision())
 }
 
 /// The condition of a type, of any object.

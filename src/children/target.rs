@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::intent::{self, Intent};
 use super::observed::{ObjectRef, Observed};
 use super::refs::Refs;
-use super::{ChildError, Context, MAX_CHILDREN, accepted, jobs, names};
+use super::{ChildError, Context, MAX_CHILDREN, accepted, exceeds, is_covered, jobs, names};
 use crate::package::{Child, Yields};
 use crate::readiness::Readiness;
 use crate::template::{EvalError, Expr, Function, Live, Scope, Var};
@@ -31,6 +31,10 @@ pub struct Item {
     pub ready: Result<(), String>,
     /// A Job that has completed and is gone, or is going: nothing more is made of it.
     pub done: bool,
+    /// Whether there is nothing to apply, so that its body is not kept.
+    pub needs_no_body: bool,
+    /// Whether its body was too much to be kept beside the others: it comes when they are written.
+    pub is_later: bool,
 }
 
 impl Item {
@@ -59,8 +63,18 @@ pub struct Target {
     pub(super) refs: Refs,
 }
 
-/// Computes the target.
+/// About how many times its size live JSON takes once it is parsed.
+const LIVE_FACTOR: usize = 4;
+
+/// Computes the target. Once the budget of the context is exceeded, nothing more is evaluated and what is there
+/// is not the whole.
 pub fn target(ctx: &Context<'_>) -> Target {
+    ctx.budget.about("the instance");
+    let live: usize = ctx.observed.iter().filter_map(|o| Some(o.live.as_ref()?.len())).sum();
+    if !ctx.budget.charge(ctx.instance) || !ctx.budget.charge_bytes(live.saturating_mul(LIVE_FACTOR)) {
+        let (items, open, refs) = (Vec::new(), BTreeMap::new(), Refs::default());
+        return Target { items, open, scope: Scope::within(Arc::clone(&ctx.budget)), refs };
+    }
     let mut building = Building::new(ctx);
     for (index, child) in ctx.resource.children.iter().enumerate() {
         building.child(index, child);
@@ -130,6 +144,8 @@ struct Building<'a> {
     /// Children whose `when` is false.
     unwanted: BTreeSet<usize>,
     refs: Refs,
+    /// By annotation: nothing will be applied.
+    is_paused: bool,
 }
 
 impl<'a> Building<'a> {
@@ -165,6 +181,7 @@ impl<'a> Building<'a> {
             open: BTreeMap::new(),
             unwanted: BTreeSet::new(),
             refs: Refs::default(),
+            is_paused: ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true"),
         };
         for child in &ctx.resource.children {
             let var = building.observed_var(child);
@@ -185,6 +202,7 @@ impl<'a> Building<'a> {
     fn child(&mut self, index: usize, child: &'a Child) {
         let scope = if child.depends_on.is_empty() { self.plain.clone() } else { self.scope() };
         let from = self.items.len();
+        self.ctx.budget.about(&child.id);
         let result = match &child.for_each {
             None => self.single(index, child, &scope),
             Some(_) => self.members(index, child, &scope),
@@ -239,7 +257,13 @@ impl<'a> Building<'a> {
         let Some(each) = &child.for_each else { return Ok(()) };
         let engine = &self.ctx.package.engine;
         let mut seen = BTreeSet::new();
-        for (position, value) in engine.items(&each.in_, scope)?.into_iter().enumerate() {
+        let values = engine.items(&each.in_, scope)?;
+        // Without a condition all of them are children.
+        if values.len() > MAX_CHILDREN && child.group_when.is_none() && child.when.is_none() {
+            return Err(ChildError::TooMany);
+        }
+        for (position, value) in values.into_iter().enumerate() {
+            self.ctx.budget.about(&child.id);
             let scope = scope.with(&each.as_, Var::Json(value.clone()));
             if !self.wanted(child, &scope)? {
                 continue;
@@ -282,6 +306,8 @@ impl<'a> Building<'a> {
 
     fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
         let key_text = key.as_ref().map(names::key_text);
+        let name = names::item_name(&child.id, key_text.as_deref());
+        self.ctx.budget.about(&name);
         let before = self.find(child, key_text.as_deref());
         let with_self = |live_object: Option<&Arc<Observed>>| {
             scope.with(
@@ -318,15 +344,18 @@ impl<'a> Building<'a> {
         let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
         let observed = observed.filter(|_| !done);
         let ready = if done { Ok(()) } else { self.ready(child, observed.as_ref(), &scope) };
-        Item {
-            child: index,
-            name: names::item_name(&child.id, key_text.as_deref()),
-            key,
-            intent,
-            observed,
-            ready,
-            done,
+        let (mut needs_no_body, mut is_later) = (false, false);
+        if let Ok(intent) = &mut intent {
+            needs_no_body = match self.ctx.budget.shown() {
+                Some(shown) => self.items.len() < shown,
+                None => done || self.is_paused || observed.as_ref().is_some_and(|o| is_as_applied(intent, o)),
+            };
+            is_later = !needs_no_body && !self.ctx.budget.keep_body(&intent.body);
+            if needs_no_body || is_later {
+                intent.forget_body();
+            }
         }
+        Item { child: index, name, key, intent, observed, ready, done, needs_no_body, is_later }
     }
 
     fn intent(&self, child: &Child, key: Option<&str>, scope: &Scope) -> Result<Intent, ChildError> {
@@ -478,6 +507,14 @@ fn terminating(observed: &Observed) -> String {
     }
 }
 
+/// Whether the live object is what the intent says, and nobody has touched it since.
+fn is_as_applied(intent: &Intent, observed: &Observed) -> bool {
+    observed.intent.as_deref() == Some(&intent.hash)
+        && observed.mark == observed.settled
+        && is_covered(intent, observed)
+        && !exceeds(intent, observed, true)
+}
+
 /// Ready by the rules of its kind.
 fn is_ready(observed: &Observed) -> bool {
     !observed.terminating && observed.readiness == Readiness::Ready
@@ -504,7 +541,7 @@ fn typed_key(text: &str) -> Value {
 /// The variables that all expressions of an instance see.
 fn base_scope(ctx: &Context<'_>) -> Scope {
     let package = ctx.package;
-    let mut scope = Scope::new();
+    let mut scope = Scope::within(Arc::clone(&ctx.budget));
     let meta = &ctx.instance["metadata"];
     let spec = ctx.instance.get("spec").cloned().unwrap_or_else(|| json!({}));
     scope.set("instance", Var::Shared(Arc::new(accepted::shown(ctx.instance))));

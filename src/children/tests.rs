@@ -3,6 +3,7 @@
 
 mod absent;
 mod accepted;
+mod budgets;
 mod going;
 mod jobs;
 mod limits;
@@ -18,6 +19,7 @@ use super::*;
 use crate::children::fields::FieldSet;
 use crate::package::{Files, compile};
 use crate::readiness::Readiness;
+use crate::template::Totals;
 
 mod refs;
 
@@ -95,6 +97,8 @@ struct World {
     log: Vec<String>,
     /// Whether no shape has been tried yet.
     untried: bool,
+    /// What each decision may use.
+    totals: Totals,
 }
 
 impl World {
@@ -117,6 +121,7 @@ impl World {
             occupants: BTreeMap::new(),
             log: Vec::new(),
             untried: false,
+            totals: Totals::FULL,
         }
     }
 
@@ -129,6 +134,19 @@ impl World {
     }
 
     fn decide(&self) -> Decision {
+        self.decide_and_count().0
+    }
+
+    /// With what it used.
+    fn decide_and_count(&self) -> (Decision, Totals) {
+        self.with_context(|ctx| (decide(ctx, &self.memory, self.now), ctx.budget.used()))
+    }
+
+    fn target(&self) -> Target {
+        self.with_context(target)
+    }
+
+    fn with_context<T>(&self, then: impl FnOnce(&Context<'_>) -> T) -> T {
         let observed: Vec<_> = self.objects.values().cloned().map(Arc::new).collect();
         let unknown = |_: &str, kind: &str| self.lost.contains(kind).then(|| format!("{kind} is lost"));
         let ctx = Context {
@@ -147,8 +165,9 @@ impl World {
             occupant: &|namespace| self.occupants.get(namespace).cloned(),
             refs: &|want| self.refs(want),
             apis: None,
+            budget: Arc::new(Budget::new(self.totals)),
         };
-        decide(&ctx, &self.memory, self.now)
+        then(&ctx)
     }
 
     /// Foreign objects that are there, by kind and name.

@@ -8,6 +8,7 @@ mod connect;
 mod crd;
 mod dev;
 mod get;
+mod housekeeping;
 mod instances;
 mod lint;
 mod out;

@@ -23,7 +23,7 @@ use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::naming;
 use crate::package::{self, Package, Resource};
-use crate::template::EvalError;
+use crate::template::{Budget, EvalError, Exceeded};
 use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances that name none.
@@ -272,25 +272,57 @@ fn render(
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
+    // Not all objects fit into the budget at once: the next target has the next of them.
+    let mut shown = Some(0);
     let mut observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
-    let mut target = target(package, resource, instance, given, &observed);
+    while let Some(begin) = shown {
+        match targets(package, resource, instance, given, &mut observed, begin) {
+            Ok(target) => shown = show(resource, &target, begin, given, out, diagnostics),
+            Err(exceeded) => return diagnostics.push(*exceeded),
+        }
+    }
+}
+
+/// The target, and what is live of it.
+fn targets(
+    package: &Package,
+    resource: &Resource,
+    instance: &Value,
+    given: Option<&Given>,
+    observed: &mut Vec<Arc<Observed>>,
+    shown: usize,
+) -> Result<Target, Box<Diagnostic>> {
+    let mut target = target(package, resource, instance, given, observed, shown)?;
     // What a child is called may depend on others, so one round shows the next what is live.
     if let Some(given) = given {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         loop {
-            let more = given.named(package, resource, &target.items, &observed, uid);
+            let more = given.named(package, resource, &target.items, observed, uid);
             if more.is_empty() {
                 break;
             }
             observed.extend(more);
-            target = self::target(package, resource, instance, Some(given), &observed);
+            target = self::target(package, resource, instance, Some(given), observed, shown)?;
         }
     }
+    Ok(target)
+}
+
+/// Prints the items from `begin` on; where to go on, if not all could be kept.
+fn show(
+    resource: &Resource,
+    target: &Target,
+    begin: usize,
+    given: Option<&Given>,
+    out: &mut Printer,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<usize> {
     let Target { items, open, .. } = target;
     let live: HashSet<usize> =
         items.iter().filter(|item| item.observed.is_some()).map(|item| item.child).collect();
-    let mut items = items.iter().peekable();
-    for (index, child) in resource.children.iter().enumerate() {
+    let first = items.get(begin).map_or(0, |item| item.child);
+    let mut items = items.iter().enumerate().skip(begin).peekable();
+    for (index, child) in resource.children.iter().enumerate().skip(first) {
         let missing: Vec<&str> = child
             .depends_on
             .iter()
@@ -307,7 +339,10 @@ fn render(
         if let Some(error) = open.get(&index) {
             failed(&child.id, error, out);
         }
-        while let Some(item) = items.next_if(|item| item.child == index) {
+        while let Some((position, item)) = items.next_if(|(_, item)| item.child == index) {
+            if item.is_later && position > begin {
+                return Some(position);
+            }
             match &item.intent {
                 Ok(intent) => {
                     let (body, left_out) = with_generated(intent, given);
@@ -317,12 +352,13 @@ fn render(
             }
         }
     }
+    None
 }
 
 /// An object with its generated values as they are live. Gives also the keys of those that are not: they are left
 /// out, for a text in their place would be applied.
 fn with_generated<'a>(intent: &'a Intent, given: Option<&Given>) -> (Value, Vec<&'a str>) {
-    let mut body = intent.body.clone();
+    let mut body = (*intent.body).clone();
     let mut left_out = Vec::new();
     for generated in &intent.generated {
         let key = generated.key.as_str();
@@ -344,8 +380,9 @@ fn target(
     instance: &Value,
     given: Option<&Given>,
     observed: &[Arc<Observed>],
-) -> Target {
-    children::target(&Context {
+    shown: usize,
+) -> Result<Target, Box<Diagnostic>> {
+    let context = Context {
         package,
         resource,
         instance,
@@ -366,7 +403,16 @@ fn target(
             }
         },
         apis: None,
-    })
+        budget: Arc::new(Budget::to_show(shown)),
+    };
+    let target = children::target(&context);
+    match context.budget.exceeded() {
+        None => Ok(target),
+        Some(Exceeded { subject, error, .. }) => {
+            let message = format!("{subject}: {}", error.message);
+            Err(Box::new(Diagnostic { message, ..*error }))
+        }
+    }
 }
 
 /// Why a child cannot be rendered.

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::housekeeping::Housekeeping;
 use super::{connect, out, serve};
 use crate::cluster::{Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests};
 use crate::manager::{Config, Manager, Monitor, Phase};
@@ -214,6 +216,9 @@ struct Session {
     monitor: Arc<Monitor>,
     leadership: Option<Leadership>,
     manager: Option<Manager>,
+    /// Ends with the session.
+    server: Option<JoinSet<()>>,
+    housekeeping: Option<Housekeeping>,
 }
 
 impl Session {
@@ -224,15 +229,20 @@ impl Session {
         packages: Vec<Arc<Package>>,
         broken: Vec<String>,
     ) -> Result<(), String> {
+        let housekeeping =
+            Housekeeping::start().map_err(|error| format!("no threads can be started: {error}"))?;
+        let housekeeping = &*self.housekeeping.insert(housekeeping);
         let requests = Requests::default();
         self.monitor = Arc::new(Monitor::new(&requests));
         self.monitor.cannot_load(broken.clone());
         if let Listen(Some(address)) = args.listen {
-            let listener =
-                TcpListener::bind(address).await.map_err(|error| format!("--listen {address}: {error}"))?;
+            let listener = housekeeping
+                .run(TcpListener::bind(address))
+                .await?
+                .map_err(|error| format!("--listen {address}: {error}"))?;
             let address = listener.local_addr().unwrap_or(address);
             info!(%address, "serving /metrics, /healthz, /readyz and /debug/state");
-            tokio::spawn(serve::serve(listener, Arc::clone(&self.monitor)));
+            self.server = Some(housekeeping.spawn(serve::serve(listener, Arc::clone(&self.monitor))));
         }
         let identity = args.election.identity();
         let fence = if args.election.elect { Fence::shut() } else { Fence::open() };
@@ -257,7 +267,6 @@ impl Session {
         if args.election.elect {
             // Over a connection of its own, which the fence does not cut.
             let options = ConnectOptions { fence: Fence::open(), ..options };
-            let cluster = Cluster::of_config(&server.config, &options).map_err(|e| e.to_string())?;
             let settings = LeaseSettings {
                 namespace: lease_namespace,
                 name: args.election.lease_name.clone(),
@@ -270,7 +279,13 @@ impl Session {
             let standing_by = move |leader: &str| monitor.enter(Phase::StandingBy(leader.to_owned()));
             let looking =
                 tokio::spawn(look_ahead(server.cluster.clone(), packages.clone(), Arc::clone(&self.monitor)));
-            self.leadership = Some(Election::new(cluster, settings, fence).lead(standing_by).await);
+            let kubeconfig = server.config.clone();
+            // The connection as well is served by the threads on which it is made.
+            let lead = async move {
+                let cluster = Cluster::of_config(&kubeconfig, &options).map_err(|e| e.to_string())?;
+                Ok::<_, String>(Election::new(cluster, settings, fence).lead(standing_by).await)
+            };
+            self.leadership = Some(housekeeping.run(lead).await??);
             looking.abort();
         }
         self.monitor.enter(Phase::Leading);

@@ -1,5 +1,6 @@
 //! `/metrics`, `/healthz`, `/readyz` and `/debug/state`, over HTTP. None of them asks the API server.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +11,25 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
 use crate::manager::Monitor;
 
-/// How long a client may take to say what it wants.
-const HEAD: Duration = Duration::from_secs(10);
-/// How many connections may be open.
+/// How long a client may take to say what it wants. A probe on the same network takes milliseconds.
+const HEAD: Duration = Duration::from_secs(2);
+/// How long a client may take for all, so that one that does not read its answer takes no place for good.
+const WHOLE: Duration = Duration::from_secs(30);
+/// How many connections may be open. Past it the oldest is closed.
 const CONNECTIONS: usize = 64;
 
-/// Answers until it is dropped.
+/// Answers until it is dropped. A connection that does not come to its end makes way for a new one, so that probes are
+/// answered however many there are.
 pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
-    let room = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+    let mut open = JoinSet::new();
+    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -33,23 +38,36 @@ pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
                 continue;
             }
         };
-        let monitor = Arc::clone(&monitor);
-        tokio::spawn(async move {
-            let _place = place;
-            let service = service_fn(move |request: Request<Incoming>| {
-                let response = answer(&monitor, request.method(), request.uri().path());
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                // Else those who keep theirs open take all the places.
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection to /metrics and the rest has ended badly");
+        while open.try_join_next().is_some() {}
+        oldest.retain(|connection| !connection.is_finished());
+        if oldest.len() >= CONNECTIONS
+            && let Some(first) = oldest.pop_front()
+        {
+            debug!("too many connections to /metrics and the rest: the oldest is closed");
+            first.abort();
+        }
+        let connection = connection(stream, Arc::clone(&monitor));
+        oldest.push_back(open.spawn(async move {
+            if tokio::time::timeout(WHOLE, connection).await.is_err() {
+                debug!("a connection to /metrics and the rest took too long");
             }
-        });
+        }));
+    }
+}
+
+async fn connection(stream: TcpStream, monitor: Arc<Monitor>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = answer(&monitor, request.method(), request.uri().path());
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        // Else those who keep theirs open take all the places.
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        debug!(%error, "a connection to /metrics and the rest has ended badly");
     }
 }
 
@@ -79,4 +97,46 @@ fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_stuck_hold_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Arc::default()));
+        let mut stuck = Vec::new();
+        for number in 0..200 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // Half a head; nothing at all; a whole one, of which the answer is not read.
+            let sent: &[u8] = match number % 3 {
+                0 => b"GET /healthz HTTP/1.1\r\nhost:",
+                1 => b"",
+                _ => b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
+            };
+            stream.write_all(sent).await.unwrap();
+            stuck.push(stream);
+        }
+        let started = std::time::Instant::now();
+        for path in ["/healthz", "/metrics", "/readyz", "/debug/state"] {
+            assert!(ask(address, path).await.starts_with("HTTP/1.1 "), "{path}");
+        }
+        // Only if no deadline was waited for.
+        assert!(started.elapsed() < HEAD, "{:?}", started.elapsed());
+        assert!(!server.is_finished());
+        server.abort();
+    }
 }

@@ -54,6 +54,11 @@ impl Served {
         state.0.clone()
     }
 
+    /// What is known now.
+    pub(super) fn known(&self) -> Known {
+        self.state().0.clone()
+    }
+
     /// A CRD has come, changed or gone, and with it perhaps an API.
     pub(super) fn crds_changed(&self) {
         self.crds.notify_one();

@@ -339,6 +339,11 @@ impl Index {
         self.instances.get(key).and_then(Instance::value)
     }
 
+    /// Bytes of the instance as JSON; none if it is not known.
+    pub(super) fn instance_bytes(&self, key: &InstanceKey) -> usize {
+        self.instances.get(key).map_or(0, |instance| instance.json.len())
+    }
+
     /// Whether the instance is known.
     pub(super) fn has_instance(&self, key: &InstanceKey) -> bool {
         self.instances.contains_key(key)

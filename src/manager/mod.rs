@@ -3,6 +3,7 @@
 
 mod act;
 mod apis;
+mod deciders;
 mod events;
 mod hub;
 mod index;
@@ -17,6 +18,7 @@ mod register;
 mod registry;
 mod shapes;
 mod status;
+mod stopped;
 mod streaming;
 mod watch;
 
@@ -39,6 +41,7 @@ use crate::cluster::{CallError, Clients, Cluster, Kinds};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 use apis::Served;
+use deciders::Deciders;
 use events::Events;
 use hub::Hub;
 use index::Index;
@@ -113,6 +116,7 @@ struct Shared {
     hub: Hub,
     refs: Refs,
     served: Served,
+    deciders: Deciders,
     events: Events,
     minds: Mutex<HashMap<InstanceKey, Mind>>,
     /// The uids of objects whose generated values are known to be ours, whatever becomes of what says so.
@@ -161,6 +165,7 @@ impl Manager {
             hub: Hub::default(),
             refs: Refs::default(),
             served: Served::default(),
+            deciders: Deciders::default(),
             minds: Mutex::default(),
             shapes: Shapes::default(),
             proven: Mutex::default(),

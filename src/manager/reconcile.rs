@@ -10,13 +10,19 @@ use tracing::{debug, trace, warn};
 
 use super::Shared;
 use super::act::Acted;
+use super::deciders::LargeTurn;
 use super::index::{InstanceKey, KindState};
 use super::registry::Registered;
+use super::stopped::{Again, Stopped};
 use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Refused, Swing, Unlisted};
 use crate::cluster::{CallError, Class};
+use crate::template::{Budget, Totals};
 
 /// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
 const ROUNDS: usize = 8;
+
+/// Bytes of JSON from which an instance is large: parsed it takes several times that.
+const LARGE_INSTANCE: usize = 64 << 10;
 
 /// Clashes with other writers in a row before we make way.
 const CLASHES: u32 = 4;
@@ -44,6 +50,10 @@ pub(super) struct Mind {
     pub(super) clashes: u32,
     /// Which CRDs it was that the server refused or dropped something by.
     schemas: u64,
+    /// Whether it needs more than the small budget.
+    is_large: bool,
+    /// Of one whose last evaluation stopped at a limit.
+    stopped: Option<Stopped>,
 }
 
 impl Mind {
@@ -58,6 +68,8 @@ impl Mind {
             && self.failing == 0
             && self.restless == 0
             && self.clashes == 0
+            && !self.is_large
+            && self.stopped.is_none()
             && failures.is_empty()
             && kept.is_empty()
             && release.is_none()
@@ -96,9 +108,33 @@ pub(super) enum Outcome {
 /// A look at one instance.
 pub(super) struct Look {
     pub(super) instance: Value,
-    observed: Vec<Arc<Observed>>,
+    pub(super) observed: Vec<Arc<Observed>>,
     former: Vec<Arc<Observed>>,
-    kinds: HashMap<(String, String), KindState>,
+    pub(super) kinds: HashMap<(String, String), KindState>,
+}
+
+/// What came of an attempt to decide.
+enum Decided {
+    /// It is gone, or its children are still being listed.
+    Nothing,
+    /// It stopped at a limit before, and nothing has changed.
+    Stopped,
+    /// It stopped at a limit before, and is not due again.
+    Later(Duration),
+    /// The small budget does not do.
+    Large,
+    /// A decision.
+    Made(Box<Made>),
+}
+
+/// A decision with what it is about.
+struct Made {
+    look: Look,
+    decision: Decision,
+    /// If it stopped at a limit and the status says so: a hash of all that was evaluated.
+    input: Option<u64>,
+    /// Whether the small budget would have done.
+    is_small: bool,
 }
 
 impl Shared {
@@ -111,20 +147,45 @@ impl Shared {
     }
 
     async fn rounds(self: &Arc<Self>, key: &InstanceKey, mind: &mut Mind) -> Outcome {
-        for _ in 0..ROUNDS {
+        let mut large: Option<LargeTurn> = None;
+        let mut rounds = 0..ROUNDS;
+        while rounds.next().is_some() {
             // Our own writes come back as events while this turn goes on; the look below sees them.
             self.queue.looking(key);
             // Only after that: a kind that leaves the record leaves the index as well, and who looked for it would
             // wait for a list that never comes. Whoever changes the registry from here on brings us back.
             let Some(registered) = self.registry().get(&key.crd) else { return Outcome::Done };
             let registered = &registered;
+            mind.is_large |= self.index().instance_bytes(key) > LARGE_INSTANCE;
+            if mind.is_large && large.is_none() {
+                trace!("waiting for the turn of a large instance");
+                large = Some(self.deciders.large_turn(registered.operator()).await);
+                rounds = 0..ROUNDS;
+                continue;
+            }
             trace!("deciding");
             self.forget_verdicts(mind);
-            let Some(look) = self.look(key, registered) else { return Outcome::Done };
             mind.memory.previous = self.index().previous(key).map(Arc::new);
-            let Some(decision) = self.decide(key, registered, &look, &mind.memory) else {
-                return Outcome::Done;
-            };
+            let Made { look, decision, input, is_small } =
+                match self.decided(key, registered, mind, large.is_some()).await {
+                    Decided::Made(made) => *made,
+                    Decided::Nothing | Decided::Stopped => return Outcome::Done,
+                    Decided::Later(pause) => {
+                        self.queue.add_after(key.clone(), pause);
+                        return Outcome::Done;
+                    }
+                    Decided::Large => {
+                        mind.is_large = true;
+                        continue;
+                    }
+                };
+            mind.is_large = !is_small;
+            if decision.exceeded.is_some() {
+                let now = self.started.elapsed();
+                mind.stopped.get_or_insert_default().note(input, decision.wants.clone(), now);
+            } else {
+                mind.stopped = None;
+            }
             if self.refs.follow(self, key, &decision.wants) {
                 if !self.index().has_instance(key) {
                     self.refs.follow(self, key, &[]);
@@ -235,12 +296,71 @@ impl Shared {
         Some(Look { instance, observed, former, kinds })
     }
 
+    /// Looks and decides, on another thread.
+    async fn decided(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        mind: &mut Mind,
+        is_large: bool,
+    ) -> Decided {
+        let memory = std::mem::take(&mut mind.memory);
+        let stopped = mind.stopped.take();
+        let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
+        let decide = move || {
+            let decided = shared.decided_here(&key, &registered, &memory, stopped.as_ref(), is_large);
+            (decided, memory, stopped)
+        };
+        let decided;
+        (decided, mind.memory, mind.stopped) = self.deciders.run(is_large, decide).await;
+        decided
+    }
+
+    fn decided_here(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Registered,
+        memory: &Memory,
+        stopped: Option<&Stopped>,
+        is_large: bool,
+    ) -> Decided {
+        let Some(look) = self.look(key, registered) else { return Decided::Nothing };
+        let input = |wants: &[children::Want]| self.input(key, registered, &look, wants);
+        // To go, it needs no evaluation.
+        if look.instance["metadata"]["deletionTimestamp"].is_null()
+            && let Some(stopped) = stopped
+        {
+            match stopped.again(input, self.started.elapsed()) {
+                Again::Now => {}
+                Again::Later(pause) => return Decided::Later(pause),
+                Again::Never => return Decided::Stopped,
+            }
+        }
+        let totals = if is_large { Totals::FULL } else { Totals::SMALL };
+        let budget = Arc::new(Budget::new(totals));
+        let Some(decision) = self.decide(key, registered, &look, memory, Arc::clone(&budget)) else {
+            return Decided::Nothing;
+        };
+        let is_total = decision.exceeded.as_ref().is_some_and(|exceeded| exceeded.is_total);
+        let is_small = !is_total && !decision.is_partial && budget.fits(Totals::SMALL);
+        if !is_large && !is_small {
+            return Decided::Large;
+        }
+        let is_said = |decision: &Decision| {
+            let status = decision.status.as_ref();
+            status.is_none_or(|status| children::status_patch(&look.instance["status"], status, "").is_none())
+        };
+        let input = (decision.exceeded.is_some() && is_said(&decision)).then(|| input(&decision.wants));
+        Decided::Made(Box::new(Made { look, decision, input, is_small }))
+    }
+
     fn decide(
         self: &Arc<Self>,
         key: &InstanceKey,
         registered: &Registered,
         look: &Look,
         memory: &Memory,
+        budget: Arc<Budget>,
     ) -> Option<Decision> {
         let occupant = |namespace: &str| self.index().occupant(namespace, key);
         let unlisted: Vec<Unlisted> = look
@@ -302,6 +422,7 @@ impl Shared {
             occupant: &occupant,
             refs: &|want| self.refs.find(key, want),
             apis: apis.as_ref(),
+            budget,
         };
         Some(children::decide(&ctx, memory, self.started.elapsed()))
     }

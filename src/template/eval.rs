@@ -151,6 +151,7 @@ impl<'r> Cx<'r> {
             }
             open.push(key);
         }
+        let before = self.run.memory_left();
         let value = self.run.enter(CALL_LEVELS).and_then(|()| {
             let value = text.value(self.run, layer);
             self.run.leave(CALL_LEVELS);
@@ -166,6 +167,7 @@ impl<'r> Cx<'r> {
             Ok(Val::Namespace(_)) => return Err(Fault::failed("a namespace cannot be the value of a let")),
             other => other?,
         };
+        self.run.keep(before - self.run.memory_left())?;
         layer.remember(name, self.run.decides, value.clone());
         Ok(value)
     }
@@ -344,6 +346,7 @@ impl<'r> Cx<'r> {
 
     fn map(&mut self, entries: &[(Node, Node)]) -> Res<Val> {
         self.run.items(entries.len())?;
+        self.run.map(entries.len())?;
         let mut keyed = Vec::with_capacity(entries.len());
         let mut only_strings = true;
         for (key, value) in entries {
@@ -420,7 +423,7 @@ impl<'r> Cx<'r> {
             &layered
         };
         self.run.enter(2 * CALL_LEVELS)?;
-        let value = template.render(self.run, scope);
+        let value = template.render(self.run, scope, false);
         self.run.leave(2 * CALL_LEVELS);
         Val::converted(self.run, &value?)
     }

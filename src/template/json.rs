@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use super::errors::{Fault, Res};
-use super::limits::{Run, VALUE_BYTES};
+use super::limits::{MAP_BYTES, Run, VALUE_BYTES};
 use super::value::{Name, Val};
 
 impl Val {
     /// To JSON, for the outside. `meter` bounds the size.
     pub(super) fn to_json(&self, run: &Run<'_>, meter: &mut Meter, path: &mut JsonPath) -> Res<Value> {
         meter.take(8)?;
+        run.memory(VALUE_BYTES)?;
         let at = |fault: Fault, path: &JsonPath| fault.path(|| path.to_string());
         Ok(match self {
             Self::Null => Value::Null,
@@ -44,6 +45,7 @@ impl Val {
                 Value::Array(items)
             }
             Self::Map(map) => {
+                run.map(map.entries.len())?;
                 let mut entries = serde_json::Map::new();
                 for (key, item) in &map.entries {
                     if !matches!(item, Self::Omit) {
@@ -56,6 +58,7 @@ impl Val {
                 Value::Object(entries)
             }
             Self::Keyed(keyed) => {
+                run.map(keyed.entries.len())?;
                 let mut entries = serde_json::Map::new();
                 for (key, item) in &keyed.entries {
                     if !matches!(item, Self::Omit) {
@@ -70,6 +73,7 @@ impl Val {
             }
             Self::Live(live) => {
                 meter.json(&live.json)?;
+                run.memory(json_bytes(&live.json))?;
                 (*live.json).clone()
             }
             Self::Undefined => {
@@ -98,7 +102,10 @@ pub(super) fn json_bytes(value: &Value) -> usize {
         + match value {
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(json_bytes).sum(),
-            Value::Object(entries) => entries.iter().map(|(key, item)| key.len() + json_bytes(item)).sum(),
+            Value::Object(entries) if entries.is_empty() => 0,
+            Value::Object(entries) => {
+                MAP_BYTES + entries.iter().map(|(key, item)| key.len() + json_bytes(item)).sum::<usize>()
+            }
             _ => 0,
         }
 }
@@ -112,6 +119,11 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn new(limit: usize) -> Self {
         Self { left: limit, limit }
+    }
+
+    /// How many bytes were taken.
+    pub(super) fn used(&self) -> usize {
+        self.limit - self.left
     }
 
     pub(super) fn take(&mut self, bytes: usize) -> Res<()> {

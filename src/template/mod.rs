@@ -18,6 +18,7 @@
 #![allow(clippy::result_large_err)]
 
 mod analysis;
+mod budget;
 mod builtins;
 mod code;
 mod errors;
@@ -58,13 +59,14 @@ use crate::yaml;
 use code::{Piece, Slot, Stmt, Unit};
 use errors::{Fault, Res};
 use eval::Cx;
-use json::{JsonPath, Meter};
+use json::{JsonPath, Meter, json_bytes};
 use limits::Run;
 use parse::Place;
 use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
 use value::Val;
 
+pub use budget::{Budget, Exceeded, Totals};
 pub use builtins::secrets::Certificate;
 pub(crate) use builtins::secrets::{holds_mark, password_length, take_certificate};
 pub use errors::EvalError;
@@ -95,6 +97,9 @@ pub struct Template {
     /// The last text and its tree. Renders of one template mostly differ in values only.
     parsed: Mutex<Option<Arc<(String, yaml::Node)>>>,
 }
+
+/// Bytes of the longest text whose tree is kept for the next render.
+const KEPT_TEXT: usize = 64 << 10;
 
 /// The path of a partial in the package.
 fn partial_path(name: &str) -> String {
@@ -198,30 +203,30 @@ impl Engine {
         Ok(Text(Arc::new(TextUnit::Template(unit))))
     }
 
-    /// The one document of a template; null if it is empty.
+    /// The one document of a template; null if it is empty. The caller bounds how many it keeps.
     pub fn render(&self, template: &Template, scope: &Scope) -> Result<Value, EvalError> {
-        Ok(template.render(&Run::new(self), scope)?)
+        self.run(scope, |run| template.render(run, scope, true))
     }
 
     /// The same, with what of its metadata the author has written.
     pub fn render_object(&self, template: &Template, scope: &Scope) -> Result<(Value, Written), EvalError> {
-        Ok(template.render_object(&Run::new(self), scope)?)
+        self.run(scope, |run| template.render_object(run, scope, true))
     }
 
     /// The value of an expression.
     pub fn eval(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
-        self.value(&Run::new(self), expr, scope)
+        self.run(scope, |run| self.value(run, expr, scope))
     }
 
     /// The value of an expression that decides which objects there are, such as the key of a `forEach`. As in
     /// [`Engine::truthy`] and [`Engine::items`], what the status of a live object does not have is unknown.
     pub fn eval_deciding(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
-        self.value(&Run::deciding(self), expr, scope)
+        self.decide(scope, |run| self.value(run, expr, scope))
     }
 
-    fn value(&self, run: &Run<'_>, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
+    fn value(&self, run: &Run<'_>, expr: &Expr, scope: &Scope) -> Res<Value> {
         let value = expr.defined(run, scope)?;
-        self.json(run, &value).map_err(|fault| expr.at(fault).into())
+        self.json(run, &value).map_err(|fault| expr.at(fault))
     }
 
     /// The value of an expression; none if it is `omit`.
@@ -236,20 +241,24 @@ impl Engine {
     /// Whether an expression by which something is decided is true, as `{% if %}` has it: what is undefined is not.
     /// What the status of a live object does not have is unknown, not undefined: controllers leave out zeros.
     pub fn truthy(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
-        let run = Run::deciding(self);
-        let truth = expr.value(&run, scope)?.truthy();
-        truth.map_err(|fault| expr.at(fault).into())
+        self.decide(scope, |run| expr.value(run, scope)?.truthy().map_err(|fault| expr.at(fault)))
     }
 
     /// The items of the list that an expression gives; of a map the keys.
     pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
-        let run = Run::deciding(self);
-        let value = expr.defined(&run, scope)?;
-        let mut meter = Meter::new(self.limits.memory);
-        let items = value.iterate(&run).and_then(|items| {
-            items.iter().map(|item| item.to_json(&run, &mut meter, &mut JsonPath::default())).collect()
-        });
-        items.map_err(|fault: Fault| expr.at(fault).into())
+        self.decide(scope, |run| {
+            let value = expr.defined(run, scope)?;
+            let mut meter = Meter::new(self.limits.memory);
+            let items = value.iterate(run).and_then(|items| {
+                let mut json = Vec::with_capacity(items.len());
+                for item in items {
+                    json.push(item.to_json(run, &mut meter, &mut JsonPath::default())?);
+                }
+                run.keep(json.iter().map(json_bytes).sum())?;
+                Ok(json)
+            });
+            items.map_err(|fault: Fault| expr.at(fault))
+        })
     }
 
     /// The value of a string of `operator.yaml`; none if it is `omit`.
@@ -257,15 +266,32 @@ impl Engine {
         if let Some(value) = text.as_literal() {
             return Ok(Some(value.clone()));
         }
-        let run = Run::new(self);
-        match text.defined(&run, scope)? {
+        self.run(scope, |run| match text.defined(run, scope)? {
             Val::Omit => Ok(None),
-            value => self.json(&run, &value).map(Some).map_err(|fault| text.at(fault).into()),
-        }
+            value => self.json(run, &value).map(Some).map_err(|fault| text.at(fault)),
+        })
+    }
+
+    /// One evaluation, within the budget of its scope.
+    fn run<T>(&self, scope: &Scope, evaluate: impl FnOnce(&Run<'_>) -> Res<T>) -> Result<T, EvalError> {
+        let run = Run::within(self, scope.budget())?;
+        let result = evaluate(&run);
+        run.finish(result)
+    }
+
+    /// One evaluation by which something is decided.
+    fn decide<T>(&self, scope: &Scope, evaluate: impl FnOnce(&Run<'_>) -> Res<T>) -> Result<T, EvalError> {
+        let run = Run::within(self, scope.budget())?.deciding();
+        let result = evaluate(&run);
+        run.finish(result)
     }
 
     fn json(&self, run: &Run<'_>, value: &Val) -> Res<Value> {
-        value.to_json(run, &mut Meter::new(self.limits.output), &mut JsonPath::default())
+        let mut meter = Meter::new(self.limits.output);
+        let value = value.to_json(run, &mut meter, &mut JsonPath::default())?;
+        run.output(&meter)?;
+        run.keep(json_bytes(&value))?;
+        Ok(value)
     }
 }
 
@@ -301,17 +327,22 @@ impl Template {
         }
     }
 
-    fn render(&self, run: &Run<'_>, scope: &Scope) -> Res<Value> {
-        self.render_object(run, scope).map(|(value, _)| value)
+    /// The document. That of a partial is no result of its own.
+    fn render(&self, run: &Run<'_>, scope: &Scope, is_result: bool) -> Res<Value> {
+        self.render_object(run, scope, is_result).map(|(value, _)| value)
     }
 
-    fn render_object(&self, run: &Run<'_>, scope: &Scope) -> Res<(Value, Written)> {
+    fn render_object(&self, run: &Run<'_>, scope: &Scope, is_result: bool) -> Res<(Value, Written)> {
         let mut pieces = Vec::new();
         Cx::new(run, scope, &self.unit).exec(&self.unit.body, &mut pieces)?;
         let text = substitute::assemble(run, &pieces)?;
         run.fuel(text.len() / 8)?;
         let tree = self.tree(text, &pieces)?;
-        let value = Substitute::new(run, &self.unit.source, &pieces).document(&tree.1)?;
+        let mut substitute = Substitute::new(run, &self.unit.source, &pieces);
+        let value = substitute.document(&tree.1)?;
+        if is_result {
+            substitute.output()?;
+        }
         Ok((value, Written::of(&tree.1, &self.unit.source, &pieces)))
     }
 
@@ -328,7 +359,10 @@ impl Template {
                 .unwrap_or_else(|| substitute::failed(*diagnostic))
         })?;
         let tree = Arc::new((text, node));
-        *lock() = Some(Arc::clone(&tree));
+        // What a large instance has rendered is not to stay.
+        if tree.0.len() <= KEPT_TEXT {
+            *lock() = Some(Arc::clone(&tree));
+        }
         Ok(tree)
     }
 

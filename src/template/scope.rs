@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::budget::{self, Budget};
 use super::reads::Segment;
 use super::text::Text;
 use super::value::{LiveVal, Name, Unknown, Val};
@@ -175,6 +176,8 @@ pub struct Scope(Arc<Layer>);
 struct Layer {
     vars: Vec<(Name, Val)>,
     parent: Option<Scope>,
+    /// What evaluations in it share.
+    budget: budget::Shared,
     /// The lets that have been evaluated here, and whether something was decided by them: what is absent from a
     /// status is then another value.
     memo: Mutex<BTreeMap<(Name, bool), Val>>,
@@ -196,7 +199,17 @@ impl fmt::Debug for Scope {
 impl Scope {
     /// No variables.
     pub fn new() -> Self {
-        Self(Arc::new(Layer { vars: Vec::new(), parent: None, memo: Mutex::default() }))
+        Self(Arc::new(Layer { vars: Vec::new(), parent: None, budget: None, memo: Mutex::default() }))
+    }
+
+    /// No variables; all evaluations in it, and in scopes above it, share a budget.
+    pub fn within(budget: Arc<Budget>) -> Self {
+        let layer = Layer { vars: Vec::new(), parent: None, budget: Some(budget), memo: Mutex::default() };
+        Self(Arc::new(layer))
+    }
+
+    pub(super) fn budget(&self) -> &budget::Shared {
+        &self.0.budget
     }
 
     /// A scope above this one with one variable more, or another value of it. Lets that do not read
@@ -207,7 +220,8 @@ impl Scope {
     }
 
     pub(super) fn layer(&self, vars: Vec<(Name, Val)>) -> Self {
-        Self(Arc::new(Layer { vars, parent: Some(self.clone()), memo: Mutex::default() }))
+        let budget = self.0.budget.clone();
+        Self(Arc::new(Layer { vars, parent: Some(self.clone()), budget, memo: Mutex::default() }))
     }
 
     /// Sets a variable here. Other copies of this scope keep what they have.

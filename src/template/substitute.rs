@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::code::{Piece, Slot};
 use super::errors::{Fault, FaultKind, Res};
 use super::json::{JsonPath, Meter, Step};
-use super::limits::Run;
+use super::limits::{Run, VALUE_BYTES};
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml::{self, Node, NodeValue, Style};
@@ -133,6 +133,11 @@ impl<'a> Substitute<'a> {
         Self { run, source, pieces, meter, path: JsonPath::default() }
     }
 
+    /// Counts what has been made so far as a result of the evaluation.
+    pub(super) fn output(&self) -> Res<()> {
+        self.run.output(&self.meter)
+    }
+
     /// The value of the whole document.
     pub(super) fn document(&mut self, node: &Node) -> Res<Value> {
         self.node(node)?.ok_or_else(|| {
@@ -163,6 +168,7 @@ impl<'a> Substitute<'a> {
     /// None if it is left out.
     fn node(&mut self, node: &Node) -> Res<Option<Value>> {
         self.meter.take(8)?;
+        self.run.memory(VALUE_BYTES)?;
         Ok(Some(match &node.value {
             NodeValue::Null => Value::Null,
             NodeValue::Bool(bool) => Value::Bool(*bool),
@@ -170,6 +176,7 @@ impl<'a> Substitute<'a> {
             NodeValue::String(text) => {
                 if !text.contains([OPEN, CLOSE]) {
                     self.meter.take(text.len())?;
+                    self.run.memory(text.len())?;
                     return Ok(Some(Value::String(text.clone())));
                 }
                 let parts = self.parts(text, node.span)?;
@@ -270,6 +277,7 @@ impl<'a> Substitute<'a> {
     }
 
     fn map(&mut self, entries: &[(Node, Node)]) -> Res<Map<String, Value>> {
+        self.run.map(entries.len())?;
         let mut out = Map::new();
         let mut merged: Vec<Map<String, Value>> = Vec::new();
         for (key, value) in entries {

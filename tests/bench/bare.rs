@@ -113,13 +113,14 @@ impl Bare {
                 occupant: &|_| None,
                 refs: &|_| Found::Pending,
                 apis: None,
+                budget: Arc::default(),
             };
             for item in target(&context).items {
                 let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;
                 let object = &intent.object;
                 let key = (object.api_version.to_string(), object.kind.to_string());
                 let kind = kinds.get(&key).ok_or_else(|| format!("{object}: its kind is not served"))?;
-                let mut body = intent.body;
+                let mut body = Arc::unwrap_or_clone(intent.body);
                 if absent {
                     body["metadata"]["resourceVersion"] = "1".into();
                 }

@@ -2,6 +2,7 @@
 //! somebody changed of it is repaired. Only what the change is about waits.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use super::super::accepted::{Accepted, Origin, there};
 use super::super::observed::ObjectRef;
@@ -41,7 +42,8 @@ impl Deciding<'_> {
         let mut best = 0;
         for origin in [record.origin.clone(), before].into_iter().flatten() {
             let instance = origin.restored(self.ctx.instance);
-            let former = target(&Context { instance: &instance, ..*self.ctx });
+            let former =
+                target(&Context { instance: &instance, budget: Arc::clone(&self.ctx.budget), ..*self.ctx });
             // What does not render as it was applied is of another origin.
             let renders = same(&former, &record);
             if renders > best {

@@ -61,8 +61,11 @@ impl Deciding<'_> {
         let mut budgets: BTreeMap<usize, usize> = BTreeMap::new();
         let due: Vec<(usize, Option<Why>)> =
             self.in_order().into_iter().map(|i| (i, self.due_at(i))).collect();
-        let changing: Vec<usize> =
-            due.iter().filter(|(_, why)| is_change(*why)).map(|(position, _)| *position).collect();
+        let changing: Vec<usize> = due
+            .iter()
+            .filter(|(position, why)| is_change(*why) && !self.target.items[*position].is_later)
+            .map(|(position, _)| *position)
+            .collect();
         let held = self.held(&changing);
         let mut lapsed = Vec::new();
         for (position, why) in due {
@@ -81,6 +84,10 @@ impl Deciding<'_> {
                 }
             };
             let Some(why) = why else { continue };
+            if item.is_later {
+                self.waits(&item.name, "others to be written, for all of them together are large");
+                continue;
+            }
             if item.observed.as_ref().is_some_and(|o| o.terminating) {
                 self.notes.waiting.push(("Terminating".into(), format!("{}: {}", item.name, unready(item))));
                 continue;
@@ -172,6 +179,7 @@ impl Deciding<'_> {
             let members = self.target.items.iter().filter(|item| item.child == index).count();
             let limit = match max {
                 MaxUnavailable::Text(text) => {
+                    self.ctx.budget.about(&format!("maxUnavailable of {}", child.id));
                     match self.ctx.package.engine.eval_text(text, &self.target.scope) {
                         Ok(Some(value)) => MaxUnavailable::from_value(&value).and_then(|max| max.of(members)),
                         // Left out: as if it were not there.
@@ -293,8 +301,11 @@ impl Deciding<'_> {
         let as_accepted = accepted.is_some_and(|was| {
             was.intent == observed.intent && was.owned == observed.owned && was.foreign == observed.foreign
         });
-        let uncovered = !as_accepted && !is_covered(intent, observed);
         let rests = self.contested(item, observed);
+        if item.needs_no_body {
+            return None;
+        }
+        let uncovered = !as_accepted && !is_covered(intent, observed);
         if uncovered {
             return rests.is_none().then_some(Why::Repair);
         }

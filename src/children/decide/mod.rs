@@ -30,7 +30,7 @@ use super::status::Status;
 use super::target::{Item, Target, target};
 use super::{ChildError, Context, jobs, names};
 use crate::cluster::CallError;
-use crate::template::EvalError;
+use crate::template::{EvalError, Exceeded};
 
 /// At most one re-apply per object in this time answers foreign changes that metadata cannot explain.
 const REAPPLY_EVERY: Duration = Duration::from_secs(30);
@@ -301,6 +301,10 @@ pub struct Decision {
     pub accepted: bool,
     /// Changes of the target among the actions that nobody's change of the instance explains.
     pub swings: Vec<Swing>,
+    /// Whether some of what is to be written was too much to be kept, and comes with a later decision.
+    pub is_partial: bool,
+    /// The limit at which evaluation stopped; then there is nothing to do, and the verdict says why.
+    pub exceeded: Option<Exceeded>,
 }
 
 impl Decision {
@@ -327,6 +331,8 @@ impl Decision {
             pending: false,
             accepted: false,
             swings: Vec::new(),
+            is_partial: false,
+            exceeded: None,
         }
     }
 }
@@ -345,6 +351,9 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         return super::deletion::decide_from(&leaving, memory, now);
     }
     let target = target(ctx);
+    if let Some(exceeded) = ctx.budget.exceeded() {
+        return stopped(ctx, target, exceeded);
+    }
     let mut deciding = Deciding {
         ctx,
         memory,
@@ -372,13 +381,11 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
     let Deciding { checks, actions, again, notes, swings, .. } = deciding;
     let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
     let status = Status::project(ctx, &target, &verdict).pending(&notes.pending);
-    let children = target
-        .items
-        .iter()
-        .map(|item| {
-            (item.name.clone(), item.intent.as_ref().ok().map(|i| i.object.clone()), item_state(item))
-        })
-        .collect();
+    if let Some(exceeded) = ctx.budget.exceeded() {
+        return stopped(ctx, target, exceeded);
+    }
+    let children = lines(&target);
+    let is_partial = target.items.iter().any(|item| item.is_later);
     let Refs { wants, mut pending, .. } = target.refs;
     pending |= ctx.resource.reads_cluster && ctx.apis.is_none();
     Decision {
@@ -392,7 +399,39 @@ pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
         pending,
         accepted,
         swings,
+        is_partial,
+        exceeded: None,
     }
+}
+
+/// Evaluation stopped at a limit: what is not known as a whole is not acted upon.
+fn stopped(ctx: &Context<'_>, target: Target, exceeded: Exceeded) -> Decision {
+    let Exceeded { subject, error, .. } = &exceeded;
+    let message = format!("{subject}: {error}; nothing of it is written until it changes");
+    let verdict = Verdict::Stalled { reason: "LimitExceeded".into(), message };
+    Decision {
+        checks: Vec::new(),
+        actions: Vec::new(),
+        status: Some(Status::unfinished(ctx, &verdict)),
+        verdict,
+        again: None,
+        children: lines(&target),
+        wants: target.refs.wants,
+        pending: false,
+        accepted: false,
+        swings: Vec::new(),
+        is_partial: false,
+        exceeded: Some(exceeded),
+    }
+}
+
+/// One line a child.
+fn lines(target: &Target) -> Vec<(String, Option<ObjectRef>, Result<(), String>)> {
+    let line = |item: &Item| {
+        let object = item.intent.as_ref().ok().map(|intent| intent.object.clone());
+        (item.name.clone(), object, item_state(item))
+    };
+    target.items.iter().map(line).collect()
 }
 
 fn item_state(item: &Item) -> Result<(), String> {
@@ -412,6 +451,7 @@ fn pause(ctx: &Context<'_>, target: &Target) -> Option<Verdict> {
     let message = |error: &EvalError| {
         format!("paused: {error}; nothing is written until it can be told whether it holds")
     };
+    ctx.budget.about("paused");
     match ctx.package.engine.truthy(ctx.resource.paused.as_ref()?, &target.scope) {
         Ok(true) => Some(Verdict::Paused),
         Ok(false) => None,

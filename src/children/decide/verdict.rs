@@ -99,6 +99,7 @@ pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], no
         .map(|i| (String::new(), format!("{}: {}", i.name, unready(i))))
         .collect();
     if let Some(ready_when) = &ctx.resource.ready_when {
+        ctx.budget.about("readyWhen");
         return match ctx.package.engine.truthy(ready_when, &target.scope) {
             Ok(true) => Verdict::Enough { children: target.items.len() },
             // What is not there yet is no mistake; of the rest nothing comes by waiting.

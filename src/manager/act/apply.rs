@@ -22,7 +22,7 @@ impl Shared {
         };
         let cluster = self.for_children(registered);
         let manager = names::field_manager(registered.operator());
-        let mut body = apply.intent.body.clone();
+        let mut body = (*apply.intent.body).clone();
         match &apply.expect {
             // The version of no object: the server creates it (201), or says that there is one (409).
             Expect::Absent => body["metadata"]["resourceVersion"] = "1".into(),

@@ -118,7 +118,7 @@ impl Shared {
             return Ok(Answer::Unknown);
         };
         let manager = names::field_manager(registered.operator());
-        let mut body = check.intent.body.clone();
+        let mut body = (*check.intent.body).clone();
         match &check.expect {
             Expect::Absent => body["metadata"]["resourceVersion"] = "1".into(),
             Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),

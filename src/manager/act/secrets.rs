@@ -249,7 +249,7 @@ mod tests {
             ["a", "b"].map(|key| Generated { key: key.into(), what: Secret::Password(20) }).to_vec();
         Intent {
             object,
-            body: json!({"metadata": {}, "data": {"a": "", "b": ""}}),
+            body: json!({"metadata": {}, "data": {"a": "", "b": ""}}).into(),
             keep: Vec::new(),
             hash: "h".into(),
             generated,
@@ -265,7 +265,7 @@ mod tests {
     fn what_is_there_stays_and_what_never_was_is_made() {
         let intent = intent();
         let filled = |live: Option<&Value>| {
-            let mut body = intent.body.clone();
+            let mut body = (*intent.body).clone();
             fill(&intent, live, OURS, &mut body).map(|()| body)
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
@@ -294,11 +294,11 @@ mod tests {
     #[test]
     fn no_new_value_is_made_for_one_that_may_have_been_there() {
         let mut intent = intent();
-        intent.body["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
+        Arc::make_mut(&mut intent.body)["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
         let fill = |annotations: Value, uid: &str, is_taken: bool| {
             let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
                 "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
-            let mut body = intent.body.clone();
+            let mut body = (*intent.body).clone();
             fill(&intent, Some(&live), Origin { is_taken, is_trusted: true }, &mut body)
                 .map_err(|error| error.reason)
         };
@@ -317,7 +317,7 @@ mod tests {
         let generated = names::TLS.into_iter().zip(made);
         Intent {
             generated: generated.map(|(key, what)| Generated { key: key.into(), what }).collect(),
-            body: json!({"metadata": {}, "data": {"tls.crt": "", "tls.key": ""}}),
+            body: json!({"metadata": {}, "data": {"tls.crt": "", "tls.key": ""}}).into(),
             ..intent()
         }
     }
@@ -326,7 +326,7 @@ mod tests {
     fn a_certificate_is_made_with_its_key_or_not_at_all() {
         let intent = tls();
         let filled = |live: Option<&Value>| {
-            let mut body = intent.body.clone();
+            let mut body = (*intent.body).clone();
             fill(&intent, live, OURS, &mut body).map(|()| body["data"].clone())
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());

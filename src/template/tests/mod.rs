@@ -1,6 +1,7 @@
 //! Tests by topic, as tables.
 
 mod bombs;
+mod budgets;
 mod errors;
 mod expressions;
 mod filters;
