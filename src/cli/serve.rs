@@ -27,6 +27,10 @@ const CONNECTIONS: usize = 64;
 /// Answers until it is dropped. A connection that does not come to its end makes way for a new one, so that probes are
 /// answered however many there are.
 pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
+    serve_within(listener, monitor, HEAD).await;
+}
+
+async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Duration) {
     let mut open = JoinSet::new();
     let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -46,7 +50,7 @@ pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
             debug!("too many connections to /metrics and the rest: the oldest is closed");
             first.abort();
         }
-        let connection = connection(stream, Arc::clone(&monitor));
+        let connection = connection(stream, Arc::clone(&monitor), head);
         oldest.push_back(open.spawn(async move {
             if tokio::time::timeout(WHOLE, connection).await.is_err() {
                 debug!("a connection to /metrics and the rest took too long");
@@ -55,14 +59,14 @@ pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
     }
 }
 
-async fn connection(stream: TcpStream, monitor: Arc<Monitor>) {
+async fn connection(stream: TcpStream, monitor: Arc<Monitor>, head: Duration) {
     let service = service_fn(move |request: Request<Incoming>| {
         let response = answer(&monitor, request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(head)
         // Else those who keep theirs open take all the places.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
@@ -117,7 +121,9 @@ mod tests {
     async fn connections_that_are_stuck_hold_up_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::default()));
+        // No deadline ends them.
+        let hour = Duration::from_secs(3_600);
+        let server = tokio::spawn(serve_within(listener, Arc::default(), hour));
         let mut stuck = Vec::new();
         for number in 0..200 {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -130,12 +136,9 @@ mod tests {
             stream.write_all(sent).await.unwrap();
             stuck.push(stream);
         }
-        let started = std::time::Instant::now();
         for path in ["/healthz", "/metrics", "/readyz", "/debug/state"] {
             assert!(ask(address, path).await.starts_with("HTTP/1.1 "), "{path}");
         }
-        // Only if no deadline was waited for.
-        assert!(started.elapsed() < HEAD, "{:?}", started.elapsed());
         assert!(!server.is_finished());
         server.abort();
     }
