@@ -231,11 +231,10 @@ impl Engine {
 
     /// The value of an expression; none if it is `omit`.
     pub fn eval_optional(&self, expr: &Expr, scope: &Scope) -> Result<Option<Value>, EvalError> {
-        let run = Run::new(self);
-        match expr.defined(&run, scope)? {
+        self.run(scope, |run| match expr.defined(run, scope)? {
             Val::Omit => Ok(None),
-            value => self.json(&run, &value).map(Some).map_err(|fault| expr.at(fault).into()),
-        }
+            value => self.json(run, &value).map(Some).map_err(|fault| expr.at(fault)),
+        })
     }
 
     /// Whether an expression by which something is decided is true, as `{% if %}` has it: what is undefined is not.
