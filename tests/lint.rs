@@ -1138,6 +1138,7 @@ spec:
                 count: {type: integer, maximum: 5}
                 label: {type: string, enum: [a, b]}
                 on: {type: boolean}
+#               ^^ warning: the key `on` is read as \"true\": it is a boolean in YAML 1.1; quote it: \"on\"
                 hosts: {type: array, items: {type: string}}
                 port: {x-kubernetes-int-or-string: true}
                 inner: {type: object, properties: {size: {type: integer}}}
@@ -1173,6 +1174,7 @@ spec:
         count: spec.free | default(omit)
         label: "'a' if spec.host else none"
         on: spec.host is defined
+#       ^^ warning: the key `on` is read as "true": it is a boolean in YAML 1.1; quote it: "on"
         hosts: "[spec.host] if spec.host else []"
         port: children.config.data.port | default(80)
         inner: {size: spec.size + 1}

@@ -347,6 +347,7 @@ fn types_of_values_are_held_against_the_place_they_stand_in() {
 //- resource
     - crd: crds/web.yaml
       let: {count: "{{ spec.size + 1 }}", label: "{{ name }}-x"}
+#                                         ^^^^^ warning: nothing reads let.label; read it, or remove it
       children: [{id: web, template: templates/web.yaml}, {id: cm, template: templates/cm.yaml}, {id: ing, template: templates/ing.yaml, when: spec.host is defined}]
 //- templates/web.yaml
 apiVersion: apps/v1
@@ -736,6 +737,8 @@ fn types_of_expressions() {
         - {id: c, template: templates/c.yaml, forEach: {in: range(spec.ports), as: i}}
 #                                                           ^^^^^^^^^^^^^^^^^ error: `range` takes whole numbers, not a list; loop over the list itself, or over `range(x | length)`
         - {id: d, template: templates/d.yaml, when: spec.mode == 'small'}
+#                                                   ^^^^^^^^^^^^^^^^^^^^ warning: the `when` of the child is never true; no instance fulfils it; mend the condition, or remove what it belongs to
+#                                                   ^^^^^^^^^^^^^^^^^^^^ warning: the field never has this value; the CRD allows Small, Large
 #                                                   ^^^^^^^^^^^^^^^^^^^^ error: `spec.mode` is never `small`; did you mean `Small`?
         - {id: e, template: templates/e.yaml, when: "spec.size in ['1', '2']"}
 #                                                    ^^^^^^^^^^^^^^^^^^^^^^^ error: a whole number is never in a list of which each item is a string
@@ -743,6 +746,7 @@ fn types_of_expressions() {
         x: spec.size + spec.image
 #          ^^^^^^^^^^^^^^^^^^^^^^ error: `+` does not take a whole number and a string; texts are joined with `~`; to count, use `| int`
         y: spec.size | length
+#       ^ warning: the key `y` is read as "true": it is a boolean in YAML 1.1; quote it: "y"
 #          ^^^^^^^^^^^^^^^^^^ error: `length` does not take a whole number
         z: spec.image | join(',')
 #          ^^^^^^^^^^^^^^^^^^^^^^ error: `join` does not take a string; it takes a list
@@ -772,6 +776,7 @@ kind: ConfigMap
 metadata: {name: "{{ name }}-a"}
 data:
   n: "{{ let.bad }}"
+# ^ warning: the key `n` is read as "false": it is a boolean in YAML 1.1; quote it: "n"
   {% for p in spec.size %}
 #             ^^^^^^^^^ error: a whole number is no list; to count, loop over `range(x)`
   x: a
