@@ -214,7 +214,7 @@ impl World {
                     observed.completed = before.completed;
                     let live: Value = serde_json::from_str(before.live.as_deref().unwrap()).unwrap();
                     if let Some(status) = live.get("status") {
-                        let mut body = apply.intent.body.clone();
+                        let mut body = (*apply.intent.body).clone();
                         body["status"] = status.clone();
                         observed.live = Some(body.to_string().into());
                     }

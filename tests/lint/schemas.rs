@@ -219,20 +219,21 @@ spec:
 #[test]
 fn a_bomb_comes_to_an_end() {
     let sum = |name: &str| vec![name; 60].join(" + ");
-    let lets: String = (0..20)
+    let lets: Vec<_> = (0..20)
         .map(|i| format!("        l{i}: \"{{{{ {} }}}}\"\n", sum(&format!("let.l{}", i + 1))))
         .collect();
     let calls = |i: usize| format!("{{{{ m{}() }}}}", i + 1).repeat(10);
-    let macros: String = (0..12)
+    let macros: Vec<_> = (0..12)
         .map(|i| {
             format!("{{% macro m{i}() %}}{}{{% endmacro %}}", if i < 11 { calls(i) } else { String::new() })
         })
         .collect();
-    let branches: String = (0..100)
+    let branches: Vec<_> = (0..100)
         .map(|i| {
             format!("  {{% if spec.size == {i} %}}\n  k{i}: a\n  {{% else %}}\n  k{i}: b\n  {{% endif %}}\n")
         })
         .collect();
+    let (lets, macros, branches) = (lets.concat(), macros.concat(), branches.concat());
     check(&format!(
         "//- resource\n    - crd: crds/web.yaml\n      let:\n{lets}        l20: \"{{{{ spec.size }}}}\"\n      children: [{{id: a, template: templates/a.yaml}}]\n\
          //- templates/a.yaml\n{macros}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  a: \"{{{{ let.l0 }}}}{{{{ m0() }}}}\"\n{branches}"

@@ -1,6 +1,7 @@
 //! The schemas of the built-in kinds, as an API server serves them (`/openapi/v3`), in the compact form of
 //! `schemas/kubernetes/`: descriptions, defaults and lists of objects left out, references short.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -27,10 +28,9 @@ pub(crate) fn compact(documents: &[Value]) -> String {
     }
     let mut done = BTreeMap::new();
     while let Some(name) = open.pop() {
-        if !done.contains_key(&name) {
-            let schema = schema(definitions[&name]);
-            references(&schema, &mut open);
-            done.insert(name, schema);
+        if let Entry::Vacant(entry) = done.entry(name) {
+            let schema = schema(definitions[entry.key()]);
+            references(entry.insert(schema), &mut open);
         }
     }
     for (name, schema) in done {

@@ -219,7 +219,7 @@ mod tests {
         let filled = |data: Value, is_trusted: bool| {
             let mut live = live("a,b", &data);
             live["metadata"]["uid"] = "the-uid".into();
-            let mut body = intent.body.clone();
+            let mut body = (*intent.body).clone();
             fill(&intent, Some(&live), Origin { is_taken: true, is_trusted }, &mut body).map(|()| body)
         };
         let known = json!({"a": "b25l", "b": "dHdv"});
