@@ -49,6 +49,7 @@ fn is_pair(secret: &Value, names: &[&str]) -> bool {
 async fn what_is_generated_never_changes_by_itself() {
     a_password_is_made_once_and_kept().await;
     a_certificate_is_made_once_with_its_key_and_kept().await;
+    a_generated_value_is_never_taken_from_others().await;
 }
 
 async fn a_certificate_is_made_once_with_its_key_and_kept() {
@@ -230,7 +231,6 @@ async fn a_password_is_made_once_and_kept() {
 }
 
 /// Somebody has put a Secret there beforehand, with our labels and a password that he knows.
-#[tokio::test]
 async fn a_generated_value_is_never_taken_from_others() {
     let scene = Scene::new(&PACKAGES).await;
     let planted = |name: &str, labels: &Value, annotation: (&str, &str)| {
