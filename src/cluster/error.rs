@@ -428,19 +428,6 @@ impl CallError {
         self.is_apply_conflict() && self.causes.iter().all(is_theirs)
     }
 
-    /// Whether the caller lacks a right: to make the request, or to grant what it grants. Admission refuses with 403 as
-    /// well: a quota that is exceeded, a volume that cannot be resized, what a webhook does not like.
-    pub fn is_missing_right(&self) -> bool {
-        let text = self.whole();
-        let lacks = |mark: &str| text.contains(mark);
-        self.code == 403
-            && (lacks(" is forbidden: User \"") && lacks("\" cannot ")
-                || lacks("attempting to grant RBAC permissions not currently held")
-                || lacks(
-                    "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set",
-                ))
-    }
-
     /// Whether a namespace that is being deleted refused it.
     pub fn is_namespace_terminating(&self) -> bool {
         self.reason == "NamespaceTerminating"
@@ -691,7 +678,7 @@ mod tests {
             (r#"admission webhook "x.y" denied the request: User "bob" cannot do so"#, false),
         ] {
             let error = status(json!({"code": 403, "reason": "Forbidden", "message": message}));
-            assert_eq!(error.is_missing_right(), is_right, "{message}");
+            assert_eq!(error.is_unauthorized(), is_right, "{message}");
             assert_eq!(error.class, Class::Permanent);
         }
     }

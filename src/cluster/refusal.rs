@@ -98,10 +98,13 @@ fn says_exclusive(text: &str) -> bool {
     .any(|mark| line.contains(mark))
 }
 
-/// Whether a 403 is the authorizer's: of RBAC itself, or of the rule that nobody gives rights that he lacks.
+/// Whether a 403 says that the caller lacks a right: to make the request, or to grant what it grants. Admission refuses
+/// with 403 as well: a quota that is exceeded, a volume that cannot be resized, what a webhook does not like.
 fn says_unauthorized(text: &str) -> bool {
-    let user = text.contains("User \"") && text.contains("\" cannot ");
-    user || text.contains("attempting to grant RBAC permissions not currently held")
+    let lacks = |mark: &str| text.contains(mark);
+    (lacks(" is forbidden: User \"") && lacks("\" cannot "))
+        || lacks("attempting to grant RBAC permissions not currently held")
+        || lacks("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set")
 }
 
 #[cfg(test)]
