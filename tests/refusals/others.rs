@@ -32,7 +32,7 @@ fn owned(object: &Value) -> Vec<String> {
     ours["fieldsV1"]["f:spec"].as_object().unwrap().keys().map(|key| key.replace("f:", "")).collect()
 }
 
-/// Puts fields of `spec` into our entry, as versions before 0.2 did after a refusal.
+/// Puts fields of `spec` into our entry, as earlier versions did after a refusal.
 async fn damage(scene: &Scene, kind: Kind, name: &str, fields: &[&str]) {
     eventually("the entry to be written", crate::support::ext::LONG, async || {
         let live = scene.get(kind, name).await;
