@@ -1,6 +1,8 @@
 //! Mistakes of all sorts: each is told with its place and what to do, ends with an exit code other than 0, and
 //! nothing is half applied. And it stops nobody else.
 
+#[path = "bad_input/generated.rs"]
+mod generated;
 #[path = "bad_input/limits.rs"]
 mod limits;
 mod support;

@@ -150,9 +150,14 @@ async fn get(address: &str, path: &str) -> String {
 
 /// Peak resident memory in KiB.
 fn peak(manager: &Operetta) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", manager.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
+    peak_of(manager.pid()).unwrap()
+}
+
+/// The same of any process; `None` once it has ended.
+pub(super) fn peak_of(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
 }
 
 #[tokio::test]
