@@ -494,8 +494,10 @@ async fn a_kind_without_rights() {
     std::fs::write(&path, config.join("\n")).unwrap();
     let audit = plane.audit();
     let mark = audit.mark().unwrap();
-    let mut manager =
-        Operetta::run_with(&["run", "--leader-elect=false", &fixture("light")], &[("KUBECONFIG", &path)]);
+    let mut manager = Operetta::run_with(
+        &["run", "--leader-elect=false", "--leader-elect-resource-name=limited", &fixture("light")],
+        &[("KUBECONFIG", &path)],
+    );
     support::ext::watching(&mut manager, 1).await;
 
     let light = |name: &str| {

@@ -138,7 +138,7 @@ fn full(text: &str) -> String {
 }
 
 /// The most characters of the server's words about one field.
-const FULL: usize = 800;
+const FULL: usize = 300;
 
 /// Where the server begins to print values; the words themselves stay.
 const VALUES_FOLLOW: [&str; 7] = [

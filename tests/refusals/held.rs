@@ -85,7 +85,10 @@ async fn another_manager_process_keeps_up_what_was_accepted_as_well() {
     });
     let kind = Kind::of("again.operetta.dev/v1".into(), "trials".into());
     let start = async || {
-        let mut manager = Operetta::run(plane().await, &["run", path.to_str().unwrap()]);
+        // With a Lease of its own: what belongs to the other manager's is none of its business.
+        let lease = "--leader-elect-resource-name=again";
+        let mut manager =
+            Operetta::run(plane().await, &["run", "--leader-elect=false", lease, path.to_str().unwrap()]);
         watching(&mut manager, 1).await;
         manager
     };
