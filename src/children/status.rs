@@ -134,7 +134,7 @@ impl Status {
         })
     }
 
-    /// The words of [`Status::failed`].
+    /// The words of `Status::failed`.
     pub fn failure(&self) -> Option<String> {
         self.failed().map(|failed| failed.message)
     }

@@ -390,7 +390,7 @@ impl CallError {
         self
     }
 
-    /// The paths at fault of a refusal which say that a field excludes another; see [`Refusal::exclusive`].
+    /// The paths at fault of a refusal which say that a field excludes another; see `Refusal::exclusive`.
     pub fn exclusive_fields(&self) -> Option<&[String]> {
         self.whole.refusal.exclusive.as_deref()
     }

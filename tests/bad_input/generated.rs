@@ -1,6 +1,8 @@
 //! Packages and instances that a generator makes, from a seed: bombs, deep and wide ones, odd names and numbers, long
 //! lines, circles, aliases, mutations. None may make lint or render panic, hang or take much memory.
 
+#![allow(clippy::format_push_string, clippy::assigning_clones, clippy::too_many_lines)]
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -170,6 +172,9 @@ const BOMBS: [&str; 12] = [
     "  s: {{ range(400000) | map('string') | sort | join(',') }}",
 ];
 
+/// What a mutation puts in.
+const PARTS: [&str; 7] = ["{{ ", " }}", "{% for x in y %}", "\n- ", "&a *a ", "\r\n", "<<: "];
+
 fn odd(rng: &mut Rng) -> &'static str {
     ODD[rng.usize(..ODD.len())]
 }
@@ -245,23 +250,10 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
                 bytes.splice(at..at, part);
             }
             3 => drop(bytes.splice(at..at, odd(rng).bytes())),
-            4 => drop(
-                bytes.splice(
-                    at..at,
-                    *[
-                        &b"{{ "[..],
-                        b" }}",
-                        b"{% for x in y %}",
-                        b"\n- ",
-                        b"&a *a ",
-                        b"\r\n",
-                        b"\xff\xfe",
-                        b"<<: ",
-                    ]
-                    .get(rng.usize(..8))
-                    .unwrap_or(&&b""[..]),
-                ),
-            ),
+            4 => {
+                let part = PARTS[rng.usize(..PARTS.len())];
+                drop(bytes.splice(at..at, part.bytes()));
+            }
             _ => bytes.truncate(at),
         }
     }
@@ -282,7 +274,7 @@ fn case(seed: u64) -> (Files, Vec<u8>) {
             operator = operator.replace(
                 ["generated", "one", "a\n", "Odd"][rng.usize(..4)],
                 &serde_json::to_string(odd(rng)).unwrap(),
-            )
+            );
         }
         1 => {
             let levels = rng.usize(50..20_000);
