@@ -266,7 +266,7 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
 
 /// `, did you mean `x`?` for the candidate nearest to `word`, if one is near enough.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance costs the product of the lengths; nobody mistypes more than this.
+    // The cost is the product of the lengths; longer words are not typing mistakes.
     if word.len() > 100 {
         return None;
     }

@@ -6,6 +6,8 @@
 // Tests may; the product says what went wrong instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod api;
+mod backoff;
 pub mod children;
 pub mod cli;
 mod clock;
@@ -16,8 +18,13 @@ pub mod local;
 pub mod manager;
 pub mod naming;
 pub mod package;
+pub mod plan;
 pub mod printable;
 pub mod readiness;
 mod schema;
 pub mod template;
 pub mod yaml;
+
+#[cfg(test)]
+#[path = "../tests/support/crd.rs"]
+mod test_crd;

@@ -5,23 +5,12 @@
 
 use std::fmt;
 
-use crate::crd::group_of;
+use crate::api::{BuiltIn, Gvk, NameRule};
 
 /// The longest name of any kind, in bytes. The API server sets no limit for path segments; its store does.
 const LONGEST: usize = 1_024;
 const SUBDOMAIN: usize = 253;
 const LABEL: usize = 63;
-
-/// Which names a kind takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// Anything that can be a segment of a path.
-    PathSegment,
-    /// A DNS-1123 subdomain, as most kinds have it.
-    Subdomain,
-    /// A DNS-1123 label, as namespaces have it.
-    Label,
-}
 
 /// Why a text cannot be a name. It never shows the text, which may come from a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +23,7 @@ enum Broken {
     Separator,
     Control,
     TooLong(usize),
-    Rule(Rule),
+    Rule(NameRule),
 }
 
 impl fmt::Display for NameError {
@@ -45,7 +34,7 @@ impl fmt::Display for NameError {
             Broken::Separator => f.write_str("it must not contain `/` or `%`"),
             Broken::Control => f.write_str("it must not contain control characters"),
             Broken::TooLong(most) => write!(f, "it must not be longer than {most} bytes"),
-            Broken::Rule(Rule::Subdomain) => f.write_str(
+            Broken::Rule(NameRule::Subdomain) => f.write_str(
                 "it must be a DNS-1123 subdomain: lower case letters, digits, `-` and `.`, with a letter or digit at \
                  both ends of each part",
             ),
@@ -56,45 +45,13 @@ impl fmt::Display for NameError {
     }
 }
 
-/// The rule for the names of a kind.
-pub fn rule(api_version: &str, kind: &str) -> Rule {
-    match (group_of(api_version), kind) {
-        // Where the API server asks for a letter first (RFC 1035) depends on its version.
-        ("", "Namespace" | "Service") => Rule::Label,
-        (
-            "",
-            "ConfigMap"
-            | "Endpoints"
-            | "LimitRange"
-            | "Node"
-            | "PersistentVolume"
-            | "PersistentVolumeClaim"
-            | "Pod"
-            | "PodTemplate"
-            | "ReplicationController"
-            | "ResourceQuota"
-            | "Secret"
-            | "ServiceAccount",
-        )
-        | ("apps", "ControllerRevision" | "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
-        | ("batch", "CronJob" | "Job")
-        | ("autoscaling", "HorizontalPodAutoscaler")
-        | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
-        | ("coordination.k8s.io", "Lease")
-        | ("discovery.k8s.io", "EndpointSlice")
-        | ("scheduling.k8s.io", "PriorityClass")
-        | ("storage.k8s.io", "StorageClass")
-        | ("apiextensions.k8s.io", "CustomResourceDefinition") => Rule::Subdomain,
-        _ => Rule::PathSegment,
-    }
-}
-
 /// Whether an object of a kind can have that name.
 ///
 /// # Errors
 /// The rule that it breaks.
-pub fn check(api_version: &str, kind: &str, name: &str) -> Result<(), NameError> {
-    check_by(rule(api_version, kind), name)
+pub fn check(gvk: &Gvk, name: &str) -> Result<(), NameError> {
+    let known = BuiltIn::find(gvk.group(), &gvk.kind);
+    check_by(known.map_or(NameRule::PathSegment, |known| known.names), name)
 }
 
 /// Whether an object of a CRD's kind can have that name.
@@ -102,7 +59,7 @@ pub fn check(api_version: &str, kind: &str, name: &str) -> Result<(), NameError>
 /// # Errors
 /// The rule that it breaks.
 pub fn check_custom(name: &str) -> Result<(), NameError> {
-    check_by(Rule::Subdomain, name)
+    check_by(NameRule::Subdomain, name)
 }
 
 /// Whether a namespace can have that name.
@@ -110,7 +67,7 @@ pub fn check_custom(name: &str) -> Result<(), NameError> {
 /// # Errors
 /// The rule that it breaks.
 pub fn check_namespace(name: &str) -> Result<(), NameError> {
-    check_by(Rule::Label, name)
+    check_by(NameRule::Label, name)
 }
 
 /// Whether a text can be one segment of the path of a request, and nothing else of it.
@@ -118,10 +75,10 @@ pub fn check_namespace(name: &str) -> Result<(), NameError> {
 /// # Errors
 /// The rule that it breaks.
 pub fn check_segment(text: &str) -> Result<(), NameError> {
-    check_by(Rule::PathSegment, text)
+    check_by(NameRule::PathSegment, text)
 }
 
-fn check_by(rule: Rule, name: &str) -> Result<(), NameError> {
+fn check_by(rule: NameRule, name: &str) -> Result<(), NameError> {
     let broken = if name.is_empty() {
         Broken::Empty
     } else if matches!(name, "." | "..") {
@@ -132,9 +89,9 @@ fn check_by(rule: Rule, name: &str) -> Result<(), NameError> {
         Broken::Control
     } else {
         let (longest, fits) = match rule {
-            Rule::PathSegment => (LONGEST, true),
-            Rule::Subdomain => (SUBDOMAIN, name.split('.').all(is_label)),
-            Rule::Label => (LABEL, is_label(name)),
+            NameRule::PathSegment => (LONGEST, true),
+            NameRule::Subdomain => (SUBDOMAIN, name.split('.').all(is_label)),
+            NameRule::Label => (LABEL, is_label(name)),
         };
         if name.len() > longest {
             Broken::TooLong(longest)
@@ -178,9 +135,9 @@ mod tests {
             for name in
                 ["", ".", "..", "a/b", "../a", "a%2Fb", "%", "a\nb", "a\0", "\u{7f}", "a\u{202e}b", "\u{85}"]
             {
-                assert!(check(api_version, kind, name).is_err(), "{kind} {name:?}");
+                assert!(check(&Gvk::new(api_version, kind), name).is_err(), "{kind} {name:?}");
             }
-            assert_eq!(check(api_version, kind, "web-1"), Ok(()));
+            assert_eq!(check(&Gvk::new(api_version, kind), "web-1"), Ok(()));
         }
     }
 
@@ -205,7 +162,7 @@ mod tests {
             ("example.org/v1", "Thing", "A_b:c", true),
             ("example.org/v1", "Thing", &long(1_025), false),
         ] {
-            assert_eq!(check(api_version, kind, name).is_ok(), taken, "{kind} {name}");
+            assert_eq!(check(&Gvk::new(api_version, kind), name).is_ok(), taken, "{kind} {name}");
         }
         assert!(check_namespace("kube-system").is_ok() && check_namespace("a.b").is_err());
         assert!(check_custom("a.b").is_ok() && check_custom("a:b").is_err());
@@ -214,7 +171,7 @@ mod tests {
     #[test]
     fn an_error_does_not_show_the_name() {
         for name in ["secret?", "secret/", "secret\n", &"secret".repeat(300)] {
-            let error = check("v1", "ConfigMap", name).unwrap_err();
+            let error = check(&Gvk::new("v1", "ConfigMap"), name).unwrap_err();
             assert!(!error.to_string().contains("secret"), "{error}");
         }
     }

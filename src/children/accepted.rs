@@ -1,73 +1,35 @@
-//! The record of the last accepted target: which children an instance had, and of what spec, when a change of it was
-//! refused. An annotation of the instance holds it while the refusal lasts, so it survives a restart of the manager.
-//! See `docs/design/0016-fields-of-others-and-refused-edits.md`.
+//! The record of the last accepted target: the children of an instance, and their spec, when a change was refused. An annotation of the instance holds it while the refusal lasts, so it survives a restart of the manager.
+//! See `docs/design/0016-field-ownership-and-refused-edits.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::names;
 use super::observed::Observed;
+use super::origins::InstanceInput;
 
 /// Above this many bytes the record does without the spec.
 const MOST_WITH_SPEC: usize = 128 << 10;
 /// Above this many bytes there is none: an object's annotations may have 256 KiB together.
 const MOST: usize = 192 << 10;
 
-/// What is recorded.
+/// The children of the last accepted target, and what they were rendered from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedTarget {
     /// The uid of the instance; a copy of the instance's manifest has another.
     uid: String,
-    /// The hash of the intent that each child was last applied with, by item name.
+    /// The hash of the desired object that each child was last applied with, by item name.
     pub children: BTreeMap<String, String>,
-    /// What of the instance the children were rendered from.
+    /// The input that the children were rendered from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub origin: Option<InstanceInput>,
 }
 
-/// What of an instance a person edits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Origin {
-    spec: Value,
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    labels: Map<String, Value>,
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    annotations: Map<String, Value>,
-}
-
-impl Origin {
-    pub(super) fn of(instance: &Value) -> Self {
-        let meta = &instance["metadata"];
-        let map = |field: &str| meta[field].as_object().cloned().unwrap_or_default();
-        let mut annotations = map("annotations");
-        annotations.retain(|key, _| {
-            key != names::ACCEPTED && key != "kubectl.kubernetes.io/last-applied-configuration"
-        });
-        Self { spec: instance["spec"].clone(), labels: map("labels"), annotations }
-    }
-
-    /// The instance as it was.
-    pub(super) fn restored(&self, instance: &Value) -> Value {
-        let mut restored = instance.clone();
-        restored["spec"].clone_from(&self.spec);
-        for (field, map) in [("labels", &self.labels), ("annotations", &self.annotations)] {
-            if let Some(meta) = restored["metadata"].as_object_mut() {
-                if map.is_empty() {
-                    meta.remove(field);
-                } else {
-                    meta.insert(field.to_owned(), Value::Object(map.clone()));
-                }
-            }
-        }
-        restored
-    }
-}
-
-impl Accepted {
-    /// What the annotation of an instance says; nothing if it is not about this instance.
+impl AcceptedTarget {
+    /// Reads the annotation of an instance. Empty if it is about another instance.
     pub(super) fn read(instance: &Value) -> Self {
         let meta = &instance["metadata"];
         let uid = meta["uid"].as_str().unwrap_or_default();
@@ -92,12 +54,12 @@ impl Accepted {
     }
 }
 
-/// The children that are there, with the hash of the intent that each was last applied with, by item name.
+/// The children that are there, with the hash of the desired object that each was last applied with, by item name.
 pub(super) fn there(observed: &[Arc<Observed>]) -> BTreeMap<String, String> {
     let ours = observed.iter().filter(|o| o.is_to_go() && !o.terminating);
     ours.filter_map(|child| {
         let name = names::item_name(&child.child, child.key.as_deref());
-        Some((name, child.intent.as_deref()?.to_owned()))
+        Some((name, child.desired.as_deref()?.to_owned()))
     })
     .collect()
 }
@@ -105,9 +67,13 @@ pub(super) fn there(observed: &[Arc<Observed>]) -> BTreeMap<String, String> {
 /// The instance as its templates see it: without what Operetta keeps there.
 pub(super) fn shown(instance: &Value) -> Value {
     let mut shown = instance.clone();
+    let is_ours = |key: &String| key == names::ACCEPTED || key.starts_with(names::RECREATING);
     if let Some(annotations) = shown["metadata"].get_mut("annotations").and_then(Value::as_object_mut)
-        && annotations.remove(names::ACCEPTED).is_some()
-        && annotations.is_empty()
+        && annotations.keys().any(is_ours)
+        && {
+            annotations.retain(|key, _| !is_ours(key));
+            annotations.is_empty()
+        }
         && let Some(meta) = shown["metadata"].as_object_mut()
     {
         meta.remove("annotations");
@@ -122,23 +88,23 @@ mod tests {
     #[test]
     fn a_record_is_of_one_instance_and_bounded() {
         let mut instance = json!({"metadata": {"uid": "u", "labels": {"a": "b"}}, "spec": {"text": "x"}});
-        let mut record = Accepted::read(&instance);
+        let mut record = AcceptedTarget::read(&instance);
         assert_eq!(record.text(), None);
         record.children.insert("config".into(), "hash".into());
-        record.origin = Some(Origin::of(&instance));
+        record.origin = Some(InstanceInput::of(&instance));
         instance["metadata"]["annotations"] = json!({names::ACCEPTED: record.text().unwrap()});
-        assert_eq!(Accepted::read(&instance), record);
+        assert_eq!(AcceptedTarget::read(&instance), record);
         assert_eq!(shown(&instance)["metadata"], json!({"uid": "u", "labels": {"a": "b"}}));
         let mut edited = instance.clone();
         edited["spec"] = json!({"text": "y"});
         edited["metadata"]["labels"] = json!({"c": "d"});
-        assert_eq!(record.origin.as_ref().unwrap().restored(&edited), shown(&instance));
+        assert_eq!(record.origin.as_ref().unwrap().restored(&edited), instance);
         edited["metadata"]["uid"] = "another".into();
-        assert_eq!(Accepted::read(&edited).children.len(), 0);
+        assert_eq!(AcceptedTarget::read(&edited).children.len(), 0);
 
         // A large spec is left out, and very many children are not recorded at all.
         instance["spec"]["text"] = "x".repeat(MOST_WITH_SPEC).into();
-        record.origin = Some(Origin::of(&instance));
+        record.origin = Some(InstanceInput::of(&instance));
         assert!(record.text().unwrap().len() < 200);
         for number in 0..5_000 {
             record.children.insert(format!("many[{number}]"), "h".repeat(40));

@@ -1,5 +1,5 @@
 //! Which CRDs are those of packages. The label [`names::OPERATOR`] alone does not tell: a CRD that is a child carries it
-//! like every child, and anybody can write it. What counts is that the registrar itself has applied the label, which
+//! like every child, and every editor of the object can write it. What counts is that the registrar itself has applied the label, which
 //! managedFields show; and that no package has applied the marks of a child.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -66,7 +66,7 @@ mod tests {
         for (labels, entries, package) in [
             (&own, vec![registrar()], Some("p")),
             (&own, vec![registrar(), entry("kubectl", "Apply", &[names::OPERATOR])], Some("p")),
-            // Somebody has put the label of a child on it.
+            // Another client has put the label of a child on it.
             (
                 &of_child,
                 vec![registrar(), entry("kubectl-label", "Update", &[names::INSTANCE_UID])],

@@ -3,7 +3,7 @@
 //! That it has completed is recorded on the instance, in the annotation [`names::COMPLETED_JOBS`]. A template's
 //! `ttlSecondsAfterFinished` is applied only once that is recorded: no Job is removed by the API server before it is
 //! known to have completed, whoever runs or does not run meanwhile. See
-//! `docs/design/0017-completed-jobs.md`.
+//! `docs/design/0017-completed-jobs-and-retained-objects.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::intent::Intent;
+use super::desired::Desired;
 use super::names;
 use super::target::{Item, Target};
+use crate::api::Gvk;
 use crate::template::Live;
 
 /// The field by which the API server removes a finished Job.
@@ -29,8 +30,8 @@ pub struct Completion {
 }
 
 /// Whether the kind is Kubernetes' own Job.
-pub(super) fn is_job(api_version: &str, kind: &str) -> bool {
-    (api_version, kind) == ("batch/v1", "Job")
+pub(super) fn is_job(gvk: &Gvk) -> bool {
+    gvk.is("batch/v1", "Job")
 }
 
 /// Whether the status of a Job says that it has completed. (One that has failed has finished, but not completed.)
@@ -43,8 +44,8 @@ pub(super) fn completion(ctx: &Context<'_>, name: &str, job: &mut Map<String, Va
     let ttl = job.get_mut("spec").and_then(Value::as_object_mut).and_then(|spec| spec.remove(TTL));
     let namespace = &job["metadata"]["namespace"];
     let spec = job.get("spec").unwrap_or(&Value::Null);
-    let token = names::short_hash(&format!("{}\n{namespace}\n{name}\n{spec}", ctx.uid()), 8);
-    let recorded = recorded(ctx.instance).any(|known| known == token);
+    let token = names::short_hash(&format!("{}\n{namespace}\n{name}\n{spec}", ctx.origin.uid()), 8);
+    let recorded = recorded(&ctx.snapshot.instance).any(|known| known == token);
     if let (true, Some(ttl), Some(Value::Object(spec))) = (recorded, ttl, job.get_mut("spec")) {
         spec.insert(TTL.to_owned(), ttl);
     }
@@ -60,16 +61,16 @@ fn recorded(instance: &Value) -> impl Iterator<Item = &str> {
 /// The annotation as it should be, if it is not so. What no Job of the target stands for is forgotten, unless it
 /// cannot be told which there are.
 pub(super) fn to_record(ctx: &Context<'_>, target: &Target) -> Option<String> {
-    let before: BTreeSet<&str> = recorded(ctx.instance).collect();
+    let before: BTreeSet<&str> = recorded(&ctx.snapshot.instance).collect();
     let mut now = BTreeSet::new();
     for item in &target.items {
-        let Ok(Intent { completion: Some(completion), .. }) = &item.intent else { continue };
+        let Ok(Desired { completion: Some(completion), .. }) = &item.desired else { continue };
         let live = item.observed.as_ref();
         if completion.recorded || live.is_some_and(|live| live.completed && item.is_current()) {
             now.insert(&*completion.token);
         }
     }
-    if !target.open.is_empty() || target.items.iter().any(|item| item.intent.is_err()) {
+    if !target.open.is_empty() || target.items.iter().any(|item| item.desired.is_err()) {
         now.extend(&before);
     }
     (now != before).then(|| now.into_iter().collect::<Vec<_>>().join(","))
@@ -77,11 +78,11 @@ pub(super) fn to_record(ctx: &Context<'_>, target: &Target) -> Option<String> {
 
 /// What is known of a Job that has completed and is gone: what it was, and that it completed.
 pub(super) fn remembered(item: &Item) -> Option<Live> {
-    let intent = item.intent.as_ref().ok().filter(|_| item.done)?;
-    let (body, object) = (&intent.body, &intent.object);
+    let desired = item.desired.as_ref().ok().filter(|_| item.done)?;
+    let (body, object) = (&desired.body, &desired.object);
     let succeeded = body["spec"].get("completions").cloned().unwrap_or(json!(1));
     let value = json!({
-        "apiVersion": &*object.api_version, "kind": &*object.kind,
+        "apiVersion": &*object.gvk.api_version, "kind": &*object.gvk.kind,
         "metadata": {"name": &*object.name, "namespace": object.namespace.as_deref()},
         "spec": body["spec"],
         "status": {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": succeeded},

@@ -5,112 +5,81 @@
 //! missing, and nothing once the cluster equals the target.
 
 mod accepted;
+pub mod adoption;
 mod crd_owner;
+pub(crate) mod crds;
 mod decide;
-mod deletion;
+mod deletion_runs;
+mod desired;
+mod diff;
+mod dry_run;
 pub mod fields;
-mod intent;
+mod findings;
+pub mod guarded;
+pub mod immutable;
 mod jobs;
 mod metadata;
 pub mod names;
+mod namespace_scope;
 mod observed;
+mod origins;
+pub mod patches;
+pub mod plans;
 mod projection;
-mod reach;
+mod prune;
 mod refs;
 mod refused;
+mod render;
+mod schedule;
 mod shape;
+mod snapshot;
+mod state;
 mod status;
 mod target;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
-
-use serde_json::Value;
 
 pub use crd_owner::{is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::{
-    Action, Apply, Decision, Expect, Failure, Health, Memory, NOT_LOADED, Repairs, Summary, Swing, Swings,
-    Verdict, Why, decide, exceeds, is_covered,
+    Action, Apply, Decision, Expect, Health, NOT_LOADED, OscillationGuard, Ownership, Repair, Summary,
+    TargetChange, Verdict, Why, decide,
 };
-pub use deletion::{Leaving, Unlisted, decide_from as decide_deletion};
-pub use intent::{Generated, Intent, Secret};
-pub use observed::{Asking, Mark, Noted, ObjectRef, Observed, Paths, Seen, kept};
-pub use reach::Reach;
-pub use refs::{Blind, Found, Keep, Referred, Select, Selector, Want};
+pub use deletion_runs::DeletionRuns;
+pub use desired::{Desired, Generated, Secret};
+pub use diff::{is_covered, owns_extra_fields};
+pub use dry_run::{DryRun, DryRuns};
+pub use findings::{Finding, Refusal, Removal, Severity, Wait};
+pub use namespace_scope::NamespaceScope;
+pub use observed::{DriftFingerprint, Noted, Observed, Paths, Seen, kept};
+pub use origins::{InstanceInput, ItemId, NEWEST, Origin, Origins};
+pub use refs::{
+    FieldProjection, LookupResult, Poll, PollRequest, PollResult, ReadError, Referred, ResourceSelector,
+    Select, Selector,
+};
 pub use refused::Refused;
+pub use render::Context;
+pub use schedule::Block;
 pub use shape::Check;
+pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
+pub use state::{
+    Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, ReconcileState,
+};
 pub use status::{Status, condition, patch as status_patch};
 pub use target::{Item, Target, target};
 
-use crate::cluster::Apis;
-use crate::package::{Package, Resource};
-use crate::template::{Budget, EvalError};
+use crate::api::Gvk;
+use crate::template::EvalError;
 
 /// How many children an instance may have.
 pub const MAX_CHILDREN: usize = 1_000;
 
-/// All that a decision about one instance looks at.
-pub struct Context<'a> {
-    /// The package in force.
-    pub package: &'a Package,
-    /// The instance's kind in it.
-    pub resource: &'a Resource,
-    /// The instance, CRD defaults filled in.
-    pub instance: &'a Value,
-    /// The manager's own namespace.
-    pub operator_namespace: &'a str,
-    /// The live objects that carry the instance's uid.
-    pub observed: &'a [Arc<Observed>],
-    /// Whether the objects of an `apiVersion` and `kind` lie in namespaces; `None` if it is not served.
-    pub namespaced: &'a dyn Fn(&str, &str) -> Option<bool>,
-    /// Why the objects of a kind cannot be known now, as the version that was asked for; `None` if they are known.
-    pub unknown: &'a dyn Fn(&str, &str) -> Option<String>,
-    /// Whether the objects of a kind are known, be it in another version than was asked for.
-    pub listed: &'a dyn Fn(&str, &str) -> bool,
-    /// Kinds on record that cannot be listed now, though the server has them.
-    pub unlisted: &'a [Unlisted],
-    /// Whether a write of a shape has passed a dry run before.
-    pub checked: &'a dyn Fn(u64) -> bool,
-    /// Children of former instances of the same kind, namespace and name: their labels say so, and that
-    /// instance is dead.
-    pub former: &'a [Arc<Observed>],
-    /// Whether the objects of a kind are instances of a package, this one or another.
-    pub is_package_kind: &'a dyn Fn(&str, &str) -> bool,
-    /// What still lies in a namespace: an instance, this one aside, or a child.
-    pub occupant: &'a dyn Fn(&str) -> Option<String>,
-    /// What is known of objects that refs name.
-    pub refs: &'a dyn Fn(&Want) -> Found,
-    /// What the API server serves, or why that cannot be known; `None` if it is being asked.
-    pub apis: Option<&'a Result<Arc<Apis>, String>>,
-    /// What all evaluations of this decision may use together.
-    pub budget: Arc<Budget>,
-}
+/// How much memory one field of an object (`spec`, `status`, `data`) takes at most, in bytes. As JSON an object has at most
+/// 1.5 MiB; many small maps take fifty times that in memory.
+pub(crate) const MAX_FIELD_BYTES: usize = 4 << 20;
 
-impl Context<'_> {
-    /// The namespace of the instance; `None` if it is cluster-scoped.
-    pub fn namespace(&self) -> Option<&str> {
-        self.instance["metadata"]["namespace"].as_str()
-    }
-
-    /// The kinds that cannot be listed, each with the order that its objects may have.
-    fn unlisted_in_order(&self) -> Vec<Unlisted> {
-        self.unlisted.iter().map(|kind| kind.ordered(&self.resource.children)).collect()
-    }
-
-    /// The name of the instance.
-    pub fn name(&self) -> &str {
-        self.instance["metadata"]["name"].as_str().unwrap_or_default()
-    }
-
-    /// The uid of the instance.
-    pub fn uid(&self) -> &str {
-        self.instance["metadata"]["uid"].as_str().unwrap_or_default()
-    }
-}
-
-/// Why a child has no intent now. Its last intent is kept, and it is not pruned.
+/// Why a child has no desired object now. Its last desired object is kept, and it is not pruned.
 #[derive(Debug, Clone)]
 pub enum ChildError {
     /// An expression or template of it has no value.
@@ -122,10 +91,8 @@ pub enum ChildError {
     },
     /// The server does not serve its kind, now or any more.
     KindMissing {
-        /// The `apiVersion` asked for.
-        api_version: String,
         /// The kind asked for.
-        kind: String,
+        gvk: Gvk,
     },
     /// The server does not serve its kind, or in another version only, and it is known what may have been meant.
     KindNotServed {
@@ -150,8 +117,8 @@ impl ChildError {
     /// The reason in a condition, in camel case.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Eval(EvalError::Unknown { .. }) | Self::KindUnknown { .. } => "Unknown",
-            Self::Eval(error @ EvalError::NotYet(_)) if !error.is_mixed() => "NotYet",
+            Self::Eval(EvalError::Unknown { .. }) | Self::KindUnknown { .. } => "DependencyUnknown",
+            Self::Eval(error @ EvalError::NotYet(_)) if !error.is_mixed() => "DependencyNotReady",
             Self::Eval(EvalError::Limit(_)) => "LimitExceeded",
             Self::Eval(_) => "RenderFailed",
             Self::Invalid { .. } => "InvalidChild",
@@ -176,8 +143,8 @@ impl fmt::Display for ChildError {
         match self {
             Self::Eval(error) => error.fmt(f),
             Self::Invalid { message } | Self::DependencyAbsent { message } => f.write_str(message),
-            Self::KindMissing { api_version, kind } => {
-                write!(f, "the API server does not serve {kind} of {api_version}; is its CRD installed?")
+            Self::KindMissing { gvk } => {
+                write!(f, "the API server does not serve {gvk}; is its CRD installed?")
             }
             Self::KindNotServed { reason } | Self::KindUnknown { reason } => f.write_str(reason),
             Self::TooMany => {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::api::Gvk;
 use crate::package::{DeletionPolicy, is_label_value};
 
 /// Prefix of every label and annotation of ours.
@@ -13,7 +14,7 @@ pub const OPERATOR: &str = "operetta.dev/operator";
 pub const KIND: &str = "operetta.dev/kind";
 /// Label: the name of the instance.
 pub const INSTANCE: &str = "operetta.dev/instance";
-/// Label of a child that does not lie in its instance's namespace: that namespace; empty if the instance is
+/// Label of a child outside its instance's namespace: that namespace; empty if the instance is
 /// cluster-scoped.
 pub const INSTANCE_NAMESPACE: &str = "operetta.dev/instance-namespace";
 /// Label: the uid of the instance. Membership is decided by this one alone.
@@ -22,29 +23,34 @@ pub const INSTANCE_UID: &str = "operetta.dev/instance-uid";
 pub const CHILD: &str = "operetta.dev/child";
 /// Label: the key of a `forEach` child, made fit for a label. The annotation of that name has it raw.
 pub const KEY: &str = "operetta.dev/key";
+/// Label of what belongs to the runs of an instance and is no child: PlanRuns that Operetta makes, origins, Jobs of
+/// steps. The uid of the instance.
+pub const RUN_OF: &str = "operetta.dev/run-of";
+/// Annotation of a `PlanRun` that a run of another instance has created: that instance, as `<label kind>/<name>`.
+pub const CALLED_BY: &str = "operetta.dev/called-by";
 /// Label of every object we write.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Annotation: hash of the intent that was applied, with what must not be forgotten of it: see [`Stamp`].
-pub const INTENT: &str = "operetta.dev/intent";
+/// Annotation: hash of the desired object that was applied, with what must not be forgotten of it: see [`Stamp`].
+pub const INTENT: &str = "operetta.dev/applied-hash";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
-/// Annotation of an instance, set by a person: the uid of a Secret that others have made and whose values are to be taken
-/// for generated ones.
+/// Annotation of a Secret with generated values: the proof that Operetta applied it; see `manager/act/proof.rs`.
+pub const GENERATED_PROOF: &str = "operetta.dev/generated-proof";
+/// Annotation of an instance, set by a person: the uid of a Secret whose values are taken for generated ones, although
+/// nothing proves that Operetta applied it.
 pub const ACCEPT_GENERATED: &str = "operetta.dev/accept-generated";
 /// The keys of a certificate and its private key in a Secret's data.
 pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
 /// Annotation of a child that is no Secret and may hold data of Secrets, for its package says so: `"true"`.
 pub const EXPOSES_SECRET_DATA: &str = "operetta.dev/exposes-secret-data";
 /// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
-/// goes from the highest to 0. All others carry an ownerReference, unless somebody has orphaned them.
+/// goes from the highest to 0. All others carry an ownerReference, unless they were orphaned.
 pub const ORDER: &str = "operetta.dev/order";
 /// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone. A person may set it
 /// on any child to have it kept.
 pub const RETAINED: &str = "operetta.dev/retained";
 /// Annotation of an `Ask` child: `"true"` while its deletion waits for approval.
 pub const PENDING: &str = "operetta.dev/deletion-pending";
-/// Annotation of an `Ask` child, set by a person: its own uid says that it may be deleted.
-pub const APPROVED: &str = "operetta.dev/delete";
 /// Annotation of an instance that goes: it was deleted with `--cascade=orphan`. `"true"` once the object itself
 /// says so.
 pub const ORPHANED: &str = "operetta.dev/orphaned";
@@ -53,7 +59,7 @@ pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
 /// Annotation of an instance: which of its Jobs have completed, as tokens with commas between. A Job whose token is
 /// taken out, and that is gone, runs again.
 pub const COMPLETED_JOBS: &str = "operetta.dev/completed-jobs";
-/// The field manager of what Operetta notes on objects beside what it applies.
+/// The field manager of annotations that Operetta sets beside its applies.
 pub const NOTES: &str = "operetta";
 /// The finalizer by which the API server marks `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
@@ -61,6 +67,9 @@ pub const ORPHAN_FINALIZER: &str = "orphan";
 pub const PAUSED: &str = "operetta.dev/paused";
 /// Annotation of an instance, while a change of it is refused: which children it had, and of what spec.
 pub const ACCEPTED: &str = "operetta.dev/accepted";
+/// Annotation of an instance, with a hash of the item behind it: the item that is deleted to be created again. That it is
+/// gone is no loss.
+pub const RECREATING: &str = "operetta.dev/recreating-";
 /// Annotation of a foreign object, set by a person: Operetta may take it over.
 pub const ADOPT: &str = "operetta.dev/adopt";
 /// Annotation of a CRD: the kinds that children of its instances have, or had.
@@ -68,6 +77,8 @@ pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
 /// Annotation of a CRD: the namespaces, beside that of the instance, in which children of its instances may lie,
 /// or might have; `*` for all.
 pub const CHILD_NAMESPACES: &str = "operetta.dev/child-namespaces";
+/// Annotation of a CRD: the plans of its kind as JSON, for the command line.
+pub const PLANS: &str = "operetta.dev/plans";
 /// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.
@@ -110,15 +121,28 @@ pub fn claim(kind_label: &str, instance_label: &str, namespace: &str) -> Claim {
     claim
 }
 
-/// With what the claims of a kind's instances begin.
-fn kind_mark(kind_label: &str) -> [u8; 4] {
+/// What the claims of a kind's instances begin with.
+pub type KindMark = [u8; 4];
+
+/// The mark of the kind with that label.
+pub fn kind_mark(kind_label: &str) -> KindMark {
     let digest = Sha256::digest(kind_label.as_bytes());
     [digest[0], digest[1], digest[2], digest[3]]
 }
 
+/// The mark of the kind of a claim.
+pub fn kind_mark_of(claim: &Claim) -> KindMark {
+    [claim[0], claim[1], claim[2], claim[3]]
+}
+
 /// Whether a claim may be of an instance of the kind with that label; of another kind it is hardly ever.
 pub fn claims_kind(claim: &Claim, kind_label: &str) -> bool {
-    claim[..4] == kind_mark(kind_label)
+    kind_mark_of(claim) == kind_mark(kind_label)
+}
+
+/// The annotation [`RECREATING`] of an item.
+pub fn recreating(item: &str) -> String {
+    format!("{RECREATING}{}", short_hash(item, 8))
 }
 
 /// Hex of the first `bytes` bytes of a text's SHA-256.
@@ -188,11 +212,9 @@ impl Stamp {
     }
 }
 
-/// The kinds in an annotation [`CHILD_KINDS`], as `(apiVersion, kind)`.
-pub fn read_kinds(text: &str) -> impl Iterator<Item = (String, String)> {
-    text.split(',')
-        .filter_map(|entry| entry.trim().rsplit_once('/'))
-        .map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()))
+/// The kinds in an annotation [`CHILD_KINDS`].
+pub fn read_kinds(text: &str) -> impl Iterator<Item = Gvk> {
+    text.split(',').filter_map(|entry| Gvk::parse(entry.trim()))
 }
 
 /// The text form of a `forEach` key: strings as they are, all else as JSON.
@@ -210,6 +232,8 @@ pub fn item_name(id: &str, key: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -224,6 +248,18 @@ mod tests {
             assert_eq!(stamp.seal("abc"), sealed);
             assert_eq!(Stamp::read(sealed), stamp);
         }
+    }
+
+    #[test]
+    fn secrets_and_what_exposes_their_data_may_hold_secrets() {
+        let of = |api_version: &str, kind: &str, exposes: &str| {
+            let annotations = json!({EXPOSES_SECRET_DATA: exposes});
+            let object =
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"annotations": annotations}});
+            may_hold_secrets(&object)
+        };
+        assert!(of("v1", "Secret", "") && of("v1", "ConfigMap", "true"));
+        assert!(!of("v1", "ConfigMap", "") && !of("example.org/v1", "Secret", ""));
     }
 
     #[test]

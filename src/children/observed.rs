@@ -1,4 +1,4 @@
-//! What is known of a live child: a few hundred bytes, whatever the object's size.
+//! What is kept of a live child: a few hundred bytes, regardless of the object's size.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,44 +9,14 @@ use serde_json::Value;
 use super::fields::FieldSet;
 use super::jobs;
 use super::names::{self, Claim, Stamp};
-use crate::crd::group_of;
+use crate::api::{Gvk, ObjectRef};
 use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
-
-/// Kind, namespace and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectRef {
-    /// `group/version`, shared by all objects of the kind.
-    pub api_version: Arc<str>,
-    /// The kind.
-    pub kind: Arc<str>,
-    /// The namespace; `None` for cluster-scoped objects.
-    pub namespace: Option<Arc<str>>,
-    /// The name.
-    pub name: Box<str>,
-}
-
-impl ObjectRef {
-    /// What it is whatever its version: one object is served in several.
-    pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
-        (group_of(&self.api_version), &self.kind, self.namespace.as_deref(), &self.name)
-    }
-}
 
 /// Each object once: where its kind is watched in two versions it is observed in both.
 pub(super) fn once<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<&'a Arc<Observed>> {
     let mut seen = HashSet::new();
     objects.filter(|object| seen.insert(&*object.uid)).collect()
-}
-
-impl std::fmt::Display for ObjectRef {
-    /// `Kind namespace/name` or `Kind name`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
-        }
-    }
 }
 
 /// A live child, as far as decisions need it.
@@ -69,18 +39,18 @@ pub struct Observed {
     pub claim: Claim,
     /// Depth in the graph when it was applied.
     pub order: u32,
-    /// Whether it was applied without an ownerReference, so that it goes by inventory and finalizer.
+    /// Whether it was applied without an ownerReference: then the finalizer guards it.
     pub guarded: bool,
-    /// Hash of the intent that was last applied.
-    pub intent: Option<Box<str>>,
-    /// What our apply owns of it.
+    /// Hash of the desired object that was last applied.
+    pub desired: Option<Box<str>>,
+    /// The fields that our apply owns.
     pub owned: Option<Arc<FieldSet>>,
-    /// What all others own, the status aside. Shared between siblings.
+    /// The fields that other managers own, except the status. Shared between siblings.
     pub foreign: Arc<FieldSet>,
-    /// What changes when somebody changes what may be ours.
-    pub mark: Mark,
-    /// The mark that our last apply, or the first look, left. Another `mark` is a foreign change.
-    pub settled: Mark,
+    /// Changes when another client changes what may be ours.
+    pub mark: DriftFingerprint,
+    /// The fingerprint after our last apply, or when it was first observed. A different `mark` shows a foreign change.
+    pub settled: DriftFingerprint,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// Finalizers that hold it, while it is being deleted.
@@ -89,9 +59,9 @@ pub struct Observed {
     pub owner_reference: bool,
     /// Of a `Retain` child: whether it has left the target and is kept. `None` of all others.
     pub retained: Option<bool>,
-    /// Of an `Ask` child: how far the question is. `None` of all others.
-    pub asking: Option<Asking>,
-    /// Which of the two marks say `"true"` because Operetta noted it, and not a person.
+    /// Of an `Ask` child: whether it is annotated as awaiting approval. `None` of all others.
+    pub asking: Option<bool>,
+    /// Which of the two annotations Operetta has set to `"true"`, and not a user.
     pub noted: Noted,
     /// Of a Job: whether it has completed.
     pub completed: bool,
@@ -101,19 +71,18 @@ pub struct Observed {
     pub live: Option<Arc<str>>,
 }
 
-/// What tells a foreign change that may concern us from others, such as of the status. Both kinds hold when,
-/// in seconds, our entry of managedFields was last written: whoever applies something else under our name
-/// may leave all else as it was.
+/// Distinguishes foreign changes that may concern our fields from others, such as of the status. Both variants include the
+/// time, in seconds, when our entry of managedFields was last written: another client may apply under our name.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Mark {
+pub enum DriftFingerprint {
     /// `metadata.generation`: every change of the spec.
     Generation(i64, i64),
-    /// Of a kind without generation our entry of managedFields: whoever changes or removes a field of ours
-    /// takes it from there.
+    /// For a kind without generation, our entry of managedFields: a change or removal of one of our fields removes it from
+    /// the entry.
     Entry(Option<Arc<FieldSet>>, i64),
 }
 
-impl Mark {
+impl DriftFingerprint {
     /// When our entry was last written.
     pub fn applied(&self) -> i64 {
         match self {
@@ -122,7 +91,7 @@ impl Mark {
     }
 }
 
-/// Marks that Operetta has set, told by the field manager that owns them.
+/// Annotations that Operetta has set, according to the field manager that owns them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Noted {
     /// That it is retained.
@@ -131,52 +100,41 @@ pub struct Noted {
     pub pending: bool,
 }
 
-/// How far the question is whether an `Ask` child may be deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asking {
-    /// It was not asked, as far as the object says.
-    No,
-    /// It was: the object says so.
-    Yes,
-    /// A person has answered: it may go.
-    Approved,
-}
-
 impl Observed {
-    /// Whether nothing may delete it before a person has approved.
-    pub fn awaits_approval(&self) -> bool {
-        !self.terminating && matches!(self.asking, Some(Asking::No | Asking::Yes))
-    }
-
     /// Whether it lost the ownerReference that it was applied with, as `--cascade=orphan` does.
     pub fn is_orphaned(&self) -> bool {
         self.is_made_by_us()
-            && self.intent.is_some()
+            && self.desired.is_some()
             && !self.guarded
             && !self.owner_reference
             && !self.terminating
     }
 
-    /// Whether we have made it, not only its labels say so. Others copy labels: the Endpoints controller those
-    /// of a Service, cert-manager those of an Ingress, a person with `kubectl get -o yaml`. Such a copy is not
-    /// ours to delete. What we have applied has our entry in managedFields, which no copy takes along; the
-    /// entry's loss on a child that is wanted is repaired.
+    /// Whether we have applied it. Labels do not show that, because others copy them: the Endpoints controller those of a
+    /// Service, cert-manager those of an Ingress, a user with `kubectl get -o yaml`. Such a copy must not be deleted. Our
+    /// entry in managedFields is not copied. If a desired child loses it, that is repaired.
     pub fn is_made_by_us(&self) -> bool {
         self.owned.is_some()
     }
 
-    /// Whether it says of itself that it is to stay, or that a person is to be asked.
-    pub fn is_to_stay(&self) -> bool {
-        self.retained.is_some() || self.awaits_approval()
+    /// Whether we have never applied it, as far as is known: others have put it there with the labels of a child. The
+    /// loss of our entry alone does not count.
+    pub fn is_of_others(&self) -> bool {
+        !self.is_made_by_us() && self.settled.applied() == 0
     }
 
-    /// Whether a person has said that it is to be kept, whatever its package says.
+    /// Whether its annotations say that it is retained, or that its deletion needs approval.
+    pub fn is_to_stay(&self) -> bool {
+        self.retained.is_some() || self.asking.is_some()
+    }
+
+    /// Whether a user has marked it as retained, regardless of its package.
     pub fn is_kept_by_person(&self) -> bool {
         self.retained == Some(true) && !self.noted.retained
     }
 
-    /// Whether it is to be deleted, or let go, once nothing wants it; also what says that it is retained while the
-    /// garbage collector would still take it.
+    /// Whether it is removed once nothing desires it: deleted, retained or orphaned. A retained object counts while the
+    /// garbage collector would still delete it.
     pub fn is_to_go(&self) -> bool {
         self.is_made_by_us() && (self.retained != Some(true) || self.owner_reference)
     }
@@ -185,17 +143,15 @@ impl Observed {
 /// Paths of a live object.
 pub type Paths = Arc<[Vec<String>]>;
 
-/// An object as a watch or a reply brought it.
+/// An object of a watch or a reply.
 pub struct Seen<'a> {
     /// Kind of the object.
-    pub api_version: &'a Arc<str>,
-    /// Kind of the object.
-    pub kind: &'a Arc<str>,
+    pub gvk: &'a Gvk,
     /// Its metadata, managedFields included.
     pub metadata: &'a ObjectMeta,
     /// The whole object without managedFields; `None` where the watch brings metadata only.
     pub body: Option<&'a Value>,
-    /// Whether the kind has a status that some controller is to fill.
+    /// Whether the kind has a status that a controller fills.
     pub reports: bool,
 }
 
@@ -203,8 +159,8 @@ impl Seen<'_> {
     /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
     /// of a child, by operator and child id; no path means nothing.
     ///
-    /// The instance's uid alone makes it one. Whoever takes another label of ours from it has changed it, and
-    /// that is repaired; were it nobody's, its creation would be tried for ever and find it there.
+    /// The label with the instance's uid decides. The loss of another label is drift and is repaired; if such an object did
+    /// not count as a child, its creation would be refused each time because it exists.
     pub fn observe(&self, reads: impl Fn(&str, &str) -> Paths) -> Option<Observed> {
         let meta = self.metadata;
         let labels = meta.labels.as_ref()?;
@@ -217,8 +173,8 @@ impl Seen<'_> {
         let resource_version = meta.resource_version.as_deref().unwrap_or_default();
         let (owned, applied, foreign) = self.field_sets(&names::field_manager(operator), instance_uid);
         let mark = match meta.generation {
-            Some(generation) => Mark::Generation(generation, applied),
-            None => Mark::Entry(owned.clone(), applied),
+            Some(generation) => DriftFingerprint::Generation(generation, applied),
+            None => DriftFingerprint::Entry(owned.clone(), applied),
         };
         let terminating = meta.deletion_timestamp.is_some();
         let home = label(names::INSTANCE_NAMESPACE).or(meta.namespace.as_deref()).unwrap_or_default();
@@ -228,18 +184,15 @@ impl Seen<'_> {
             home,
         );
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let intent = annotation(names::INTENT);
+        let desired = annotation(names::INTENT);
         let owner_reference = meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid);
-        let stamp = stamp(intent, annotation(names::ORDER), owned.as_deref(), owner_reference);
-        // Whoever writes that it is kept keeps it. Whoever takes that off does not thereby have it deleted.
+        let stamp = stamp(desired, annotation(names::ORDER), owned.as_deref(), owner_reference);
+        // A user may retain an object by the annotation. Its removal alone does not permit the deletion.
         let retained = annotation(names::RETAINED).map(|text| text == "true");
         let retained = retained.or((stamp.policy == Some(DeletionPolicy::Retain)).then_some(false));
-        let asked = annotation(names::PENDING).map(|text| text == "true");
-        let asked = asked.or((stamp.policy == Some(DeletionPolicy::Ask)).then_some(false));
         Some(Observed {
             object: ObjectRef {
-                api_version: Arc::clone(self.api_version),
-                kind: Arc::clone(self.kind),
+                gvk: self.gvk.clone(),
                 namespace: meta.namespace.as_deref().map(Into::into),
                 name: meta.name.as_deref().unwrap_or_default().into(),
             },
@@ -247,7 +200,7 @@ impl Seen<'_> {
             instance_uid: instance_uid.into(),
             resource_version: resource_version.into(),
             child: child.into(),
-            // The annotation has the label's text in full, or it is somebody else's.
+            // The annotation counts only if the label is its short form.
             key: label(names::KEY)
                 .map(|short| {
                     annotation(names::KEY).filter(|k| names::label_value(k) == short).unwrap_or(short)
@@ -256,7 +209,7 @@ impl Seen<'_> {
             claim,
             order: stamp.order.unwrap_or(0),
             guarded: stamp.order.is_some(),
-            intent: intent.map(Into::into),
+            desired: desired.map(Into::into),
             owned,
             foreign,
             settled: mark.clone(),
@@ -270,16 +223,12 @@ impl Seen<'_> {
             owner_reference,
             retained,
             noted: self.noted(annotation(names::RETAINED), annotation(names::PENDING)),
-            completed: jobs::is_job(self.api_version, self.kind)
-                && self.body.is_some_and(jobs::has_completed),
-            asking: asked.map(|asked| match annotation(names::APPROVED) {
-                Some(approved) if approved == uid => Asking::Approved,
-                _ if asked => Asking::Yes,
-                _ => Asking::No,
-            }),
+            completed: jobs::is_job(self.gvk) && self.body.is_some_and(jobs::has_completed),
+            asking: annotation(names::PENDING)
+                .map(|text| text == "true")
+                .or((stamp.policy == Some(DeletionPolicy::Ask)).then_some(false)),
             readiness: self.readiness(),
-            live: (!paths.is_empty())
-                .then(|| kept(self.api_version, self.kind, meta, self.body, &paths).to_string().into()),
+            live: (!paths.is_empty()).then(|| kept(self.gvk, meta, self.body, &paths).to_string().into()),
         })
     }
 
@@ -332,26 +281,20 @@ impl Seen<'_> {
 
 /// What was decided about an object when it was applied. Of the annotations one that is not by us says nothing, and
 /// where nothing is left of them it is kept: only what the garbage collector may take was surely to be deleted.
-fn stamp(intent: Option<&str>, order: Option<&str>, owned: Option<&FieldSet>, by_collector: bool) -> Stamp {
-    if let Some(stamp) = intent.map(Stamp::read).filter(|stamp| stamp.order.is_some()) {
+fn stamp(desired: Option<&str>, order: Option<&str>, owned: Option<&FieldSet>, by_collector: bool) -> Stamp {
+    if let Some(stamp) = desired.map(Stamp::read).filter(|stamp| stamp.order.is_some()) {
         return stamp;
     }
     let ours = owned.is_some_and(|owned| owned.contains(&["metadata", "annotations", names::ORDER]));
     let order = order.filter(|_| ours).and_then(|order| order.parse().ok());
-    let known = intent.is_some() || order.is_some() || by_collector;
+    let known = desired.is_some() || order.is_some() || by_collector;
     Stamp { order, policy: (!known).then_some(DeletionPolicy::Retain) }
 }
 
 /// The parts of an object that `paths` name, with what identifies it.
-pub fn kept(
-    api_version: &str,
-    kind: &str,
-    meta: &ObjectMeta,
-    body: Option<&Value>,
-    paths: &[Vec<String>],
-) -> Value {
+pub fn kept(gvk: &Gvk, meta: &ObjectMeta, body: Option<&Value>, paths: &[Vec<String>]) -> Value {
     let mut kept = serde_json::json!({
-        "apiVersion": api_version, "kind": kind,
+        "apiVersion": &*gvk.api_version, "kind": &*gvk.kind,
         "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
     });
     if let Value::Object(metadata) = &mut kept["metadata"] {
@@ -387,16 +330,15 @@ mod tests {
 
     fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
-        let (api_version, kind) = (Arc::from("v1"), Arc::from("Pod"));
-        Seen { api_version: &api_version, kind: &kind, metadata: &meta, body, reports: false }
-            .observe(|_, _| reads.into())
+        let gvk = Gvk::new("v1", "Pod");
+        Seen { gvk: &gvk, metadata: &meta, body, reports: false }.observe(|_, _| reads.into())
     }
 
     fn meta() -> Value {
         json!({"name": "a-0", "namespace": "n", "uid": "u", "resourceVersion": "7",
             "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": "i",
                 "operetta.dev/key": names::label_value("k/1")},
-            "annotations": {"operetta.dev/key": "k/1", "operetta.dev/intent": "h.2", "operetta.dev/order": "2"}})
+            "annotations": {"operetta.dev/key": "k/1", "operetta.dev/applied-hash": "h.2", "operetta.dev/order": "2"}})
     }
 
     #[test]
@@ -404,7 +346,7 @@ mod tests {
         let observed = seen(meta(), None, &[]).unwrap();
         assert_eq!((&*observed.child, observed.key.as_deref(), observed.order), ("c", Some("k/1"), 2));
         assert!(observed.guarded);
-        assert_eq!(observed.mark, Mark::Entry(None, 0));
+        assert_eq!(observed.mark, DriftFingerprint::Entry(None, 0));
         assert!(seen(json!({"name": "x"}), None, &[]).is_none());
         for label in ["operetta.dev/operator", "operetta.dev/child"] {
             let mut meta = meta();
@@ -413,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Somebody takes annotations of ours off, or puts them where they do not belong.
+    /// Another client removes annotations of ours, or sets them on other objects.
     #[test]
     fn foreign_annotations_neither_delete_nor_rename() {
         let with = |changes: &[(&str, Option<&str>)]| {
@@ -436,9 +378,8 @@ mod tests {
         assert_eq!(with(&[retain, (names::RETAINED, Some("true"))]).retained, Some(true));
         assert_eq!(with(&[retain, (names::ORDER, None)]).order, 2);
         let ask = (names::INTENT, Some("h.2.ask"));
-        assert_eq!(with(&[ask]).asking, Some(Asking::No));
-        assert!(with(&[ask]).awaits_approval());
-        assert_eq!(with(&[ask, (names::APPROVED, Some("u"))]).asking, Some(Asking::Approved));
+        assert_eq!(with(&[ask]).asking, Some(false));
+        assert_eq!(with(&[ask, (names::PENDING, Some("true"))]).asking, Some(true));
         let bare = with(&[gone, (names::ORDER, None)]);
         assert_eq!((bare.retained, bare.is_orphaned()), (Some(false), false));
         // What was to go still goes, and in its order.
@@ -472,7 +413,7 @@ mod tests {
         let before = mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:00Z", "f:b")]);
         assert_eq!(mark(&[ours.clone(), entry("x", "Update", "2026-01-01T00:00:09Z", "f:c")]), before);
         assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:00Z", "f:z")]), before);
-        // Somebody has applied the same fields under our name.
+        // Another client has applied the same fields under our name.
         assert_ne!(mark(&[entry("operetta/o", "Apply", "2026-01-01T00:00:09Z", "f:a")]), before);
         assert_ne!(mark(&[entry("operetta/o", "Update", "2026-01-01T00:00:00Z", "f:a")]), before);
     }

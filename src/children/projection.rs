@@ -21,7 +21,7 @@ impl Projection {
     /// Evaluates the fields of a resource.
     pub(super) fn of(ctx: &Context<'_>, scope: &Scope) -> Self {
         let mut projection = Self::default();
-        for field in &ctx.resource.status {
+        for field in &ctx.origin.resource.status {
             ctx.budget.about(&format!("status.{}", field.name));
             let value = match value(ctx, field, scope) {
                 // Unknown is not empty: the field keeps its value.
@@ -61,7 +61,7 @@ enum Fault {
 /// The value of a field; null if it has none.
 fn value(ctx: &Context<'_>, field: &StatusField, scope: &Scope) -> Result<Value, Fault> {
     let told = |error: &dyn std::fmt::Display| Fault::Told(format!("status.{}: {error}", field.name));
-    let value = match ctx.package.engine.eval_optional(&field.expr, scope) {
+    let value = match ctx.origin.package.engine.eval_optional(&field.expr, scope) {
         Ok(Some(value)) => value,
         Ok(None) | Err(EvalError::Undefined(_)) => return Ok(Value::Null),
         Err(EvalError::Unknown { .. }) => return Err(Fault::Unknown),

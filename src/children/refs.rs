@@ -3,35 +3,37 @@
 //! Unknown is not empty. A required object that does not exist, an object that may not be read, a kind
 //! that is not served: whatever reads such a ref has no value, and keeps what it has.
 
+use crate::api::Gvk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ChildError, Context, MAX_CHILDREN, names};
-use crate::crd;
+use super::{ChildError, Context, MAX_CHILDREN, Snapshot, names};
 use crate::naming;
-use crate::package::{ForEach, Place, Places, Ref, RefTarget};
+use crate::package::{ForEach, NamespaceRef, NamespaceRefs, Ref, RefTarget};
+use crate::plan::Phase;
 use crate::readiness;
 use crate::template::{EvalError, Live, Scope, Var};
 
+mod observe;
 mod selector;
 
+pub(super) use observe::pod_of;
+pub use observe::{Poll, PollRequest, PollResult};
 pub use selector::Selector;
 
 /// Objects that an instance wants to know, as a watch can bring them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Want {
-    /// The apiVersion of the objects.
-    pub api_version: Arc<str>,
+pub struct ResourceSelector {
     /// The kind of the objects.
-    pub kind: Arc<str>,
+    pub gvk: Gvk,
     /// Where they are; `None` is everywhere. Of no account for a cluster-scoped kind.
     pub namespace: Option<Box<str>>,
     /// Which of them.
     pub select: Select,
     /// What is kept of each.
-    pub keep: Keep,
+    pub keep: FieldProjection,
 }
 
 /// Which objects.
@@ -45,7 +47,7 @@ pub enum Select {
 
 /// What is kept of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Keep {
+pub struct FieldProjection {
     /// The paths that expressions read; an empty one is all of it.
     pub paths: Arc<[Vec<String>]>,
     /// Whether its metadata alone does not show all that is read.
@@ -60,20 +62,20 @@ impl Select {
     }
 }
 
-impl std::fmt::Display for Want {
+impl std::fmt::Display for ResourceSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.select, &self.namespace) {
-            (Select::Name(name), Some(namespace)) => write!(f, "{} {namespace}/{name}", self.kind),
-            (Select::Name(name), None) => write!(f, "{} {name}", self.kind),
+            (Select::Name(name), Some(namespace)) => write!(f, "{} {namespace}/{name}", self.gvk.kind),
+            (Select::Name(name), None) => write!(f, "{} {name}", self.gvk.kind),
             (Select::Labels(selector), Some(namespace)) => {
-                write!(f, "each {} in {namespace} with `{selector}`", self.kind)
+                write!(f, "each {} in {namespace} with `{selector}`", self.gvk.kind)
             }
-            (Select::Labels(selector), None) => write!(f, "each {} with `{selector}`", self.kind),
+            (Select::Labels(selector), None) => write!(f, "each {} with `{selector}`", self.gvk.kind),
         }
     }
 }
 
-/// An object that somebody wants to know, as far as expressions read it.
+/// An object that an instance reads, as far as expressions read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Referred {
     /// Its namespace.
@@ -88,18 +90,18 @@ pub struct Referred {
 
 /// What is known of what is wanted.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum LookupResult {
     /// These exist, by namespace and name.
     Known(Vec<Arc<Referred>>),
     /// They are being listed for the first time.
     Pending,
     /// They cannot be read now.
-    Unknown(Blind),
+    Unknown(ReadError),
 }
 
 /// Why objects cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blind {
+pub enum ReadError {
     /// The server does not serve the kind, now or any more.
     KindMissing,
     /// The server does not let us.
@@ -124,29 +126,60 @@ pub(super) struct Problem {
 pub(super) struct Refs {
     pub(super) vars: BTreeMap<String, Var>,
     /// What is to be watched for them.
-    pub(super) wants: Vec<Want>,
+    pub(super) wants: Vec<ResourceSelector>,
+    /// What is to be observed by requests.
+    pub(super) polls: Vec<Arc<Poll>>,
     /// Whether some are still being listed for the first time.
     pub(super) pending: bool,
     pub(super) problems: BTreeMap<String, Problem>,
+    /// A keyed digest of what each object ref brings that is known; only for kinds with plans.
+    pub(super) digests: BTreeMap<String, String>,
 }
 
 impl Refs {
     /// Finds the refs of an instance, those first that others read.
     pub(super) fn of(ctx: &Context<'_>, scope: &Scope) -> Self {
         let mut refs = Self::default();
-        for reference in &ctx.resource.refs {
+        let runs = ctx.snapshot.plans.iter().flat_map(|plans| &plans.runs);
+        let is_running = runs.into_iter().any(|run| run.phase() == Phase::Running);
+        for reference in &ctx.origin.resource.refs {
             ctx.budget.about(&format!("refs.{}", reference.id));
+            if let RefTarget::Observe(observation) = &reference.target
+                && observation.only_in_runs
+                && !is_running
+            {
+                let unknown = Var::Unknown("it is observed only while a plan runs".to_owned());
+                refs.vars.insert(reference.id.clone(), unknown);
+                continue;
+            }
             let scope = scope.with("refs", Var::Vars(refs.vars.clone()));
             let found = match &reference.for_each {
                 Some(for_each) => refs.find_each(ctx, reference, for_each, &scope),
                 None => refs.find(ctx, reference, &scope),
             };
             let var = refs.or_unknown(reference.id.clone(), found);
+            if let Some(plans) = ctx.snapshot.plans.as_ref().filter(|_| reference.gvk.is_some())
+                && !refs.has_problem(&reference.id)
+            {
+                refs.digests.insert(reference.id.clone(), plans.digest(&content(&var)));
+            }
             refs.vars.insert(reference.id.clone(), var);
         }
         refs.wants.sort();
         refs.wants.dedup();
         refs
+    }
+
+    /// Adds what the refs of an earlier origin want, and what is wrong with those that the newest does not have.
+    pub(super) fn add(&mut self, other: Self) {
+        self.wants.extend(other.wants);
+        self.wants.sort();
+        self.wants.dedup();
+        self.polls.extend(other.polls);
+        self.pending |= other.pending;
+        for (name, problem) in other.problems {
+            self.problems.entry(name).or_insert(problem);
+        }
     }
 
     /// The ref of an unknown path, such as `refs.tls.data` or `refs.certs["a"].data`, and why it is unknown.
@@ -156,6 +189,12 @@ impl Refs {
             let rest = path.strip_prefix(name.as_str())?;
             (rest.is_empty() || rest.starts_with(['.', '['])).then_some((name.as_str(), problem))
         })
+    }
+
+    /// Whether a ref is unknown, or one of its keys.
+    fn has_problem(&self, id: &str) -> bool {
+        let of_key = |name: &str| name.strip_prefix(id).is_some_and(|rest| rest.starts_with('['));
+        self.problems.keys().any(|name| name == id || of_key(name))
     }
 
     fn or_unknown(&mut self, name: String, found: Result<Var, Problem>) -> Var {
@@ -174,7 +213,7 @@ impl Refs {
         for_each: &ForEach,
         scope: &Scope,
     ) -> Result<Var, Problem> {
-        let engine = &ctx.package.engine;
+        let engine = &ctx.origin.package.engine;
         let items = engine.items(&for_each.in_, scope).map_err(|error| self_problem("forEach", error))?;
         if items.len() > MAX_CHILDREN {
             return Err(invalid(&format!("forEach has more than {MAX_CHILDREN} items")));
@@ -204,7 +243,7 @@ impl Refs {
     }
 
     fn find(&mut self, ctx: &Context<'_>, reference: &Ref, scope: &Scope) -> Result<Var, Problem> {
-        let engine = &ctx.package.engine;
+        let engine = &ctx.origin.package.engine;
         let failed = |what: &str| {
             let what = what.to_owned();
             move |error: EvalError| self_problem(&what, error)
@@ -214,25 +253,28 @@ impl Refs {
         {
             return Ok(Var::Undefined);
         }
-        let keep = keep(reference);
-        let everywhere = (ctx.namespaced)(&reference.api_version, &reference.kind) == Some(false);
-        let want = |namespace: Option<Box<str>>, select: Select| Want {
-            api_version: Arc::clone(&reference.api_version),
-            kind: Arc::clone(&reference.kind),
+        if let RefTarget::Observe(observation) = &reference.target {
+            return self.observe(ctx, reference, observation, scope);
+        }
+        let Some(gvk) = &reference.gvk else { return Ok(Var::Undefined) };
+        let keep = keep(reference, gvk);
+        let everywhere = ctx.snapshot.namespaced(gvk) == Some(false);
+        let want = |namespace: Option<Box<str>>, select: Select| ResourceSelector {
+            gvk: gvk.clone(),
             namespace: namespace.filter(|_| !everywhere),
             select,
             keep: keep.clone(),
         };
         match &reference.target {
-            RefTarget::Name(name, place) => {
+            RefTarget::Name(name, namespace_ref) => {
                 let value = engine.eval_text(name, scope).map_err(failed("name"))?;
                 let Some(Value::String(name)) = &value else {
                     return Err(invalid("its name is not a string"));
                 };
-                naming::check(&reference.api_version, &reference.kind, name).map_err(|error| {
-                    invalid(&format!("its name cannot be the name of a {}: {error}", reference.kind))
+                naming::check(gvk, name).map_err(|error| {
+                    invalid(&format!("its name cannot be the name of a {}: {error}", gvk.kind))
                 })?;
-                let namespace = namespace(ctx, reference, place, scope)?;
+                let namespace = namespace(ctx, gvk, namespace_ref, scope)?;
                 let want = want(namespace, Select::Name(name.as_str().into()));
                 let found = self.ask(ctx, &want)?;
                 match found.into_iter().next() {
@@ -245,19 +287,19 @@ impl Refs {
                     }),
                 }
             }
-            RefTarget::Select(tree, places) => {
+            RefTarget::Select(tree, namespace_refs) => {
                 let value = tree.eval(engine, scope).map_err(failed("selector"))?.unwrap_or(Value::Null);
                 // As everywhere in Kubernetes: no selector fits nothing, an empty one everything.
                 if value.is_null() {
                     return Ok(Var::List(Vec::new()));
                 }
                 let selector = Selector::parse(&value).map_err(|error| invalid(&error))?;
-                let namespaces = match places {
-                    Places::All => vec![None],
-                    Places::List(places) => {
-                        let mut namespaces = places
+                let namespaces = match namespace_refs {
+                    NamespaceRefs::All => vec![None],
+                    NamespaceRefs::List(list) => {
+                        let mut namespaces = list
                             .iter()
-                            .map(|place| namespace(ctx, reference, place, scope))
+                            .map(|one| namespace(ctx, gvk, one, scope))
                             .collect::<Result<Vec<_>, _>>()?;
                         namespaces.sort();
                         namespaces.dedup();
@@ -271,60 +313,66 @@ impl Refs {
                 }
                 Ok(Var::List(objects.iter().map(|object| Var::Object(live(object))).collect()))
             }
+            RefTarget::Observe(_) => Ok(Var::Undefined),
         }
     }
 
-    fn ask(&mut self, ctx: &Context<'_>, want: &Want) -> Result<Vec<Arc<Referred>>, Problem> {
+    fn ask(&mut self, ctx: &Context<'_>, want: &ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem> {
         self.wants.push(want.clone());
-        let (kind, api_version) = (&want.kind, &want.api_version);
-        let problem = |reason, message| Problem { reason, message, is_waiting: true };
-        Err(match (ctx.refs)(want) {
-            Found::Known(objects) => return Ok(objects),
-            Found::Pending => {
-                self.pending = true;
-                problem("RefUnread", format!("{want} is being read"))
-            }
-            Found::Unknown(Blind::KindMissing) => problem(
-                "KindMissing",
-                format!("the API server does not serve {kind} of {api_version}; is its CRD installed?"),
-            ),
-            Found::Unknown(Blind::Forbidden(why)) => {
-                problem("RefForbidden", format!("{want} may not be read: {why}"))
-            }
-            Found::Unknown(Blind::Failed(why)) => {
-                problem("RefUnreadable", format!("{want} cannot be read: {why}"))
-            }
-        })
+        let found = known(ctx.snapshot, want);
+        self.pending |= found.as_ref().is_err_and(|problem| problem.reason == PENDING);
+        found
     }
 }
 
-fn keep(reference: &Ref) -> Keep {
-    let group = crd::group_of(&reference.api_version);
+/// The reason of what is being listed for the first time.
+const PENDING: &str = "RefPending";
+
+/// The objects that a selector names, or why they are unknown.
+pub(super) fn known(snapshot: &Snapshot, want: &ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem> {
+    let problem = |reason, message| Problem { reason, message, is_waiting: true };
+    Err(match snapshot.lookup(want) {
+        LookupResult::Known(objects) => return Ok(objects),
+        LookupResult::Pending => problem(PENDING, format!("{want} is being read")),
+        LookupResult::Unknown(ReadError::KindMissing) => problem(
+            "KindMissing",
+            format!("the API server does not serve {}; is its CRD installed?", want.gvk),
+        ),
+        LookupResult::Unknown(ReadError::Forbidden(why)) => {
+            problem("RefForbidden", format!("{want} may not be read: {why}"))
+        }
+        LookupResult::Unknown(ReadError::Failed(why)) => {
+            problem("RefUnreadable", format!("{want} cannot be read: {why}"))
+        }
+    })
+}
+
+fn keep(reference: &Ref, gvk: &Gvk) -> FieldProjection {
     let metadata_only = |path: &Vec<String>| path.first().is_some_and(|first| first == "metadata");
     let content = !reference.reads.iter().all(metadata_only)
-        || (reference.asks_state && readiness::needs_status(group, &reference.kind));
-    Keep { paths: Arc::clone(&reference.reads), content }
+        || (reference.asks_state && readiness::needs_status(gvk.group(), &gvk.kind));
+    FieldProjection { paths: Arc::clone(&reference.reads), content }
 }
 
 fn namespace(
     ctx: &Context<'_>,
-    reference: &Ref,
-    place: &Place,
+    gvk: &Gvk,
+    reference: &NamespaceRef,
     scope: &Scope,
 ) -> Result<Option<Box<str>>, Problem> {
-    let engine = &ctx.package.engine;
-    match place {
-        Place::Operator => Ok(Some(ctx.operator_namespace.into())),
-        Place::Literal(namespace) => Ok(Some(namespace.as_str().into())),
-        Place::Own => match ctx.namespace() {
+    let engine = &ctx.origin.package.engine;
+    match reference {
+        NamespaceRef::Operator => Ok(Some(ctx.snapshot.operator_namespace.as_str().into())),
+        NamespaceRef::Literal(namespace) => Ok(Some(namespace.as_str().into())),
+        NamespaceRef::Own => match ctx.origin.namespace() {
             Some(namespace) => Ok(Some(namespace.into())),
             // Of a cluster-scoped instance: right for a cluster-scoped kind alone.
-            None if (ctx.namespaced)(&reference.api_version, &reference.kind) == Some(true) => Err(invalid(
+            None if ctx.snapshot.namespaced(gvk) == Some(true) => Err(invalid(
                 "the instance is cluster-scoped: say `namespace`, or `namespaces` with a selector",
             )),
             None => Ok(None),
         },
-        Place::Computed(text) => {
+        NamespaceRef::Computed(text) => {
             let value = engine.eval_text(text, scope).map_err(|error| self_problem("namespace", error))?;
             let Some(Value::String(namespace)) = &value else {
                 return Err(invalid("its namespace is not a string"));
@@ -344,6 +392,26 @@ fn invalid(message: &str) -> Problem {
 fn self_problem(what: &str, error: EvalError) -> Problem {
     let error = ChildError::Eval(error);
     Problem { reason: error.reason(), message: format!("{what}: {error}"), is_waiting: error.is_waiting() }
+}
+
+/// What a ref brings, without what tells one object from a copy of it.
+fn content(var: &Var) -> Value {
+    match var {
+        Var::Object(live) => {
+            let mut value = (*live.value).clone();
+            if let Some(metadata) = value["metadata"].as_object_mut() {
+                for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+                    metadata.remove(field);
+                }
+            }
+            value
+        }
+        Var::List(items) => items.iter().map(content).collect(),
+        Var::Keyed(items) => {
+            items.iter().map(|(key, var)| Value::Array(vec![key.clone(), content(var)])).collect()
+        }
+        _ => Value::Null,
+    }
 }
 
 fn live(object: &Referred) -> Live {

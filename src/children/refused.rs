@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::status::Status;
-use crate::cluster::{CallError, Class};
+use crate::api::{CallError, Class};
 
 /// What the API server has refused, so that the same is not tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]

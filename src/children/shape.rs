@@ -1,63 +1,69 @@
 //! The shape of a write: what decides whether the API server would take it, values aside. Of equal shapes one
 //! is tried by a dry run before anything is written.
 
+use crate::api::Gvk;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use super::intent::Intent;
+use super::desired::Desired;
 use super::{Context, Expect, names};
-use crate::crd;
-use crate::package::Child;
+use crate::package::{Child, ConflictPolicy};
 
-/// A write of a child that nobody has tried in this shape before.
+/// A dry run that must have passed before a change is made.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// `id` or `id[key]`, for messages.
     pub item: String,
     /// What is to be applied.
-    pub intent: Intent,
+    pub desired: Desired,
     /// What must be there for it.
     pub expect: Expect,
-    /// Take fields from other managers.
-    pub force: bool,
+    /// Whether fields are taken from other managers.
+    pub conflicts: ConflictPolicy,
     /// A field that may not be changed leads to a new object.
     pub recreate: bool,
     /// Its shape.
     pub shape: u64,
     /// Items that are not there yet, for the lack of which it may be refused: the Namespace of an object, the
     /// Role of a `RoleBinding`.
-    pub leans_on: Vec<String>,
+    pub depends_on: Vec<String>,
 }
 
-/// The shape of a write: package revision, kind, namespace, child, create or update, and which leaves the
-/// intent has. Of an update also the values of fields that may never change, with what names the instance
+/// The shape of a write: package revision, kind, namespace, child, create or update, whether the object may be recreated,
+/// and which leaves the desired object has. Of an update also the values of fields that may never change, with what names the instance
 /// taken out: they are what an update is refused for.
-pub(super) fn shape(ctx: &Context<'_>, child: &Child, intent: &Intent, expect: &Expect) -> u64 {
+pub(super) fn shape(
+    ctx: &Context<'_>,
+    child: &Child,
+    desired: &Desired,
+    expect: &Expect,
+    recreate: bool,
+) -> u64 {
     let mut hasher = DefaultHasher::new();
-    ctx.package.digest.hash(&mut hasher);
-    ctx.resource.kind.kind.hash(&mut hasher);
+    ctx.origin.package.digest.hash(&mut hasher);
+    ctx.origin.resource.kind.kind.hash(&mut hasher);
     child.id.hash(&mut hasher);
-    let object = &intent.object;
-    (&object.api_version, &object.kind, &object.namespace).hash(&mut hasher);
-    leaves(&intent.body, &mut hasher);
+    let object = &desired.object;
+    (&object.gvk, &object.namespace).hash(&mut hasher);
+    leaves(&desired.body, &mut hasher);
     let created = *expect == Expect::Absent;
-    created.hash(&mut hasher);
+    (created, recreate).hash(&mut hasher);
     if !created {
         let data = ["/data", "/binaryData"];
-        let is_frozen = intent.body["immutable"] == true;
-        for path in fixed(&object.api_version, &object.kind).iter().chain(data.iter().filter(|_| is_frozen)) {
-            values(intent.body.pointer(path).unwrap_or(&Value::Null), ctx.name(), &mut hasher);
+        let is_frozen = desired.body["immutable"] == true;
+        for path in fixed(&object.gvk).iter().chain(data.iter().filter(|_| is_frozen)) {
+            values(desired.body.pointer(path).unwrap_or(&Value::Null), ctx.origin.name(), &mut hasher);
         }
     }
     hasher.finish()
 }
 
 /// The shape of a write whose values count, too.
-pub(super) fn with_values(shape: u64, intent: &Intent) -> u64 {
+pub(super) fn with_values(shape: u64, desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (shape, &intent.hash).hash(&mut hasher);
+    (shape, &desired.hash).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -113,8 +119,8 @@ fn values(value: &Value, name: &str, hasher: &mut impl Hasher) {
 }
 
 /// Where the fields of a kind are that may not be changed once they are set, as far as templates set them.
-fn fixed(api_version: &str, kind: &str) -> &'static [&'static str] {
-    match (api_version, kind) {
+fn fixed(gvk: &Gvk) -> &'static [&'static str] {
+    match gvk.parts() {
         ("apps/v1", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],
         ("apps/v1", "StatefulSet") => &[
             "/spec/selector",
@@ -142,28 +148,28 @@ fn fixed(api_version: &str, kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether the lack of `other` may be why `intent` is refused.
-pub(super) fn leans_on(intent: &Intent, other: &Intent) -> bool {
-    let same_namespace = intent.object.namespace == other.object.namespace;
+/// Whether the lack of `other` may be why `desired object` is refused.
+pub(super) fn depends_on(desired: &Desired, other: &Desired) -> bool {
+    let same_namespace = desired.object.namespace == other.object.namespace;
     let named =
-        |pointer: &str| intent.body.pointer(pointer).and_then(Value::as_str) == Some(&*other.object.name);
-    match &*other.object.kind {
-        "Namespace" => intent.object.namespace.as_deref() == Some(&*other.object.name),
+        |pointer: &str| desired.body.pointer(pointer).and_then(Value::as_str) == Some(&*other.object.name);
+    match &*other.object.gvk.kind {
+        "Namespace" => desired.object.namespace.as_deref() == Some(&*other.object.name),
         // Whatever is of a kind that is only about to be served.
         "CustomResourceDefinition" => {
-            let group = crd::group_of(&intent.object.api_version);
+            let group = desired.object.gvk.group();
             other.body.pointer("/spec/group").and_then(Value::as_str) == Some(group)
         }
-        "Role" => same_namespace && named("/roleRef/name") && is(intent, "/roleRef/kind", "Role"),
-        "ClusterRole" => named("/roleRef/name") && is(intent, "/roleRef/kind", "ClusterRole"),
+        "Role" => same_namespace && named("/roleRef/name") && is(desired, "/roleRef/kind", "Role"),
+        "ClusterRole" => named("/roleRef/name") && is(desired, "/roleRef/kind", "ClusterRole"),
         "ServiceAccount" => same_namespace && named("/spec/serviceAccountName"),
         "PriorityClass" => named("/spec/priorityClassName"),
         _ => false,
     }
 }
 
-fn is(intent: &Intent, pointer: &str, text: &str) -> bool {
-    intent.body.pointer(pointer).and_then(Value::as_str) == Some(text)
+fn is(desired: &Desired, pointer: &str, text: &str) -> bool {
+    desired.body.pointer(pointer).and_then(Value::as_str) == Some(text)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The status of an instance: a summary for people and for `kubectl wait`. Whoever wipes it loses nothing.
+//! The status of an instance: a summary for users and for `kubectl wait`. If it is wiped, nothing is lost.
 
 use serde_json::{Map, Value, json};
 
@@ -11,13 +11,13 @@ use crate::template::EvalError;
 /// Longest message of a condition, in characters; the API allows 32,768.
 const MESSAGE: usize = 1_024;
 
-/// The condition of an instance whose CRD somebody else puts back again and again.
-const CONTESTED: &str = "CRDContested";
+/// The condition of an instance whose CRD another manager keeps reverting.
+const CONTESTED: &str = "CRDFieldManagerConflict";
 /// Conditions of ours that are there only while they apply.
 const PASSING: [&str; 5] = [RECONCILING, STALLED, FAILED, "DeletionPending", TRUNCATED];
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
-/// What is left out of the status, and why.
+/// The condition that names fields left out of the status.
 const FAILED: &str = "StatusFailed";
 /// How many objects a condition names.
 const NAMED: usize = 5;
@@ -32,7 +32,7 @@ pub(super) const TRUNCATED: &str = "StatusTruncated";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     generation: i64,
-    /// Whether it is about the spec of that generation, which nobody has looked at where the package is not active.
+    /// Whether it is about the spec of that generation, which is not reconciled while the package is not active.
     observes: bool,
     /// `None` where the CRD's author has another use for the field.
     revision: Option<String>,
@@ -49,7 +49,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Whether it is told whatever the API server says of the rest.
+    /// Whether it is shown whatever the API server says of the rest.
     pub(super) fn is_standard(&self) -> bool {
         ["Ready", RECONCILING, STALLED, FAILED].contains(&self.kind.as_str())
     }
@@ -58,10 +58,10 @@ impl Condition {
 impl Status {
     /// What the package and the verdict say.
     pub fn project(ctx: &Context<'_>, target: &Target, verdict: &Verdict) -> Self {
-        let engine = &ctx.package.engine;
+        let engine = &ctx.origin.package.engine;
         let mut projection = Projection::of(ctx, &target.scope);
         let mut conditions = standard(&verdict.summary());
-        for condition in &ctx.resource.conditions {
+        for condition in &ctx.origin.resource.conditions {
             ctx.budget.about(&format!("the condition {}", condition.type_));
             let holds = engine.truthy(&condition.when, &target.scope);
             let status = match &holds {
@@ -93,13 +93,13 @@ impl Status {
             let (kind, reason) = (TRUNCATED.to_owned(), "TooLarge".to_owned());
             conditions.push(Condition { kind, status: Some(true), reason, message });
         }
-        let generation = ctx.instance["metadata"]["generation"].as_i64().unwrap_or(0);
+        let generation = ctx.origin.instance["metadata"]["generation"].as_i64().unwrap_or(0);
         Self { generation, observes: true, revision: revision(ctx), conditions, projection }
     }
 
     /// Of an instance that was not evaluated to the end: what else its status says stays as it is.
     pub(super) fn unfinished(ctx: &Context<'_>, verdict: &Verdict) -> Self {
-        Self { observes: true, revision: revision(ctx), ..Self::unseen(ctx.instance, verdict) }
+        Self { observes: true, revision: revision(ctx), ..Self::unseen(ctx.origin.instance, verdict) }
     }
 
     /// With another verdict than that of the decision: what was decided could not be done.
@@ -139,9 +139,9 @@ impl Status {
         self.failed().map(|failed| failed.message)
     }
 
-    /// Says that somebody else puts the CRD back again and again; or, if it was said before, that nobody does
+    /// Says that another client replaces the CRD repeatedly; or, if it was said before, that none does
     /// any more.
-    pub fn contested(&mut self, by: Option<&str>, current: &Value) {
+    pub fn crd_conflict(&mut self, by: Option<&str>, current: &Value) {
         let said = || {
             let all = current["conditions"].as_array().into_iter().flatten();
             all.into_iter().any(|c| c["type"] == CONTESTED && c["status"] == "True")
@@ -161,7 +161,7 @@ impl Status {
         Self { observes: true, ..Self::unseen(instance, verdict) }
     }
 
-    /// Of an instance whose spec nobody looks at: only what stands in its way is told.
+    /// Of an instance whose spec is not reconciled: only what blocks it is shown.
     pub fn unseen(instance: &Value, verdict: &Verdict) -> Self {
         Self {
             generation: instance["metadata"]["generation"].as_i64().unwrap_or(0),
@@ -174,6 +174,14 @@ impl Status {
 }
 
 impl Status {
+    /// With the active or last run, and the runs that have ended.
+    #[must_use]
+    pub(super) fn with_runs(mut self, (plan, history): (Option<Value>, Value)) -> Self {
+        let fields = [("plan", plan), ("history", Some(history))];
+        self.projection.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        self
+    }
+
     /// With what waits for the approval of a person, a sentence each; the condition is there only while
     /// something does.
     #[must_use]
@@ -195,8 +203,8 @@ impl Status {
 
 /// The package's revision, unless the CRD's author has another use for the field.
 fn revision(ctx: &Context<'_>) -> Option<String> {
-    let taken = crate::crd::taken(&ctx.resource.crd, &ctx.resource.kind.version);
-    (!taken.contains(&"revision")).then(|| ctx.package.revision())
+    let taken = crate::crd::taken(&ctx.origin.resource.crd, &ctx.origin.resource.kind.version);
+    (!taken.contains(&"revision")).then(|| ctx.origin.package.revision())
 }
 
 /// The condition of a type, of any object.
@@ -205,7 +213,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold, and never beside Ready=True.
-/// See `docs/design/0011-conditions-that-hold.md`.
+/// See `docs/design/0011-status-conditions.md`.
 fn standard(summary: &Summary) -> Vec<Condition> {
     let condition = |kind: &str, status: Option<bool>| Condition {
         kind: kind.into(),

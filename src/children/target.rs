@@ -1,51 +1,95 @@
-//! `render(package revision, spec, children)`: which objects an instance should have now.
+//! The target of an instance: which children it has, what each should be, and the live object of each.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::intent::{self, Intent};
-use super::observed::{ObjectRef, Observed};
-use super::refs::Refs;
-use super::{ChildError, Context, MAX_CHILDREN, accepted, exceeds, is_covered, jobs, names};
-use crate::package::{Child, Yields};
+use super::desired::Desired;
+use super::diff::{Difference, diff, is_covered, owns_extra_fields};
+use super::observed::Observed;
+use super::origins::{ItemId, NEWEST};
+use super::refs::{Refs, ResourceSelector};
+use super::render::{base_scope, render};
+use super::state::ReconcileState;
+use super::{ChildError, Context, MAX_CHILDREN, jobs, names};
+use crate::api::ObjectRef;
+use crate::package::Child;
 use crate::readiness::Readiness;
-use crate::template::{EvalError, Expr, Function, Live, Scope, Var};
+use crate::template::{EvalError, Expr, Live, Scope, Text, Var};
 
-/// One object of the target, or why it cannot be told.
+/// One object of the target, or why it has no value.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Item {
-    /// Index of the child in the resource.
+    /// The number of the child, see [`super::Origins`]: its index in the resource of the newest origin.
     pub child: usize,
+    /// The position of the origin that it is rendered from.
+    pub origin: usize,
     /// `id` or `id[key]`.
     pub name: String,
     /// The `forEach` key, with its type.
     pub key: Option<Value>,
-    /// What it should be.
-    pub intent: Result<Intent, ChildError>,
+    /// The desired object.
+    pub desired: Result<Desired, ChildError>,
     /// The live object, if there is one.
     pub observed: Option<Arc<Observed>>,
     /// Why it is not ready; `Ok` if it is.
     pub ready: Result<(), String>,
-    /// A Job that has completed and is gone, or is going: nothing more is made of it.
+    /// A Job that has completed and is gone, or is being deleted: it is not created again.
     pub done: bool,
     /// Whether there is nothing to apply, so that its body is not kept.
     pub needs_no_body: bool,
-    /// Whether its body was too much to be kept beside the others: it comes when they are written.
+    /// Whether its body is too large to be kept together with the others. It is written after them.
     pub is_later: bool,
+    /// Whether the live object meets the `lostWhen` of its child.
+    pub meets_lost_when: bool,
+    /// The plan that restores it, if it is lost: then it is not applied.
+    pub lost: Option<String>,
 }
 
 impl Item {
-    /// Whether the live object was last applied with this very intent.
+    /// Its identity.
+    pub fn id(&self) -> ItemId {
+        ItemId::of_name(&self.name)
+    }
+
+    /// Whether the live object was last applied with this very desired object.
     pub fn is_current(&self) -> bool {
-        match (&self.intent, &self.observed) {
-            (Ok(intent), Some(observed)) => {
-                observed.intent.as_deref() == Some(&intent.hash) && !observed.terminating
+        match (&self.desired, &self.observed) {
+            (Ok(desired), Some(observed)) => {
+                observed.desired.as_deref() == Some(&desired.hash) && !observed.terminating
             }
             (Ok(_), None) => self.done,
             _ => false,
+        }
+    }
+
+    /// How the live object differs from the desired one; `None` if the desired one has no value.
+    pub(super) fn difference(&self, state: &ReconcileState) -> Option<Difference> {
+        let observed = self.observed.as_deref();
+        let is_as_applied = observed.is_some_and(|observed| state.is_as_applied(observed));
+        Some(match diff(self.desired.as_ref().ok()?, observed, is_as_applied) {
+            Difference::Missing if self.done => Difference::Current,
+            // Drift was compared before the body was dropped.
+            Difference::Drifted(_) if self.needs_no_body => Difference::Current,
+            difference => difference,
+        })
+    }
+
+    /// Whether it is applied as it should be, and ready.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_current() && self.ready.is_ok()
+    }
+
+    /// Why it is not.
+    pub(super) fn unready(&self) -> String {
+        match (&self.desired, &self.ready) {
+            (Err(error), _) => error.to_string(),
+            (_, Err(message)) => message.clone(),
+            (Ok(_), Ok(())) => "awaits its update".into(),
         }
     }
 }
@@ -55,74 +99,157 @@ impl Item {
 pub struct Target {
     /// Its objects, dependencies first.
     pub items: Vec<Item>,
-    /// Children of which not even the number can be told, by index.
+    /// Children whose members are not known, by the number of the child.
     pub open: BTreeMap<usize, ChildError>,
     /// The scope with all live children, for `status`, `readyWhen` and conditions.
     pub scope: Scope,
-    /// What its refs name, and what is wrong with them.
+    /// The same of each earlier origin.
+    earlier_scopes: Vec<Scope>,
+    /// `children` of the scope; only for kinds with plans.
+    pub(super) children: BTreeMap<String, Var>,
+    /// The digests of the object refs, by the position of the origin that names the objects.
+    pub(super) digests: Vec<BTreeMap<String, String>>,
+    /// The members in the target of the newest origin, in order, whichever origin their items have; only for kinds with
+    /// plans.
+    pub(super) newest: Vec<NewestMember>,
+    /// Its refs, and their problems.
     pub(super) refs: Refs,
 }
 
-/// About how many times its size live JSON takes once it is parsed.
-const LIVE_FACTOR: usize = 4;
-
-/// Computes the target. Once the budget of the context is exceeded, nothing more is evaluated and what is there
-/// is not the whole.
-pub fn target(ctx: &Context<'_>) -> Target {
-    ctx.budget.about("the instance");
-    let live: usize = ctx.observed.iter().filter_map(|o| Some(o.live.as_ref()?.len())).sum();
-    if !ctx.budget.charge(ctx.instance) || !ctx.budget.charge_bytes(live.saturating_mul(LIVE_FACTOR)) {
-        let (items, open, refs) = (Vec::new(), BTreeMap::new(), Refs::default());
-        return Target { items, open, scope: Scope::within(Arc::clone(&ctx.budget)), refs };
-    }
-    let mut building = Building::new(ctx);
-    for (index, child) in ctx.resource.children.iter().enumerate() {
-        building.child(index, child);
-    }
-    refuse_twins(&mut building.items);
-    for (index, child) in ctx.resource.children.iter().enumerate() {
-        if !building.open.contains_key(&index) {
-            let from = building.items.partition_point(|item| item.child < index);
-            let to = building.items.partition_point(|item| item.child <= index);
-            let var = building.computed_var(child, &building.items[from..to]);
-            building.vars.insert(child.id.clone(), var);
-        }
-    }
-    let scope = building.scope();
-    Target { items: building.items, open: building.open, scope, refs: building.refs }
+/// A member in the target of the newest origin.
+#[derive(Debug)]
+pub(super) struct NewestMember {
+    /// The number of the child.
+    pub(super) child: usize,
+    /// `id` or `id[key]`.
+    pub(super) name: String,
+    /// The `forEach` key, with its type.
+    pub(super) key: Option<Value>,
+    /// The hash of what the newest origin renders, if the item has another origin and this one has a value.
+    hash: Option<String>,
 }
 
-/// Two items that are one object would apply it in turn for ever. Neither has it: which of them is meant
-/// nobody can tell, and the live object stays as it is.
-fn refuse_twins(items: &mut [Item]) {
+impl Target {
+    /// Whether the live object of an item is what the newest origin renders.
+    pub(super) fn is_newest(&self, item: &Item) -> bool {
+        is_newest(&self.newest, item)
+    }
+
+    /// Whether all of it is applied.
+    pub(super) fn is_applied(&self) -> bool {
+        self.open.is_empty() && self.items.iter().all(Item::is_current)
+    }
+
+    /// The scope of the origin at a position.
+    pub fn scope_at(&self, position: usize) -> &Scope {
+        position.checked_sub(1).and_then(|index| self.earlier_scopes.get(index)).unwrap_or(&self.scope)
+    }
+
+    /// The value of a setting of an item's child, computed with the origin of the item.
+    pub(super) fn setting(
+        &self,
+        ctx: &Context<'_>,
+        item: &Item,
+        text: &Text,
+    ) -> Result<Option<Value>, EvalError> {
+        ctx.origins.at(item.origin).package.engine.eval_text(text, self.scope_at(item.origin))
+    }
+
+    /// The objects that its refs name.
+    pub fn selectors(&self) -> &[ResourceSelector] {
+        &self.refs.wants
+    }
+}
+
+/// Parsed JSON takes about this many times its size.
+const LIVE_FACTOR: usize = 4;
+
+/// Computes the target. Once the budget of the context is exceeded, nothing more is evaluated and the target is not
+/// complete.
+pub fn target(ctx: &Context<'_>) -> Target {
+    ctx.budget.about("the instance");
+    let live: usize = ctx.snapshot.observed.iter().filter_map(|o| Some(o.live.as_ref()?.len())).sum();
+    let mut positions = 0..ctx.origins.len();
+    if !positions.all(|position| ctx.budget.charge(ctx.origins.at(position).instance))
+        || !ctx.budget.charge_bytes(live.saturating_mul(LIVE_FACTOR))
+    {
+        let scope = Scope::within(Arc::clone(&ctx.budget));
+        let (items, open, refs, earlier_scopes, newest, children, digests) = Default::default();
+        return Target { items, open, scope, earlier_scopes, children, digests, newest, refs };
+    }
+    let mut building = Building::new(ctx);
+    for number in ctx.origins.in_order() {
+        building.child(number);
+    }
+    building.items.sort_by_key(|item| item.child);
+    resolve_duplicates(ctx, &mut building.items);
+    for number in 0..ctx.origins.children() {
+        if !building.open.contains_key(&number) {
+            let from = building.items.partition_point(|item| item.child < number);
+            let to = building.items.partition_point(|item| item.child <= number);
+            building.set_computed(number, from..to, |_| true);
+        }
+    }
+    let scope = building.sides[NEWEST].scope();
+    let earlier_scopes = building.sides[NEWEST + 1..].iter().map(Side::scope).collect();
+    let has_plans = ctx.origins.has_plans();
+    let children = if has_plans { building.sides[NEWEST].vars.clone() } else { BTreeMap::new() };
+    let digests = building.sides.iter_mut().map(|side| std::mem::take(&mut side.digests)).collect();
+    let Building { items, open, refs, newest, .. } = building;
+    Target { items, open, scope, earlier_scopes, children, digests, newest, refs }
+}
+
+/// The refs of the newest origin, without the rest of the target.
+pub(super) fn refs(ctx: &Context<'_>) -> Refs {
+    let mut building = Building::new(ctx);
+    let digests = std::mem::take(&mut building.sides[NEWEST].digests);
+    Refs { digests, ..building.refs }
+}
+
+/// Two items that render the same object would overwrite each other for ever. Neither is applied, and the live object is
+/// left unchanged. If the items have different origins, the object belongs to the newer one once a rollout has recorded it;
+/// until then the schedule blocks that item.
+fn resolve_duplicates(ctx: &Context<'_>, items: &mut Vec<Item>) {
     let mut first: HashMap<ObjectRef, usize> = HashMap::new();
-    let mut twins: Vec<(usize, usize)> = Vec::new();
+    let mut duplicates: Vec<(usize, usize)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let Ok(intent) = &item.intent else { continue };
-        match first.entry(intent.object.clone()) {
-            Entry::Occupied(other) => twins.push((*other.get(), index)),
+        let Ok(desired) = &item.desired else { continue };
+        match first.entry(desired.object.clone()) {
+            Entry::Occupied(other) => duplicates.push((*other.get(), index)),
             Entry::Vacant(free) => {
                 free.insert(index);
             }
         }
     }
-    for (one, other) in twins {
+    let mut replaced = Vec::new();
+    for (one, other) in duplicates {
+        if items[one].origin != items[other].origin {
+            let (new, old) =
+                if items[one].origin < items[other].origin { (one, other) } else { (other, one) };
+            replaced.extend(ctx.origins.recorded(&items[new].name).map(|_| old));
+            continue;
+        }
         for (index, twin) in [(one, other), (other, one)] {
             let twin = items[twin].name.clone();
-            if let Ok(intent) = &items[index].intent {
+            if let Ok(desired) = &items[index].desired {
                 let message =
-                    format!("renders {}, and so does {twin}; give them different names", intent.object);
-                items[index].intent = Err(ChildError::Invalid { message });
+                    format!("renders {}, and so does {twin}; give them different names", desired.object);
+                items[index].desired = Err(ChildError::Invalid { message });
             }
         }
     }
+    replaced.sort_unstable();
+    replaced.dedup();
+    for index in replaced.into_iter().rev() {
+        items.remove(index);
+    }
 }
 
-/// The live objects of one child, by key: a thousand members are looked up, not searched through.
+/// The live objects of one child, by key.
 #[derive(Default)]
-struct Made<'a>(BTreeMap<Option<&'a str>, Vec<&'a Arc<Observed>>>);
+struct LiveByKey<'a>(BTreeMap<Option<&'a str>, Vec<&'a Arc<Observed>>>);
 
-impl<'a> Made<'a> {
+impl<'a> LiveByKey<'a> {
     fn all(&self) -> impl Iterator<Item = &'a Arc<Observed>> + '_ {
         self.0.values().flatten().copied()
     }
@@ -130,112 +257,216 @@ impl<'a> Made<'a> {
 
 struct Building<'a> {
     ctx: &'a Context<'a>,
-    base: Scope,
-    /// `children.<id>` so far: what is observed, and for children already computed whether it is current.
-    vars: BTreeMap<String, Var>,
-    /// The scope of children that read no other child; made once.
-    plain: Scope,
-    by_child: HashMap<&'a str, Made<'a>>,
+    /// The origins, newest first.
+    sides: Vec<Side<'a>>,
+    by_child: Vec<LiveByKey<'a>>,
     by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
     /// What expressions read of each.
     values: HashMap<&'a ObjectRef, Arc<Value>>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
-    /// Children whose `when` is false.
-    unwanted: BTreeSet<usize>,
     refs: Refs,
     /// By annotation: nothing will be applied.
     is_paused: bool,
+    /// Of the child that is computed.
+    unrecorded: Unrecorded,
+    /// With several origins: the items of the child in the target of the origin that is computed.
+    names: Vec<String>,
+    /// See [`Target::newest`].
+    newest: Vec<NewestMember>,
+}
+
+/// Which origin the items of a child have that are not recorded.
+enum Unrecorded {
+    OfNewest,
+    /// These have `previous`, all others the newest.
+    OfPrevious(HashSet<String>),
+    /// The target of `previous` is not known.
+    Unknown,
+}
+
+/// What an origin is evaluated with.
+struct Side<'a> {
+    ctx: Context<'a>,
+    base: Scope,
+    /// `children.<id>` so far: what is observed, and for children already computed whether it is current.
+    vars: BTreeMap<String, Var>,
+    /// The scope of children that read no other child; made once.
+    plain: Scope,
+    /// The numbers of children whose `when` is false.
+    unwanted: BTreeSet<usize>,
+    /// Of its object refs.
+    digests: BTreeMap<String, String>,
+}
+
+impl Side<'_> {
+    fn scope(&self) -> Scope {
+        self.base.with("children", Var::Vars(self.vars.clone()))
+    }
+}
+
+/// The child that is computed, as an origin has it.
+#[derive(Clone, Copy)]
+struct Computed<'a> {
+    position: usize,
+    number: usize,
+    child: &'a Child,
 }
 
 impl<'a> Building<'a> {
     fn new(ctx: &'a Context<'a>) -> Self {
-        // What bears an id of an earlier version belongs to the child that was renamed from it.
-        let renamed: HashMap<&str, &str> = ctx
-            .resource
-            .children
-            .iter()
-            .flat_map(|child| child.renamed_from.iter().map(|id| (id.as_str(), child.id.as_str())))
-            .collect();
-        let mut by_child: HashMap<&str, Made<'_>> = HashMap::new();
-        for observed in ctx.observed.iter().filter(|o| o.is_made_by_us()) {
-            let id = renamed.get(&*observed.child).copied().unwrap_or(&observed.child);
-            let made = by_child.entry(id).or_default().0.entry(observed.key.as_deref()).or_default();
-            // One object, seen in two versions: it is what the child asks for.
+        let mut by_child: Vec<LiveByKey<'_>> = Vec::new();
+        by_child.resize_with(ctx.origins.children(), LiveByKey::default);
+        for observed in ctx.snapshot.observed.iter().filter(|o| o.is_made_by_us()) {
+            let Some(number) = ctx.origins.number(&observed.child) else { continue };
+            let made = by_child[number].0.entry(observed.key.as_deref()).or_default();
+            // One object, watched in two versions: the version that the child renders counts.
             match made.iter_mut().find(|twin| twin.uid == observed.uid) {
                 None => made.push(observed),
-                Some(twin) if asks_for(ctx, id, observed) => *twin = observed,
+                Some(twin) if asks_for(ctx, number, observed) => *twin = observed,
                 Some(_) => {}
             }
         }
-        let base = base_scope(ctx);
+        let annotations = &ctx.snapshot.instance["metadata"]["annotations"];
         let mut building = Self {
             ctx,
-            plain: base.clone(),
-            base,
-            vars: BTreeMap::new(),
+            sides: Vec::with_capacity(ctx.origins.len()),
             by_child,
-            by_object: ctx.observed.iter().map(|o| (&o.object, o)).collect(),
-            values: ctx.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
+            by_object: ctx.snapshot.observed.iter().map(|o| (&o.object, o)).collect(),
+            values: ctx.snapshot.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
             items: Vec::new(),
             open: BTreeMap::new(),
-            unwanted: BTreeSet::new(),
             refs: Refs::default(),
-            is_paused: ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true"),
+            is_paused: annotations[names::PAUSED].as_str() == Some("true"),
+            unrecorded: Unrecorded::OfNewest,
+            names: Vec::new(),
+            newest: Vec::new(),
         };
-        for child in &ctx.resource.children {
-            let var = building.observed_var(child);
-            building.vars.insert(child.id.clone(), var);
+        for position in 0..ctx.origins.len() {
+            let side = building.side(position);
+            building.sides.push(side);
         }
-        if !ctx.resource.refs.is_empty() {
-            building.refs = Refs::of(ctx, &building.scope());
-            building.base = building.base.with("refs", Var::Vars(std::mem::take(&mut building.refs.vars)));
-        }
-        building.plain = building.scope();
         building
     }
 
-    fn scope(&self) -> Scope {
-        self.base.with("children", Var::Vars(self.vars.clone()))
+    fn side(&mut self, position: usize) -> Side<'a> {
+        let ctx = self.ctx.at(position);
+        let children = ctx.origin.resource.children.iter().enumerate();
+        let vars = children.map(|(index, child)| {
+            let number = ctx.origins.number_at(position, index);
+            (child.id.clone(), self.observed_var(Computed { position, number, child }))
+        });
+        let vars = vars.collect();
+        let base = base_scope(&ctx);
+        let (unwanted, digests) = Default::default();
+        let mut side = Side { ctx, plain: base.clone(), base, vars, unwanted, digests };
+        if !side.ctx.origin.resource.refs.is_empty() {
+            let mut refs = Refs::of(&side.ctx, &side.scope());
+            side.base = side.base.with("refs", Var::Vars(std::mem::take(&mut refs.vars)));
+            side.digests = std::mem::take(&mut refs.digests);
+            self.refs.add(refs);
+        }
+        side.plain = side.scope();
+        side
     }
 
-    fn child(&mut self, index: usize, child: &'a Child) {
-        let scope = if child.depends_on.is_empty() { self.plain.clone() } else { self.scope() };
-        let from = self.items.len();
-        self.ctx.budget.about(&child.id);
-        let result = match &child.for_each {
-            None => self.single(index, child, &scope),
-            Some(_) => self.members(index, child, &scope),
-        };
-        if let Err(error) = result {
-            self.items.truncate(from);
-            self.open.insert(index, self.explained(child, error));
-            return;
+    /// Adds the items of a child, those of `previous` first: the newest origin has what no other one has.
+    fn child(&mut self, number: usize) {
+        let (first, origins) = (self.items.len(), self.ctx.origins);
+        let previous = origins.previous();
+        self.unrecorded = Unrecorded::OfNewest;
+        let mut order = Vec::new();
+        let others = (0..origins.len()).filter(|position| Some(*position) != previous);
+        for position in previous.into_iter().chain(others) {
+            let Some(child) = origins.child_at(position, number) else { continue };
+            if !origins.is_used(position, number) {
+                continue;
+            }
+            let side = &self.sides[position];
+            let scope = if child.depends_on.is_empty() { side.plain.clone() } else { side.scope() };
+            let from = self.items.len();
+            self.ctx.budget.about(&child.id);
+            let computed = Computed { position, number, child };
+            let result = match &child.for_each {
+                None => self.single(computed, &scope),
+                Some(_) => self.members(computed, &scope),
+            };
+            if position == NEWEST {
+                merge(&mut self.names, std::mem::take(&mut order));
+                order = std::mem::take(&mut self.names);
+            } else {
+                merge(&mut order, std::mem::take(&mut self.names));
+            }
+            let is_previous = Some(position) == previous;
+            if let Err(error) = result {
+                self.items.truncate(from);
+                self.open.insert(number, self.explained(computed, error));
+                if is_previous {
+                    self.unrecorded = Unrecorded::Unknown;
+                }
+            } else if is_previous {
+                let names = self.items[from..].iter().map(|item| item.name.clone());
+                self.unrecorded = Unrecorded::OfPrevious(names.collect());
+            }
         }
-        if child.ordered {
-            let var = self.computed_var(child, &self.items[from..]);
-            self.vars.insert(child.id.clone(), var);
+        if origins.len() > 1 {
+            let rank: HashMap<&str, usize> = order.iter().map(String::as_str).zip(0..).collect();
+            self.items[first..].sort_by_key(|item| rank.get(&*item.name).copied());
+        }
+        if !self.open.contains_key(&number) {
+            self.set_computed(number, first..self.items.len(), |child| child.ordered);
         }
     }
 
-    fn single(&mut self, index: usize, child: &'a Child, scope: &Scope) -> Result<(), ChildError> {
-        if self.wanted(child, scope)? {
-            let item = self.item(index, child, None, scope);
-            self.push(item)?;
+    /// Whether an item of an origin's target is rendered from that origin.
+    fn is_of(&self, position: usize, name: &str) -> bool {
+        let origins = self.ctx.origins;
+        match origins.recorded(name) {
+            _ if origins.is_absent(name) => false,
+            Some(recorded) => recorded == position,
+            None if Some(position) == origins.previous() => true,
+            None => {
+                position == NEWEST
+                    && match &self.unrecorded {
+                        Unrecorded::OfNewest => true,
+                        Unrecorded::OfPrevious(names) => !names.contains(name),
+                        Unrecorded::Unknown => false,
+                    }
+            }
+        }
+    }
+
+    /// Computes `children.<id>` of a child in the scopes of all origins that have it.
+    fn set_computed(&mut self, number: usize, items: Range<usize>, is_wanted: impl Fn(&Child) -> bool) {
+        for position in 0..self.sides.len() {
+            let child = self.ctx.origins.child_at(position, number);
+            if let Some(child) = child.filter(|child| is_wanted(child)) {
+                let computed = Computed { position, number, child };
+                let var = self.computed_var(computed, &self.items[items.clone()]);
+                self.sides[position].vars.insert(child.id.clone(), var);
+            }
+        }
+    }
+
+    fn single(&mut self, computed: Computed<'a>, scope: &Scope) -> Result<(), ChildError> {
+        if self.wanted(computed, scope)? {
+            self.add(computed, None, scope)
         } else {
-            self.unwanted.insert(index);
+            self.sides[computed.position].unwanted.insert(computed.number);
+            Ok(())
         }
-        Ok(())
     }
 
     /// An error of a child that reads another one, whose `when` is false: that is the cause.
-    fn explained(&self, child: &Child, error: ChildError) -> ChildError {
+    fn explained(&self, Computed { position, child, .. }: Computed<'_>, error: ChildError) -> ChildError {
         let ChildError::Eval(EvalError::Undefined(diagnostic) | EvalError::NotYet(diagnostic)) = &error
         else {
             return error;
         };
-        let dependencies = child.depends_on.iter().filter(|index| self.unwanted.contains(index));
-        let mut absent = dependencies.map(|index| &self.ctx.resource.children[*index]);
+        let (origins, side) = (self.ctx.origins, &self.sides[position]);
+        let is_unwanted = |index: &&usize| side.unwanted.contains(&origins.number_at(position, **index));
+        let dependencies = child.depends_on.iter().filter(is_unwanted);
+        let mut absent = dependencies.map(|index| &side.ctx.origin.resource.children[*index]);
         let text = format!("{} {}", diagnostic.message, diagnostic.help.as_deref().unwrap_or_default());
         let is_named = |other: &&Child| {
             text.contains(&format!("children.{}", other.id))
@@ -253,9 +484,10 @@ impl<'a> Building<'a> {
         ChildError::DependencyAbsent { message }
     }
 
-    fn members(&mut self, index: usize, child: &'a Child, scope: &Scope) -> Result<(), ChildError> {
+    fn members(&mut self, computed: Computed<'a>, scope: &Scope) -> Result<(), ChildError> {
+        let Computed { position: origin, child, .. } = computed;
         let Some(each) = &child.for_each else { return Ok(()) };
-        let engine = &self.ctx.package.engine;
+        let engine = &self.ctx.origins.at(origin).package.engine;
         let mut seen = BTreeSet::new();
         let values = engine.items(&each.in_, scope)?;
         // Without a condition all of them are children.
@@ -265,7 +497,7 @@ impl<'a> Building<'a> {
         for (position, value) in values.into_iter().enumerate() {
             self.ctx.budget.about(&child.id);
             let scope = scope.with(&each.as_, Var::Json(value.clone()));
-            if !self.wanted(child, &scope)? {
+            if !self.wanted(computed, &scope)? {
                 continue;
             }
             let key = match &each.key {
@@ -281,34 +513,70 @@ impl<'a> Building<'a> {
                     message: format!("two items of forEach of {} have the same key", child.id),
                 });
             }
-            let item = self.item(index, child, Some(key), &scope);
-            self.push(item)?;
+            self.add(computed, Some(key), &scope)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, item: Item) -> Result<(), ChildError> {
-        if self.items.len() >= MAX_CHILDREN {
-            return Err(ChildError::TooMany);
-        }
-        self.items.push(item);
-        Ok(())
-    }
-
-    fn wanted(&self, child: &Child, scope: &Scope) -> Result<bool, EvalError> {
+    fn wanted(
+        &self,
+        Computed { position, child, .. }: Computed<'_>,
+        scope: &Scope,
+    ) -> Result<bool, EvalError> {
         for when in child.group_when.iter().chain(&child.when) {
-            if !self.ctx.package.engine.truthy(when, scope)? {
+            if !self.ctx.origins.at(position).package.engine.truthy(when, scope)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn item(&self, index: usize, child: &'a Child, key: Option<Value>, scope: &Scope) -> Item {
+    /// Adds an item, unless another origin has it.
+    fn add(&mut self, computed: Computed<'a>, key: Option<Value>, scope: &Scope) -> Result<(), ChildError> {
         let key_text = key.as_ref().map(names::key_text);
-        let name = names::item_name(&child.id, key_text.as_deref());
+        let name = names::item_name(self.ctx.origins.child_id(computed.number), key_text.as_deref());
+        if self.ctx.origins.len() > 1 {
+            self.names.push(name.clone());
+        }
+        let is_of = self.is_of(computed.position, &name);
+        if computed.position == NEWEST && self.ctx.origins.has_plans() {
+            if self.newest.len() >= MAX_CHILDREN {
+                return Err(ChildError::TooMany);
+            }
+            let hash = if is_of { None } else { self.hash(computed, key_text.as_deref(), scope) };
+            let (child, key) = (computed.number, key.clone());
+            self.newest.push(NewestMember { child, name: name.clone(), key, hash });
+        }
+        if is_of {
+            if self.items.len() >= MAX_CHILDREN {
+                return Err(ChildError::TooMany);
+            }
+            let item = self.item(computed, name, key, scope);
+            self.items.push(item);
+        }
+        Ok(())
+    }
+
+    /// The hash of what an origin renders for a member; `None` if it has no value.
+    fn hash(
+        &self,
+        Computed { position, number, child }: Computed<'_>,
+        key: Option<&str>,
+        scope: &Scope,
+    ) -> Option<String> {
+        let live = self.find(number, key);
+        let live = live.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false)));
+        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+        let ctx = &self.sides[position].ctx;
+        render(ctx, child, key, &scope.with("self", live), &observed).ok().map(|desired| desired.hash)
+    }
+
+    fn item(&self, computed: Computed<'a>, name: String, key: Option<Value>, scope: &Scope) -> Item {
+        let Computed { position: origin, number, child } = computed;
+        let ctx = &self.sides[origin].ctx;
+        let key_text = key.as_ref().map(names::key_text);
         self.ctx.budget.about(&name);
-        let before = self.find(child, key_text.as_deref());
+        let before = self.find(number, key_text.as_deref());
         let with_self = |live_object: Option<&Arc<Observed>>| {
             scope.with(
                 "self",
@@ -316,115 +584,94 @@ impl<'a> Building<'a> {
             )
         };
         let mut scope = with_self(before);
-        let render = |scope: &Scope| {
-            self.intent(child, key_text.as_deref(), scope).map_err(|error| self.explained(child, error))
+        let rendered = |scope: &Scope| {
+            let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+            render(ctx, child, key_text.as_deref(), scope, &observed)
+                .map_err(|error| self.explained(computed, error))
         };
-        let mut intent = render(&scope);
-        // Somebody has changed the labels by which it would be found: what it is called tells as well, and a
-        // template that keeps what `self` has must not lose that.
-        if let Ok(first) = &intent
+        let mut desired = rendered(&scope);
+        // Its labels were changed, so it is found by its name. A template that keeps values of `self` must not lose
+        // them.
+        if let Ok(first) = &desired
             && let Some(named) = self.by_object.get(&first.object).copied()
             && before.is_none_or(|before| !Arc::ptr_eq(before, named))
-            && *named.instance_uid == *self.ctx.uid()
+            && *named.instance_uid == *ctx.origin.uid()
             && named.is_made_by_us()
         {
             let anew = with_self(Some(named));
-            let again = render(&anew);
+            let again = rendered(&anew);
             if again.as_ref().is_ok_and(|again| again.object == named.object) {
-                (scope, intent) = (anew, again);
+                (scope, desired) = (anew, again);
             }
         }
         // The live object is the one of the target's very name; another of the same key is to be pruned.
-        let observed = match &intent {
-            Ok(intent) => self.by_object.get(&intent.object).copied(),
+        let observed = match &desired {
+            Ok(desired) => self.by_object.get(&desired.object).copied(),
             Err(_) => before,
         };
-        let observed = observed.filter(|o| *o.instance_uid == *self.ctx.uid()).cloned();
-        let has_completed = intent.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
+        let observed = observed.filter(|o| *o.instance_uid == *ctx.origin.uid()).cloned();
+        let has_completed = desired.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
         let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
         let observed = observed.filter(|_| !done);
-        let ready = if done { Ok(()) } else { self.ready(child, observed.as_ref(), &scope) };
+        let ready = if done { Ok(()) } else { self.ready(computed, observed.as_ref(), &scope) };
+        let meets_lost_when =
+            observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
+                let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
+                // Without a value it does not.
+                ctx.origin.package.engine.truthy(lost_when, &scope).unwrap_or(false)
+            });
         let (mut needs_no_body, mut is_later) = (false, false);
-        if let Ok(intent) = &mut intent {
+        if let Ok(desired) = &mut desired {
+            let live = observed.as_ref();
+            // A paused instance compares bodies only to report drift.
+            let is_unneeded =
+                self.is_paused && live.is_none_or(|o| o.desired.as_deref() != Some(&desired.hash));
+            let is_unchanged = || live.is_some_and(|o| is_as_applied(desired, o));
             needs_no_body = match self.ctx.budget.shown() {
                 Some(shown) => self.items.len() < shown,
-                None => done || self.is_paused || observed.as_ref().is_some_and(|o| is_as_applied(intent, o)),
+                None => done || is_unneeded || is_unchanged(),
             };
-            is_later = !needs_no_body && !self.ctx.budget.keep_body(&intent.body);
+            is_later = !needs_no_body && !self.ctx.budget.keep_body(&desired.body);
             if needs_no_body || is_later {
-                intent.forget_body();
+                desired.forget_body();
             }
         }
-        Item { child: index, name, key, intent, observed, ready, done, needs_no_body, is_later }
-    }
-
-    fn intent(&self, child: &Child, key: Option<&str>, scope: &Scope) -> Result<Intent, ChildError> {
-        let engine = &self.ctx.package.engine;
-        let Some(template) = engine.template(&child.template) else {
-            return Err(ChildError::Invalid { message: format!("there is no template {}", child.template) });
-        };
-        let body = engine.render_object(template, scope)?;
-        let yields = self.yields(child, scope)?;
-        // Whoever edits our labels does not thereby make us take back what we have given up.
-        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
-        let intent = match intent::build(self.ctx, child, key, body, &observed, &yields) {
-            Err(ChildError::KindMissing { api_version, kind }) => {
-                let reason = (self.ctx.unknown)(&api_version, &kind);
-                return Err(reason.map_or_else(
-                    || ChildError::KindMissing { api_version, kind },
-                    |reason| ChildError::KindNotServed { reason },
-                ));
-            }
-            intent => intent?,
-        };
-        match (self.ctx.unknown)(&intent.object.api_version, &intent.object.kind) {
-            Some(reason) => Err(ChildError::KindUnknown { reason }),
-            None => Ok(intent),
+        let lost = self.ctx.origins.lost(&name).map(str::to_owned);
+        Item {
+            child: number,
+            origin,
+            name,
+            key,
+            desired,
+            observed,
+            ready,
+            done,
+            needs_no_body,
+            is_later,
+            meets_lost_when,
+            lost,
         }
-    }
-
-    fn yields(&self, child: &Child, scope: &Scope) -> Result<Vec<String>, ChildError> {
-        let engine = &self.ctx.package.engine;
-        let values = match &child.yields {
-            None => return Ok(Vec::new()),
-            Some(Yields::One(text)) => match engine.eval_text(text, scope)? {
-                Some(Value::Array(values)) => values,
-                Some(Value::Null) | None => Vec::new(),
-                Some(other) => vec![other],
-            },
-            Some(Yields::List(texts)) => {
-                let mut values = Vec::new();
-                for text in texts {
-                    values.extend(engine.eval_text(text, scope)?);
-                }
-                values
-            }
-        };
-        values
-            .into_iter()
-            .map(|value| match value {
-                Value::String(path) => Ok(path),
-                _ => Err(ChildError::Invalid {
-                    message: format!("yields of {} is not a list of field paths", child.id),
-                }),
-            })
-            .collect()
     }
 
     /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
-    fn find(&self, child: &Child, key: Option<&str>) -> Option<&'a Arc<Observed>> {
-        let all = self.by_child.get(child.id.as_str())?.0.get(&key)?;
+    fn find(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
+        let all = self.by_child[number].0.get(&key)?;
         all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
     }
 
-    fn ready(&self, child: &Child, observed: Option<&Arc<Observed>>, scope: &Scope) -> Result<(), String> {
+    fn ready(
+        &self,
+        Computed { position, child, .. }: Computed<'_>,
+        observed: Option<&Arc<Observed>>,
+        scope: &Scope,
+    ) -> Result<(), String> {
         let Some(observed) = observed else { return Err("does not exist yet".into()) };
         if observed.terminating {
             return Err(terminating(observed));
         }
         if let Some(ready_when) = &child.ready_when {
             let scope = scope.with("self", Var::Object(self.live(observed, is_ready(observed), false)));
-            return match self.ctx.package.engine.truthy(ready_when, &scope) {
+            return match self.ctx.origins.at(position).package.engine.truthy(ready_when, &scope) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err("readyWhen is not met yet".into()),
                 Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
@@ -441,37 +688,39 @@ impl<'a> Building<'a> {
     }
 
     /// `children.<id>` before the child's target is known.
-    fn observed_var(&self, child: &Child) -> Var {
+    fn observed_var(&self, Computed { number, child, .. }: Computed<'_>) -> Var {
         if let Some(reason) = self.kind_unknown(child) {
             return Var::Unknown(reason);
         }
-        let all = self.by_child.get(child.id.as_str()).into_iter().flat_map(Made::all);
+        let all = self.by_child[number].all();
         let flags = |o: &Observed| self.live(o, is_ready(o), false);
         if child.for_each.is_some() {
             Var::Map(all.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
         } else {
-            self.find(child, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
+            self.find(number, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
         }
     }
 
-    /// `children.<id>` once its target is known: ready and current are told of each.
-    fn computed_var(&self, child: &Child, items: &[Item]) -> Var {
+    /// `children.<id>` once its items are known, with the readiness of each and whether it is current.
+    fn computed_var(&self, computed: Computed<'_>, items: &[Item]) -> Var {
+        let Computed { number, child, .. } = computed;
         if let Some(reason) = self.kind_unknown(child) {
             return Var::Unknown(reason);
         }
         let one = |item: &Item| {
             let Some(observed) = item.observed.as_ref() else { return jobs::remembered(item) };
-            Some(self.live(observed, item.ready.is_ok(), item.is_current()))
+            Some(self.live(observed, item.ready.is_ok(), is_newest(&self.newest, item)))
         };
         if child.for_each.is_none() {
-            return items.first().and_then(one).map_or_else(|| self.observed_var(child), Var::Object);
+            let single = items.iter().find(|item| item.key.is_none());
+            return single.and_then(one).map_or_else(|| self.observed_var(computed), Var::Object);
         }
         let mut map: Vec<(Value, Live)> =
             items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
         // Members that left the target are live until they are pruned.
         let wanted: HashSet<String> =
             items.iter().filter_map(|item| Some(names::key_text(item.key.as_ref()?))).collect();
-        for observed in self.by_child.get(child.id.as_str()).into_iter().flat_map(Made::all) {
+        for observed in self.by_child[number].all() {
             let key = observed.key.as_deref().unwrap_or_default();
             if !wanted.contains(key) {
                 map.push((typed_key(key), self.live(observed, false, false)));
@@ -486,18 +735,39 @@ impl<'a> Building<'a> {
     }
 
     fn kind_unknown(&self, child: &Child) -> Option<String> {
-        child.kinds.iter().find_map(|(api_version, kind)| (self.ctx.unknown)(api_version, kind))
+        child.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk)).map(str::to_owned)
     }
 }
 
-/// Whether a child of that id can be of the object's kind and version.
-fn asks_for(ctx: &Context<'_>, id: &str, observed: &Observed) -> bool {
-    let ObjectRef { api_version, kind, .. } = &observed.object;
-    let child = ctx.resource.children.iter().find(|child| child.id == id);
-    child.is_some_and(|child| child.has_kind(api_version, kind))
+/// Whether the live object of an item is what the newest origin renders.
+fn is_newest(newest: &[NewestMember], item: &Item) -> bool {
+    if item.origin == NEWEST {
+        return item.is_current();
+    }
+    let hash =
+        newest.iter().find(|member| member.name == item.name).and_then(|member| member.hash.as_deref());
+    let live = item.observed.as_ref().filter(|live| !live.terminating);
+    hash.is_some() && live.is_some_and(|live| live.desired.as_deref() == hash)
 }
 
-/// What holds an object that is being deleted.
+/// Inserts what only `other` has into `order`, behind what it follows in `other`.
+fn merge(order: &mut Vec<String>, other: Vec<String>) {
+    let mut at = 0;
+    for name in other {
+        let known = order.iter().position(|known| *known == name);
+        if known.is_none() {
+            order.insert(at, name);
+        }
+        at = known.unwrap_or(at) + 1;
+    }
+}
+
+/// Whether a child can be of the object's kind and version.
+fn asks_for(ctx: &Context<'_>, number: usize, observed: &Observed) -> bool {
+    ctx.origins.child(number).is_some_and(|child| child.has_kind(&observed.object.gvk))
+}
+
+/// Why an object that is being deleted still exists.
 fn terminating(observed: &Observed) -> String {
     if observed.held_by.is_empty() {
         "is being deleted".into()
@@ -507,12 +777,12 @@ fn terminating(observed: &Observed) -> String {
     }
 }
 
-/// Whether the live object is what the intent says, and nobody has touched it since.
-fn is_as_applied(intent: &Intent, observed: &Observed) -> bool {
-    observed.intent.as_deref() == Some(&intent.hash)
+/// Whether the live object is as last applied with this desired object.
+fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
+    observed.desired.as_deref() == Some(&desired.hash)
         && observed.mark == observed.settled
-        && is_covered(intent, observed)
-        && !exceeds(intent, observed, true)
+        && is_covered(desired, observed)
+        && !owns_extra_fields(desired, observed, true)
 }
 
 /// Ready by the rules of its kind.
@@ -530,61 +800,10 @@ fn value_of(observed: &Observed) -> Value {
         .unwrap_or_else(|| json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
 }
 
-/// The key of a member known by its label alone: what reads as an integer is taken for one.
-fn typed_key(text: &str) -> Value {
+/// The key of a member of which only the label is known. Text that reads as an integer is one.
+pub(super) fn typed_key(text: &str) -> Value {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => Value::from(number),
         _ => Value::from(text),
     }
-}
-
-/// The variables that all expressions of an instance see.
-fn base_scope(ctx: &Context<'_>) -> Scope {
-    let package = ctx.package;
-    let mut scope = Scope::within(Arc::clone(&ctx.budget));
-    let meta = &ctx.instance["metadata"];
-    let spec = ctx.instance.get("spec").cloned().unwrap_or_else(|| json!({}));
-    scope.set("instance", Var::Shared(Arc::new(accepted::shown(ctx.instance))));
-    scope.set("spec", Var::Json(spec));
-    scope.set("name", Var::Json(meta["name"].clone()));
-    scope.set("namespace", ctx.namespace().map_or(Var::Undefined, |ns| Var::Json(ns.into())));
-    scope.set("labels", Var::Json(meta.get("labels").cloned().unwrap_or_else(|| json!({}))));
-    scope.set("defaults", Var::Json(package.defaults.clone()));
-    scope.set(
-        "operator",
-        Var::Json(json!({
-            "name": package.name,
-            "version": package.version.to_string(),
-            "appVersion": package.app_version,
-            "revision": package.revision(),
-            "namespace": ctx.operator_namespace,
-        })),
-    );
-    if ctx.resource.reads_cluster {
-        scope.set("cluster", cluster(ctx));
-    }
-    scope.set("self", Var::Undefined);
-    scope.set("let", Var::Lets(Arc::clone(&ctx.resource.lets)));
-    scope
-}
-
-/// `cluster`: what the API server serves.
-fn cluster(ctx: &Context<'_>) -> Var {
-    let apis = match ctx.apis {
-        Some(Ok(apis)) => apis,
-        Some(Err(why)) => return Var::Unknown(format!("the API server does not say what it serves: {why}")),
-        None => return Var::Unknown("the API server is being asked what it serves".into()),
-    };
-    let asked = Arc::clone(apis);
-    let has = Function::asking(move |args| {
-        let [Value::String(api)] = args else {
-            return Err("wants one string, such as 'policy/v1'".to_owned());
-        };
-        Ok(match asked.has(api)? {
-            Some(answer) => Var::Json(answer.into()),
-            None => Var::Unknown(format!("the server of {api} does not answer")),
-        })
-    });
-    let version = Var::Json(apis.version().into());
-    Var::Vars([("version".to_owned(), version), ("has".to_owned(), Var::Function(has))].into())
 }

@@ -1,13 +1,22 @@
-//! `decide` against a little world: actions are carried out on a map of objects as an API server would, one
-//! or some or none of them at a time, and the world must come to rest at the target.
+//! `decide` against an API server in memory: its actions are carried out, one or some or none of them at a time, and the
+//! world must come to rest at the target. Requests, and what is observed and recorded of replies, are the product's own.
 
 mod absent;
 mod accepted;
 mod budgets;
+mod deletion_runs;
+mod dry_runs;
+mod findings;
 mod going;
 mod jobs;
 mod limits;
 mod marks;
+mod origins;
+mod plans;
+mod render;
+mod schedule;
+mod server;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,31 +24,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::decide::decide_target;
+use super::schedule::{Graph, Schedule};
 use super::*;
-use crate::children::fields::FieldSet;
-use crate::package::{Files, compile};
+use crate::api::{CallError, Gvk, ObjectRef};
+use crate::package::{Files, Package, compile};
 use crate::readiness::Readiness;
-use crate::template::Totals;
+use crate::template::{Budget, Totals};
+use crate::test_crd::crd_to_properties;
 
 mod refs;
 
-const CRD: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: things.example.org}
-spec:
-  group: example.org
-  scope: Namespaced
-  names: {kind: Thing, listKind: ThingList, plural: things, singular: thing}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
+use server::Server;
+
+/// The properties of the CRD's schema.
+const PROPERTIES: &str = "            spec:
               type: object
               properties:
                 size: {type: integer}
@@ -58,40 +57,43 @@ fn config(name: &str) -> String {
     )
 }
 
-fn package(resource: &str, templates: &[(&str, String)]) -> Package {
+fn package(resource: &str, templates: &[(&str, String)]) -> Arc<Package> {
     let indented = resource.lines().fold(String::new(), |text, line| text + "      " + line + "\n");
     let operator = format!(
         "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {{name: p}}\nspec:\n  version: 0.1.0\n  resources:\n    - crd: crds/thing.yaml\n{indented}"
     );
-    let mut files =
-        vec![("operator.yaml".to_owned(), operator), ("crds/thing.yaml".to_owned(), CRD.to_owned())];
+    let mut files = vec![
+        ("operator.yaml".to_owned(), operator),
+        ("crds/thing.yaml".to_owned(), crd_to_properties("example.org", "things", "Thing") + PROPERTIES),
+    ];
     files.extend(templates.iter().map(|(name, text)| (format!("templates/{name}.yaml"), text.clone())));
     match compile(&Files::from_texts("p", files)) {
-        Ok((package, _)) => package,
+        Ok((package, _)) => Arc::new(package),
         Err(errors) => panic!("{}", crate::diag::render(&errors, false)),
     }
 }
 
 /// Objects by `kind/name`, and the instance.
 struct World {
-    package: Package,
+    package: Arc<Package>,
     instance: Value,
     objects: BTreeMap<String, Observed>,
-    memory: Memory,
+    /// What the API server has.
+    server: Server,
+    state: ReconcileState,
+    /// The instance before the edit that is not accepted yet.
+    previous: Option<Value>,
     now: Duration,
-    serial: u64,
     /// What refs may name, of any kind.
     foreign: Vec<Arc<Referred>>,
     /// Kinds that cannot be listed now.
     lost: BTreeSet<String>,
     /// Those of them that are there in another version.
     elsewhere: BTreeSet<String>,
-    /// Those of them that the server has.
-    unlisted: Vec<Unlisted>,
+    /// Kinds that the server has and that cannot be listed.
+    unlisted: Vec<String>,
     /// New objects are ready at once.
     quick: bool,
-    /// Children of a dead instance of that name.
-    former: Vec<Arc<Observed>>,
     /// What lies in namespaces.
     occupants: BTreeMap<String, String>,
     log: Vec<String>,
@@ -99,34 +101,40 @@ struct World {
     untried: bool,
     /// What each decision may use.
     totals: Totals,
+    /// What belongs to runs.
+    runs: plans::RunStore,
+    /// Whether the kind has plans.
+    has_plans: bool,
 }
 
 impl World {
-    fn new(package: Package, spec: &Value) -> Self {
+    fn new(package: Arc<Package>, spec: &Value) -> Self {
         let instance = json!({"apiVersion": "example.org/v1", "kind": "Thing", "spec": spec,
             "metadata": {"name": "a", "namespace": "n", "uid": "uid-1", "generation": 1, "resourceVersion": "1"}});
         Self {
             package,
             instance,
             objects: BTreeMap::new(),
-            memory: Memory::default(),
+            server: Server::default(),
+            state: ReconcileState::default(),
+            previous: None,
             now: Duration::ZERO,
-            serial: 100,
             foreign: Vec::new(),
             lost: BTreeSet::new(),
             elsewhere: BTreeSet::new(),
             unlisted: Vec::new(),
             quick: true,
-            former: Vec::new(),
             occupants: BTreeMap::new(),
             log: Vec::new(),
             untried: false,
             totals: Totals::FULL,
+            runs: plans::RunStore::default(),
+            has_plans: false,
         }
     }
 
     /// One that has all that it wants.
-    fn settled(package: Package, spec: &Value) -> Self {
+    fn settled(package: Arc<Package>, spec: &Value) -> Self {
         let mut world = Self::new(package, spec);
         world.settle();
         world.log.clear();
@@ -134,139 +142,179 @@ impl World {
     }
 
     fn decide(&self) -> Decision {
-        self.decide_and_count().0
+        let mut snapshot = self.snapshot();
+        loop {
+            let mut decision = decide(&snapshot, &self.state, self.now);
+            let is_new = snapshot.look_up(&decision.wants, |want| self.refs(want));
+            let asked = !decision.namespaces.is_empty();
+            for namespace in std::mem::take(&mut decision.namespaces) {
+                let user = self.occupants.get(&namespace).cloned();
+                snapshot.namespace_users.insert(namespace, user);
+            }
+            if !is_new && !asked {
+                // What has passed is not tried again.
+                decision.checks.retain(|_| self.untried);
+                return decision;
+            }
+        }
     }
 
-    /// With what it used.
-    fn decide_and_count(&self) -> (Decision, Totals) {
-        self.with_context(|ctx| (decide(ctx, &self.memory, self.now), ctx.budget.used()))
+    fn snapshot(&self) -> Snapshot {
+        let active = ActivePackage::new(&self.package, 0).unwrap();
+        let mut snapshot = Snapshot::new(active, self.instance.clone(), |gvk| &*gvk.kind != "ClusterRole");
+        let uid = &self.instance["metadata"]["uid"];
+        let all = self.objects.values().cloned().map(Arc::new);
+        (snapshot.observed, snapshot.previous_children) = all.partition(|o| *uid == *o.instance_uid);
+        snapshot.limits = self.totals;
+        snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now)));
+        snapshot.deletions = Some(Box::new(self.runs.deletions(self.now)));
+        snapshot.previous.clone_from(&self.previous);
+        for info in &mut snapshot.kinds {
+            info.is_instance_kind = &*info.gvk.kind == "Elsewhere";
+            let why = format!("{} is lost", info.gvk.kind);
+            if self.elsewhere.contains(&*info.gvk.kind) {
+                info.listing = Listing::OtherVersion(why);
+            } else if self.lost.contains(&*info.gvk.kind) {
+                info.listing = Listing::NotServed(why);
+            }
+        }
+        for kind in &self.unlisted {
+            snapshot.kinds.retain(|info| *info.gvk.kind != **kind);
+            let info = KindInfo::listed(Gvk::new("v1", kind.as_str()), true);
+            snapshot.kinds.push(KindInfo { listing: Listing::Unreadable("forbidden".into()), ..info });
+        }
+        snapshot
     }
 
-    fn target(&self) -> Target {
-        self.with_context(target)
-    }
-
-    fn with_context<T>(&self, then: impl FnOnce(&Context<'_>) -> T) -> T {
-        let observed: Vec<_> = self.objects.values().cloned().map(Arc::new).collect();
-        let unknown = |_: &str, kind: &str| self.lost.contains(kind).then(|| format!("{kind} is lost"));
-        let ctx = Context {
-            package: &self.package,
-            resource: &self.package.resources[0],
-            instance: &self.instance,
-            operator_namespace: "operetta-system",
-            observed: &observed,
-            namespaced: &|_, kind| Some(kind != "ClusterRole"),
-            unknown: &unknown,
-            unlisted: &self.unlisted,
-            listed: &|_, kind| !self.lost.contains(kind) || self.elsewhere.contains(kind),
-            checked: &|_| !self.untried,
-            former: &self.former,
-            is_package_kind: &|_, kind| kind == "Elsewhere",
-            occupant: &|namespace| self.occupants.get(namespace).cloned(),
-            refs: &|want| self.refs(want),
-            apis: None,
-            budget: Arc::new(Budget::new(self.totals)),
-        };
-        then(&ctx)
+    /// The target of the instance as it is.
+    fn with<T>(&self, use_it: impl FnOnce(&Context<'_>, Target) -> T) -> T {
+        let snapshot = self.snapshot();
+        let origins = Origins::one(Origin::now(&snapshot).unwrap());
+        let ctx = Context::new(&snapshot, &origins, Budget::default());
+        let target = target(&ctx);
+        use_it(&ctx, target)
     }
 
     /// Foreign objects that are there, by kind and name.
-    fn refs(&self, want: &Want) -> Found {
-        if self.lost.contains(&*want.kind) {
-            return Found::Unknown(Blind::Forbidden("no rights".into()));
+    fn refs(&self, want: &ResourceSelector) -> LookupResult {
+        if self.lost.contains(&*want.gvk.kind) {
+            return LookupResult::Unknown(ReadError::Forbidden("no rights".into()));
         }
         let there = |object: &&Arc<Referred>| match &want.select {
             Select::Name(name) => object.name == *name,
             Select::Labels(_) => true,
         };
         let own = |object: &&Arc<Referred>| want.namespace.is_none() || want.namespace == object.namespace;
-        Found::Known(self.foreign.iter().filter(there).filter(own).cloned().collect())
+        LookupResult::Known(self.foreign.iter().filter(there).filter(own).cloned().collect())
     }
 
-    fn act(&mut self, action: Action) {
-        self.serial += 1;
+    /// Carries out an action that the server takes; what it came to.
+    fn act(&mut self, action: Action) -> Outcome {
+        self.log.extend(told(&action));
         match action {
-            Action::AddFinalizer => self.instance["metadata"]["finalizers"] = json!([names::FINALIZER]),
-            Action::RemoveFinalizer | Action::LetGo => self.instance["metadata"]["finalizers"] = json!([]),
             Action::Apply(apply) => {
-                let before = self.objects.get(&id(&apply.intent.object));
-                assert_eq!(before.is_none(), apply.expect == Expect::Absent, "{}", apply.item);
-                self.log.push(format!("{:?} {}", apply.why, apply.item));
-                let readiness = if self.quick
-                    || before.is_some_and(|b| {
-                        b.readiness == Readiness::Ready && matches!(apply.why, Why::Repair | Why::Recheck)
-                    }) {
+                let key = id(&apply.desired.object);
+                let is_settled = self.objects.get(&key).is_some_and(|o| o.readiness == Readiness::Ready)
+                    && matches!(apply.why, Why::Repair | Why::Recheck);
+                let manager = names::field_manager(&self.package.name);
+                let reply = self.server.apply(&key, &apply.expect.body(&apply.desired), &manager);
+                assert!(reply.is_some(), "{}: not as expected", apply.item);
+                let readiness = if self.quick || is_settled {
                     Readiness::Ready
                 } else {
                     Readiness::NotReady { reason: "Starting".into(), message: "starts".into() }
                 };
-                let uid = before.map_or_else(|| format!("u{}", self.serial).into(), |b| b.uid.clone());
-                let mut observed = observe(&apply.intent, uid, self.serial, readiness);
-                // Marks that others than the apply have set stay.
-                if let Some(before) = before {
-                    let meta = &apply.intent.body["metadata"]["annotations"];
-                    if before.retained == Some(true) && meta[names::RETAINED].is_null() {
-                        (observed.retained, observed.noted.retained) = (Some(true), before.noted.retained);
+                let mut live = self.observe(&key).unwrap();
+                live.readiness = readiness;
+                self.objects.insert(key, live.clone());
+                let applied = Applied { apply: *apply, live: live.into(), adopted: false, conflict: None };
+                return Outcome::Applied(Box::new(applied));
+            }
+            Action::Delete(ref observed) => drop(self.remove(&id(&observed.object))),
+            Action::Run(ref run) => {
+                self.runs.carry_out((**run).clone(), &mut self.instance);
+            }
+            _ => match action.removed() {
+                Some(observed) => {
+                    let key = id(&observed.object);
+                    let live = self.server.objects.get(&key).filter(|_| patches::reads_live(&action));
+                    let patch = patches::of_child(&action, live).expect("a live object");
+                    assert!(
+                        self.server.patch(&key, &patch, names::NOTES).is_some(),
+                        "{key}: not as expected"
+                    );
+                    self.learn(&key, true);
+                }
+                None => {
+                    if let Some(patch) = patches::of_instance(&action, &self.instance) {
+                        server::merge(&mut self.instance, &patch);
                     }
-                    if before.asking == Some(Asking::Yes) && meta[names::PENDING].is_null() {
-                        (observed.asking, observed.noted.pending) = (Some(Asking::Yes), before.noted.pending);
-                    }
-                    observed.completed = before.completed;
-                    let live: Value = serde_json::from_str(before.live.as_deref().unwrap()).unwrap();
-                    if let Some(status) = live.get("status") {
-                        let mut body = (*apply.intent.body).clone();
-                        body["status"] = status.clone();
-                        observed.live = Some(body.to_string().into());
-                    }
                 }
-                self.objects.insert(id(&observed.object), observed);
-            }
-            Action::Delete(observed) => {
-                self.log.push(format!("Delete {}", observed.object.name));
-                self.objects.remove(&id(&observed.object));
-                self.former.retain(|o| o.object != observed.object);
-            }
-            Action::Ask(observed) => {
-                self.log.push(format!("Ask {}", observed.object.name));
-                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
-                    object.asking = Some(Asking::Yes);
-                    object.noted.pending = true;
-                }
-            }
-            Action::Orphan(observed) => {
-                self.log.push(format!("Orphan {}", observed.object.name));
-                self.objects.remove(&id(&observed.object));
-                self.former.retain(|o| o.object != observed.object);
-            }
-            Action::Record(record) => {
-                self.log.push(format!("Record {}", record.is_some()));
-                self.instance["metadata"]["annotations"][names::ACCEPTED] = record.into();
-            }
-            Action::Unmark(observed) => {
-                self.log.push(format!("Unmark {}", observed.object.name));
-                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
-                    object.retained = object.retained.filter(|_| !object.noted.retained);
-                    object.asking = object.asking.filter(|_| !object.noted.pending);
-                    object.noted = Noted::default();
-                }
-            }
-            Action::RecordJobs(text) => {
-                self.log.push("RecordJobs".into());
-                self.instance["metadata"]["annotations"][names::COMPLETED_JOBS] = text.into();
-            }
-            Action::MarkOrphaned => {
-                self.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
-            }
-            Action::Retain(observed) => {
-                self.log.push(format!("Retain {}", observed.object.name));
-                if let Some(object) = self.objects.get_mut(&id(&observed.object)) {
-                    object.retained = Some(true);
-                    object.noted.retained = true;
-                    object.guarded |= object.owner_reference;
-                    object.owner_reference = false;
-                }
+            },
+        }
+        Outcome::Done(action)
+    }
+
+    /// The object as the product sees it; nothing if it is none of its.
+    fn observe(&self, key: &str) -> Option<Observed> {
+        let mut body = self.server.objects[key].clone();
+        let metadata = serde_json::from_value(body["metadata"].clone()).unwrap();
+        body["metadata"].as_object_mut().unwrap().remove("managedFields");
+        let gvk = Gvk::of(&body).unwrap();
+        Seen { gvk: &gvk, metadata: &metadata, body: Some(&body), reports: false }
+            .observe(|_, _| Arc::from([vec![]]))
+    }
+
+    /// Takes in what the server has now, as a reply to a write of ours or as an event.
+    fn learn(&mut self, key: &str, is_own_write: bool) {
+        let Some(mut observed) = self.observe(key) else {
+            self.objects.remove(key);
+            return;
+        };
+        if let Some(present) = self.objects.get(key) {
+            observed.readiness = present.readiness.clone();
+            if !is_own_write {
+                observed.settled = present.settled.clone();
             }
         }
+        self.objects.insert(key.to_owned(), observed);
+    }
+
+    /// Another client writes an object.
+    fn write(&mut self, key: &str, change: impl FnOnce(&mut Value)) {
+        self.server.write(key, "another", change);
+        self.learn(key, false);
+    }
+
+    /// Another client empties the managedFields of an object.
+    fn strip(&mut self, key: &str) {
+        self.server.objects.get_mut(key).unwrap()["metadata"]["managedFields"] = json!([]);
+        self.learn(key, false);
+    }
+
+    /// Another client deletes an object.
+    fn remove(&mut self, key: &str) -> Option<Observed> {
+        self.server.objects.remove(key);
+        self.objects.remove(key)
+    }
+
+    /// Carries out a decision.
+    fn carry_out(&mut self, actions: Vec<Action>, changes: Vec<TargetChange>) {
+        let outcomes: Vec<Outcome> = actions.into_iter().map(|action| self.act(action)).collect();
+        self.state.record_all(&outcomes, changes, self.now);
+    }
+
+    /// Corrects drift; who takes the fields is looked up where that is asked for.
+    fn correct(&mut self, apply: Box<Apply>) {
+        let contested = apply.repair.is_frequent;
+        let Outcome::Applied(mut applied) = self.act(Action::Apply(apply)) else { unreachable!() };
+        applied.conflict = contested.then(|| (".data.text".to_owned(), Some("gitops".to_owned())));
+        self.state.record(&Outcome::Applied(applied), self.now);
+    }
+
+    /// The server refuses an action.
+    fn refuse(&mut self, action: Action, error: CallError) {
+        self.state.record(&Outcome::Refused(action, error), self.now);
     }
 
     /// Decides and acts until nothing is left to do; the last verdict.
@@ -276,12 +324,20 @@ impl World {
             if decision.actions.is_empty() {
                 return decision.verdict;
             }
-            self.memory.swings.note(&decision.swings, self.now);
-            for action in decision.actions {
-                self.act(action);
-            }
+            self.carry_out(decision.actions, decision.target_changes);
         }
         panic!("never comes to rest: {:?}", self.log);
+    }
+
+    /// The world as a manager sees it that has just started.
+    fn restart(&mut self) {
+        self.state = ReconcileState::default();
+        self.previous = None;
+    }
+
+    /// Waits until what was refused is tried again.
+    fn rest(&mut self) {
+        self.now += self.decide().again.unwrap();
     }
 
     fn names(&self) -> Vec<&str> {
@@ -302,60 +358,39 @@ impl World {
     }
 }
 
+fn refusal(code: u16, reason: &str, message: &str) -> CallError {
+    let status = json!({"code": code, "reason": reason, "message": message});
+    CallError::from_status(&serde_json::from_value(status).unwrap())
+}
+
 fn id(object: &ObjectRef) -> String {
-    format!("{}/{}", object.kind, object.name)
+    format!("{}/{}", object.gvk.kind, object.name)
 }
 
-/// The object as it would be observed after the apply of an intent.
-fn observe(intent: &Intent, uid: Box<str>, version: u64, readiness: Readiness) -> Observed {
-    let meta = &intent.body["metadata"];
-    let text = |v: &Value| v.as_str().map(Box::from);
-    let mark = Mark::Generation(i64::try_from(version).unwrap(), 0);
-    Observed {
-        object: intent.object.clone(),
-        uid,
-        instance_uid: meta["labels"][names::INSTANCE_UID].as_str().unwrap().into(),
-        resource_version: version.to_string().into(),
-        child: text(&meta["labels"][names::CHILD]).unwrap(),
-        key: text(&meta["annotations"][names::KEY]).or_else(|| text(&meta["labels"][names::KEY])),
-        claim: names::Claim::default(),
-        order: meta["annotations"][names::ORDER].as_str().map_or(0, |order| order.parse().unwrap()),
-        guarded: meta["annotations"][names::ORDER].is_string(),
-        intent: Some(intent.hash.as_str().into()),
-        owned: Some(FieldSet::parse(&owned(&intent.body)).unwrap().interned()),
-        foreign: FieldSet::default().interned(),
-        settled: mark.clone(),
-        mark,
-        terminating: false,
-        held_by: Vec::new(),
-        owner_reference: meta.get("ownerReferences").is_some(),
-        retained: meta["annotations"][names::RETAINED].as_str().map(|t| t == "true"),
-        asking: meta["annotations"][names::PENDING].as_str().map(|_| Asking::No),
-        noted: Noted::default(),
-        completed: false,
-        readiness,
-        live: Some(intent.body.to_string().into()),
-    }
+/// What the log says of an action.
+fn told(action: &Action) -> Option<String> {
+    let (verb, observed) = match action {
+        Action::Apply(apply) => return Some(format!("{:?} {}", apply.why, apply.item)),
+        Action::Record(record) => return Some(format!("Record {}", record.is_some())),
+        Action::RecordJobs(_) => return Some("RecordJobs".to_owned()),
+        Action::Delete(observed) => ("Delete", observed),
+        Action::Retain(observed) => ("Retain", observed),
+        Action::Ask(observed) => ("Ask", observed),
+        Action::Orphan(observed) => ("Orphan", observed),
+        Action::Unmark(observed) => ("Unmark", observed),
+        _ => return None,
+    };
+    Some(format!("{verb} {}", observed.object.name))
 }
 
-/// The fieldsV1 of maps and scalars, as server-side apply would write it; lists as atoms.
-fn owned(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            map.iter().map(|(k, v)| (format!("f:{k}"), owned(v))).collect::<serde_json::Map<_, _>>().into()
-        }
-        _ => json!({}),
-    }
-}
-
-fn two_ordered() -> Package {
+fn two_ordered() -> Arc<Package> {
     package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, dependsOn: [a]}\n",
         &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
     )
 }
 
-fn members(extra: &str) -> Package {
+fn members(extra: &str) -> Arc<Package> {
     package(
         &format!(
             "children:\n  - id: m\n    template: templates/m.yaml\n    forEach: {{in: range(spec.size), as: i, key: i}}\n{extra}"
@@ -390,7 +425,7 @@ fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
         "{verdict:?}"
     );
     assert_eq!(world.names(), ["a-a"]);
-    assert!(deletion::has_finalizer(&world.instance));
+    assert!(prune::has_finalizer(&world.instance));
     world.ready("a-a");
     world.settle();
     world.ready("a-b");
@@ -401,7 +436,7 @@ fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
     world.instance["metadata"]["deletionTimestamp"] = "now".into();
     world.settle();
     assert_eq!(world.log, ["Delete a-b", "Delete a-a"]);
-    assert!(!deletion::has_finalizer(&world.instance));
+    assert!(!prune::has_finalizer(&world.instance));
 }
 
 #[test]
@@ -458,7 +493,7 @@ fn members_that_are_gone_or_going_count_as_unavailable() {
     world.objects.get_mut("ConfigMap/a-2").unwrap().readiness = Readiness::Terminating;
     world.settle();
     assert!(world.log.is_empty(), "{:?}", world.log);
-    world.objects.remove("ConfigMap/a-2");
+    world.remove("ConfigMap/a-2");
     world.settle();
     assert_eq!(world.log, ["Create m[2]"]);
     world.ready("a-2");
@@ -484,8 +519,7 @@ fn drift_is_repaired_even_where_order_would_wait() {
     // `a` is not ready, and somebody took the text of `b`.
     world.objects.get_mut("ConfigMap/a-a").unwrap().readiness =
         Readiness::NotReady { reason: "R".into(), message: "m".into() };
-    let b = world.objects.get_mut("ConfigMap/a-b").unwrap();
-    b.owned = Some(FieldSet::default().interned());
+    world.write("ConfigMap/a-b", |live| live["data"]["text"] = "another".into());
     world.settle();
     assert_eq!(world.log, ["Repair b"]);
 }
@@ -493,8 +527,13 @@ fn drift_is_repaired_even_where_order_would_wait() {
 #[test]
 fn a_foreign_change_is_answered_once_in_thirty_seconds() {
     let mut world = World::settled(members(""), &json!({"size": 1}));
-    world.objects.get_mut("ConfigMap/a-0").unwrap().mark = Mark::Generation(999, 0);
-    world.memory.reapplied.insert(world.objects["ConfigMap/a-0"].object.clone(), Duration::ZERO);
+    let change = |world: &mut World, text: &str| {
+        world.write("ConfigMap/a-0", |live| live["data"]["more"] = text.into());
+    };
+    change(&mut world, "one");
+    world.settle();
+    assert_eq!(world.log, ["Recheck m[0]"]);
+    change(&mut world, "two");
     world.now = Duration::from_secs(10);
     let decision = world.decide();
     assert!(decision.actions.is_empty());
@@ -533,7 +572,9 @@ fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
 /// What has no order yet is awaited; what never has one is a mistake, and somebody has to mend it.
 #[test]
 fn a_when_that_compares_text_with_a_number_is_a_mistake() {
-    for (when, expected) in [("'5' > spec.size", "RenderFailed"), ("children.b.data.n > 1", "NotYet")] {
+    for (when, expected) in
+        [("'5' > spec.size", "RenderFailed"), ("children.b.data.n > 1", "DependencyNotReady")]
+    {
         let package = package(
             &format!(
                 "children:\n  - {{id: a, template: templates/a.yaml, when: \"{when}\"}}\n  - {{id: b, template: templates/b.yaml}}\n"
@@ -545,7 +586,7 @@ fn a_when_that_compares_text_with_a_number_is_a_mistake() {
             (Verdict::Stalled { reason, message }, "RenderFailed") => {
                 assert!(reason == expected && message.contains("`| int`"), "{reason} {message}");
             }
-            (Verdict::Reconciling { reason, .. }, "NotYet") => assert_eq!(reason, expected),
+            (Verdict::Reconciling { reason, .. }, "DependencyNotReady") => assert_eq!(reason, expected),
             (other, _) => panic!("{when}: {other:?}"),
         }
     }
@@ -560,14 +601,13 @@ fn retained_children_stay_and_are_taken_again() {
     assert_eq!(world.log, ["Retain a-1"]);
     assert_eq!(world.objects.len(), 2);
     // What was retained lost the annotation's value to another manager: the apply takes it back.
-    world.objects.get_mut("ConfigMap/a-1").unwrap().owned = Some(FieldSet::default().interned());
     world.edit(json!({"size": 2}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert!(world.objects.values().all(|o| o.retained == Some(false)));
     world.instance["metadata"]["deletionTimestamp"] = "now".into();
     world.settle();
     assert_eq!(world.objects.len(), 2);
-    assert!(!deletion::has_finalizer(&world.instance));
+    assert!(!prune::has_finalizer(&world.instance));
 }
 
 fn checked(decision: &Decision) -> Vec<&str> {
@@ -605,41 +645,28 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
     let mut world = World::new(two_ordered(), &json!({}));
     let message =
         "configmaps is forbidden: User \"u\" cannot patch resource \"configmaps\" in API group \"\"";
-    let status = json!({"code": 403, "reason": "Forbidden", "message": message});
-    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
-    let hash = {
+    let error = refusal(403, "Forbidden", message);
+    let refused = {
         let mut other = World::new(two_ordered(), &json!({}));
-        other.settle();
-        other.objects["ConfigMap/a-b"].intent.as_deref().unwrap().to_owned()
+        other.untried = true;
+        let check = other.decide().checks.into_iter().find(|check| check.item == "b").unwrap();
+        Outcome::DryRunRefused(Box::new(check), error)
     };
-    let failure = Failure {
-        hash,
-        error,
-        retry_at: Duration::from_secs(9),
-        count: 1,
-        uid: None,
-        blocks: true,
-        version: None,
-    };
-    world.memory.failures.insert("b".into(), failure);
+    world.state.record(&refused, world.now);
     let verdict = world.settle();
     assert!(world.objects.is_empty(), "{:?}", world.names());
     let Verdict::Stalled { reason, message } = verdict else { panic!("{verdict:?}") };
     assert_eq!(reason, "Forbidden");
     assert!(message.contains("nothing of this change is written"), "{message}");
-    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
+    world.rest();
     // When its time has come it is tried again, and so are the others.
-    world.now = Duration::from_secs(9);
     world.untried = true;
     assert_eq!(checked(&world.decide()), ["a", "b"]);
     // What exists is repaired nevertheless.
-    let mut world =
-        World { memory: std::mem::take(&mut world.memory), ..World::new(two_ordered(), &json!({})) };
-    let failures = std::mem::take(&mut world.memory.failures);
-    world.settle();
-    world.memory.failures = failures;
-    world.objects.remove("ConfigMap/a-b");
-    world.objects.get_mut("ConfigMap/a-a").unwrap().owned = None;
+    let mut world = World::settled(two_ordered(), &json!({}));
+    world.state.record(&refused, world.now);
+    world.remove("ConfigMap/a-b");
+    world.strip("ConfigMap/a-a");
     world.log.clear();
     world.settle();
     assert_eq!(world.log, ["Repair a", "Record true"]);
@@ -651,30 +678,26 @@ fn who_keeps_changing_a_field_is_named_and_no_war_is_waged() {
     world.settle();
     let mut repairs = 0;
     loop {
-        world.objects.get_mut("ConfigMap/a-0").unwrap().owned = None;
+        world.strip("ConfigMap/a-0");
         let decision = world.decide();
         let Some(Action::Apply(apply)) = decision.actions.into_iter().next() else { break };
         assert_eq!(apply.why, Why::Repair);
         repairs += 1;
-        assert_eq!(apply.contested, repairs == 20, "who it is is asked before it rests");
-        let rival = apply.contested.then(|| (".data.text".to_owned(), Some("gitops".to_owned())));
-        let (object, now) = (apply.intent.object.clone(), world.now);
-        world.act(Action::Apply(apply));
-        Repairs::count(&mut world.memory, &object, now, rival);
+        assert_eq!(apply.repair.is_frequent, repairs == 20, "who it is is asked before it rests");
+        world.correct(apply);
         assert!(repairs <= 20, "it never ends");
     }
     assert_eq!(repairs, 20);
     let decision = world.decide();
     let Verdict::Stalled { reason, message } = decision.verdict else { panic!("{:?}", decision.verdict) };
-    assert_eq!(reason, "Contested");
+    assert_eq!(reason, "FieldManagerConflict");
     assert!(message.contains("gitops changes .data.text") && message.contains("yields"), "{message}");
     assert_eq!(decision.again, Some(Duration::from_secs(30)));
     // One each half a minute; and an hour later all is forgotten.
     world.now = Duration::from_secs(30);
     assert_eq!(world.decide().actions.len(), 1);
-    let object = world.objects["ConfigMap/a-0"].object.clone();
-    let now = world.now;
-    Repairs::count(&mut world.memory, &object, now, None);
+    world.settle();
+    world.strip("ConfigMap/a-0");
     assert!(world.decide().actions.is_empty());
     world.now = Duration::from_secs(3_600);
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
@@ -683,29 +706,13 @@ fn who_keeps_changing_a_field_is_named_and_no_war_is_waged() {
 #[test]
 fn a_refused_child_waits_and_stops_nobody_else() {
     let mut world = World::new(members(""), &json!({"size": 2}));
-    let hash = match &world.decide().actions[0] {
-        Action::Apply(apply) => apply.intent.hash.clone(),
-        other => panic!("{other:?}"),
-    };
-    let status = json!({"code": 422, "reason": "Invalid", "message": "no"});
-    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
-    world.memory.failures.insert(
-        "m[0]".into(),
-        Failure {
-            hash,
-            error,
-            retry_at: Duration::from_secs(9),
-            count: 1,
-            uid: None,
-            blocks: false,
-            version: None,
-        },
-    );
+    let apply = world.decide().actions.swap_remove(0);
+    world.refuse(apply, refusal(422, "Invalid", "no"));
     let verdict = world.settle();
     assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "ApplyRefused"), "{verdict:?}");
     assert_eq!(world.names(), ["a-1"]);
-    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
-    // Another intent is tried at once.
+    assert!(world.decide().again.is_some());
+    // Another desired object is tried at once.
     world.edit(json!({"size": 2, "text": "mended"}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
 }
@@ -736,20 +743,9 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
 fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
-    let status =
-        json!({"code": 403, "reason": "Forbidden", "message": "x is forbidden: User \"u\" cannot patch"});
-    let error = crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap());
-    let kept = &world.objects["ConfigMap/a-2"];
-    let failure = Failure {
-        hash: kept.uid.to_string(),
-        error,
-        retry_at: Duration::from_secs(9),
-        count: 1,
-        uid: None,
-        blocks: false,
-        version: None,
-    };
-    world.memory.kept.insert(kept.object.clone(), failure);
+    let error = refusal(403, "Forbidden", "x is forbidden: User \"u\" cannot patch");
+    let kept = Arc::new(world.objects["ConfigMap/a-2"].clone());
+    world.refuse(Action::Delete(kept), error);
     world.edit(json!({"size": 1}));
     let verdict = world.settle();
     assert!(
@@ -757,8 +753,7 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
         "{verdict:?}"
     );
     assert_eq!(world.names(), ["a-0", "a-2"]);
-    assert_eq!(world.decide().again, Some(Duration::from_secs(9)));
-    world.now = Duration::from_secs(9);
+    world.rest();
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
 }
 
@@ -775,15 +770,35 @@ fn who_merely_copied_our_labels_is_neither_deleted_nor_waited_for() {
     world.instance["metadata"]["deletionTimestamp"] = "now".into();
     world.settle();
     assert_eq!(world.names(), ["copy"]);
-    assert!(!deletion::has_finalizer(&world.instance));
+    assert!(!prune::has_finalizer(&world.instance));
 }
 
 #[test]
 fn paused_writes_nothing() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
-    assert_eq!(world.settle(), Verdict::Paused);
+    let paused = |world: &mut World, what: &str| {
+        let message = format!("paused: nothing is written until it is resumed{what}");
+        assert_eq!(world.settle(), Verdict::Paused { message });
+    };
+    paused(&mut world, "; then it would create m[0]");
     assert!(world.objects.is_empty());
+    world.instance["metadata"]["annotations"] = json!({});
+    world.settle();
+    world.log.clear();
+    world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
+    paused(&mut world, "");
+    // What it would do is computed as ever.
+    world.write("ConfigMap/a-0", |live| live["data"]["text"] = "drifted".into());
+    paused(&mut world, "; then it would repair m[0]");
+    world.edit(json!({"size": 3, "text": "new"}));
+    paused(&mut world, "; then it would create m[1], create m[2], update m[0]");
+    world.edit(json!({"size": 0}));
+    paused(&mut world, "; then it would prune ConfigMap n/a-0");
+    world.edit(json!({"size": 2_000}));
+    let Verdict::Paused { message } = world.settle() else { panic!("not paused") };
+    assert!(message.ends_with("resumed; m: more than 1000 children; an instance may have 1000"), "{message}");
+    assert!(world.log.is_empty(), "{:?}", world.log);
 }
 
 #[test]
@@ -816,7 +831,7 @@ fn every_schedule_ends_in_the_same_world() {
         )
     };
     let shape = |world: &World| {
-        world.objects.iter().map(|(k, o)| (k.clone(), o.intent.clone(), o.order)).collect::<Vec<_>>()
+        world.objects.iter().map(|(k, o)| (k.clone(), o.desired.clone(), o.order)).collect::<Vec<_>>()
     };
     let mut reference = World::new(make(), &json!({}));
     let mut expected = Vec::new();
@@ -836,12 +851,12 @@ fn every_schedule_ends_in_the_same_world() {
                 for action in actions.into_iter().take(done) {
                     world.act(action);
                 }
-                world.memory = Memory::default();
+                world.restart();
                 if random.u8(..) < 40
                     && let Some(key) =
                         world.objects.keys().nth(random.usize(0..world.objects.len().max(1))).cloned()
                 {
-                    world.objects.remove(&key);
+                    world.remove(&key);
                 }
             }
             assert!(matches!(world.settle(), Verdict::Ready { .. }), "seed {seed}");

@@ -1,4 +1,4 @@
-//! The kinds of all packages in a cluster, and which of them a word on the command line means.
+//! The kinds of all packages in a cluster, and their names on the command line.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,26 +7,30 @@ use futures::future::join;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::out::printable;
-use crate::children::{ObjectRef, Reach, names, package_of_crd};
-use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
+use crate::api::{ApiKind, CallError, Gvk, ObjectRef, Served};
+use crate::children::crds::{PublishedPlan, read_plans};
+use crate::children::{NamespaceScope, names, package_of_crd};
+use crate::cluster::{Cluster, Query};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
 use crate::naming;
 
-/// A kind that a package has brought.
+/// A kind of a package.
 #[derive(Debug, Clone)]
 pub(super) struct PackageKind {
     /// The kind and its names.
     pub served: Served,
     /// The package.
     pub package: String,
-    /// Kinds that children of its instances have, or had, as `(apiVersion, kind)`.
-    pub child_kinds: Vec<(String, String)>,
-    /// Which objects can be children of its instances.
+    /// Kinds of its instances' current and previous children.
+    pub child_kinds: Vec<Gvk>,
+    /// Its plans.
+    pub plans: Vec<PublishedPlan>,
+    /// Limits the objects that can be children of its instances.
     pub bounds: Arc<Bounds>,
 }
 
-/// The kind and the name of an instance that is asked for as KIND/NAME or KIND NAME.
+/// The kind and the name of KIND/NAME or KIND NAME.
 pub(super) fn kind_and_name(words: &[String]) -> Option<(&str, &str)> {
     let pair = match words {
         [one] => one.split_once('/'),
@@ -37,10 +41,11 @@ pub(super) fn kind_and_name(words: &[String]) -> Option<(&str, &str)> {
     pair.filter(|(kind, name)| is_word(kind) && is_word(name))
 }
 
-/// Checks the names on the command line before any request is made of them.
+/// Checks the names on the command line before any request.
 ///
 /// # Errors
-/// For people: which one cannot exist, and by which rule.
+///
+/// For people: the invalid name and the rule.
 pub(super) fn check_names(namespace: Option<&str>, name: Option<&str>) -> Result<(), String> {
     if let Some(namespace) = namespace {
         naming::check_namespace(namespace).map_err(|error| {
@@ -54,23 +59,23 @@ pub(super) fn check_names(namespace: Option<&str>, name: Option<&str>) -> Result
     Ok(())
 }
 
-/// Which objects can be children of a kind's instances: labels alone make nobody a child, see `docs/design/0012`.
+/// Limits the objects that can be children of a kind's instances; labels are not sufficient. See
+/// `docs/design/0012-child-membership.md`.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    reach: Reach,
-    kinds: BTreeSet<(String, String)>,
+    namespace_scope: NamespaceScope,
+    kinds: BTreeSet<Gvk>,
 }
 
 impl Bounds {
     /// Whether an object can be a child of an instance in the namespace `home`.
     pub(super) fn hold(&self, home: Option<&str>, kind: &ApiKind, object: &ObjectMeta) -> bool {
         let object = ObjectRef {
-            api_version: kind.api_version().into(),
-            kind: kind.kind.as_str().into(),
+            gvk: kind.gvk(),
             namespace: object.namespace.as_deref().map(Into::into),
             name: object.name.as_deref().unwrap_or_default().into(),
         };
-        self.reach.holds(home, &self.kinds, &object)
+        self.namespace_scope.holds(home, &self.kinds, &object)
     }
 }
 
@@ -81,9 +86,9 @@ impl PackageKind {
     }
 }
 
-/// What is known of a cluster's kinds.
+/// The kinds of a cluster.
 pub(super) struct Catalog {
-    /// Those of packages, by kind and group.
+    /// Kinds of packages, sorted by kind and group.
     pub kinds: Vec<PackageKind>,
     /// CRDs of packages that the server does not serve, or not yet.
     pub unserved: Vec<String>,
@@ -92,31 +97,31 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// Asks the cluster: three requests, side by side.
+    /// Reads the kinds from the cluster with three parallel requests.
     ///
     /// # Errors
-    /// For people, also if there is no package.
+    ///
+    /// For people, also if no package is installed.
     pub(super) async fn read(cluster: &Cluster) -> Result<Self, String> {
-        // Without the CRDs' schemas, which may have a megabyte each.
+        // Without the schemas of the CRDs, which may have a megabyte each.
         let query = Query { labels: names::OPERATOR, metadata_only: true, ..Query::default() };
         let definitions = ApiKind::crd();
         let crds = cluster.list_all(&definitions, &query, |crd: Raw| crd);
-        let (crds, served) = join(crds, cluster.served()).await;
+        let (crds, served) = join(crds, cluster.discover()).await;
         let crds = crds.map_err(|error| match error.code {
             403 => format!(
-                "this user may not list CustomResourceDefinitions, which say what packages there are: {error}\n  \
+                "this user may not list CustomResourceDefinitions, which identify the packages: {error}\n  \
                  help: a ClusterRole with the verb list on customresourcedefinitions.apiextensions.k8s.io allows it"
             ),
             _ => format!("the packages' CRDs cannot be listed: {error}"),
         })?;
-        let served =
-            served.map_err(|error| format!("what the API server serves cannot be found out: {error}"))?;
+        let served = served.map_err(|error| format!("the discovery of the API server failed: {error}"))?;
         if !crds.iter().any(|crd| package_of_crd(&crd.metadata).is_some()) {
             return Err("no package is installed in this cluster: no CRD was registered by Operetta\n  \
                  help: `operetta run PACKAGE...` installs packages"
                 .to_owned());
         }
-        Ok(Self::of(&crds, served))
+        Ok(Self::of(&crds, served.listable().cloned().collect()))
     }
 
     fn of(crds: &[Raw], served: Vec<Served>) -> Self {
@@ -138,10 +143,11 @@ impl Catalog {
                         served: served.clone(),
                         package: package.to_owned(),
                         bounds: Arc::new(Bounds {
-                            reach: Reach::read(places.map(String::as_str)),
+                            namespace_scope: NamespaceScope::read(places.map(String::as_str)),
                             kinds: child_kinds.iter().cloned().collect(),
                         }),
                         child_kinds,
+                        plans: read_plans(&text(annotations, names::PLANS)),
                     });
                 }
                 None => unserved.push(name),
@@ -154,10 +160,11 @@ impl Catalog {
         Self { kinds, unserved, served }
     }
 
-    /// The kind of a package that a word means: its kind, plural, singular, a short name or `plural.group`.
+    /// Finds a kind of a package by its kind, plural, singular, short name or `plural.group`.
     ///
     /// # Errors
-    /// For people: an unknown word, a kind of no package, a word for two kinds.
+    ///
+    /// For people: an unknown word, a kind without a package, an ambiguous word.
     pub(super) fn find(&self, word: &str) -> Result<&PackageKind, String> {
         let found: Vec<&PackageKind> =
             self.kinds.iter().filter(|kind| is_meant(&kind.served, word)).collect();
@@ -166,10 +173,7 @@ impl Catalog {
             [] => {}
             _ => {
                 let names: Vec<String> = found.iter().map(|kind| kind.full_name()).collect();
-                return Err(format!(
-                    "{word} may be one of {}: give the name with the group",
-                    names.join(", ")
-                ));
+                return Err(format!("{word} is ambiguous: use one of {}", names.join(", ")));
             }
         }
         if let Some(name) = self.unserved.iter().find(|name| {
@@ -180,7 +184,7 @@ impl Catalog {
         }
         if let Some(other) = self.served.iter().find(|served| is_meant(served, word)) {
             return Err(format!(
-                "{} is not a kind of a package: kubectl shows its objects",
+                "{} is not a kind of a package: use kubectl",
                 printable(&full_name(&other.kind))
             ));
         }
@@ -198,20 +202,20 @@ impl Catalog {
             || {
                 let mut names: Vec<String> = self.kinds.iter().map(PackageKind::full_name).collect();
                 names.truncate(10);
-                format!("there is no kind {word}; packages have brought {}", names.join(", "))
+                format!("there is no kind {word}; the kinds of packages are {}", names.join(", "))
             },
             |near| format!("there is no kind {word}; did you mean {near}?"),
         ))
     }
 
-    /// The kind of a package with that name, if it is one.
+    /// The kind of a package with that group and kind.
     pub(super) fn package_kind(&self, group: &str, kind: &str) -> Option<&PackageKind> {
         self.kinds.iter().find(|known| known.served.kind.group == group && known.served.kind.kind == kind)
     }
 
-    /// The kind that is served under an `apiVersion` and kind.
-    pub(super) fn served(&self, api_version: &str, kind: &str) -> Option<&Served> {
-        self.served.iter().find(|known| known.kind.kind == kind && known.kind.api_version() == api_version)
+    /// The served kind with that `apiVersion` and kind.
+    pub(super) fn served(&self, gvk: &Gvk) -> Option<&Served> {
+        self.served.iter().find(|known| known.kind.gvk() == *gvk)
     }
 }
 
@@ -220,7 +224,7 @@ pub(super) fn full_name(kind: &Arc<ApiKind>) -> String {
     if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) }
 }
 
-/// Whether a word names a kind, as kubectl takes words, whatever their case.
+/// Whether a word names a kind. Like kubectl, it ignores case.
 fn is_meant(served: &Served, word: &str) -> bool {
     let kind = &served.kind;
     let is = |name: &str, word: &str| !name.is_empty() && name.eq_ignore_ascii_case(word);
@@ -270,6 +274,7 @@ mod tests {
             singular,
             short_names: short.iter().map(|name| (*name).to_owned()).collect(),
             has_status: true,
+            is_listable: true,
         }
     }
 
@@ -294,28 +299,27 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_kubectl_takes_is_taken() {
+    fn kinds_are_found_by_all_kubectl_names() {
         let catalog = catalog();
         for word in ["WebApp", "webapp", "webapps", "wa", "webapps.a.example.org", "webapps.v1.a.example.org"]
         {
             assert_eq!(catalog.find(word).unwrap().full_name(), "webapps.a.example.org", "{word}");
         }
         let kind = catalog.find("wa").unwrap();
-        let pairs =
-            [("apps/v1".to_owned(), "Deployment".to_owned()), ("v1".to_owned(), "Service".to_owned())];
+        let pairs = [Gvk::new("apps/v1", "Deployment"), Gvk::new("v1", "Service")];
         assert_eq!((kind.package.as_str(), &kind.child_kinds[..]), ("p", &pairs[..]));
     }
 
     #[test]
-    fn what_a_word_cannot_mean_is_said() {
+    fn unknown_and_ambiguous_kinds_are_explained() {
         let catalog = catalog();
         for (word, told) in [
             ("webap", "did you mean webapp?"),
-            ("Databases", "databases.a.example.org, databases.b.example.org: give the name with the group"),
+            ("Databases", "use one of databases.a.example.org, databases.b.example.org"),
             ("pods", "pods is not a kind of a package"),
             ("lates", "does not serve lates.x.y"),
             ("lates.x.y", "does not serve lates.x.y"),
-            ("nothing-like-it", "packages have brought databases.a.example.org"),
+            ("nothing-like-it", "the kinds of packages are databases.a.example.org"),
             ("", "there is no kind"),
         ] {
             let error = catalog.find(word).unwrap_err();

@@ -1,14 +1,14 @@
-//! Columns and ages, as kubectl prints them.
+//! Columns and ages in the format of kubectl.
 
-use console::{measure_text_width, style};
+use console::{StyledObject, measure_text_width, style};
 use k8s_openapi::jiff::Timestamp;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 3;
 
-/// What a text tells of how things stand; a colour on a terminal.
+/// The severity of a text; a colour on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Tone {
+pub(super) enum Severity {
     #[default]
     Plain,
     Good,
@@ -17,33 +17,62 @@ pub(super) enum Tone {
     Dim,
 }
 
+impl Severity {
+    /// The text in the colour of the severity.
+    pub(super) fn style(self, text: &str) -> StyledObject<&str> {
+        match self {
+            Self::Plain => style(text),
+            Self::Good => style(text).green(),
+            Self::Busy => style(text).yellow(),
+            Self::Bad => style(text).red(),
+            Self::Dim => style(text).dim(),
+        }
+    }
+}
+
 /// One field of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Cell {
     pub text: String,
-    pub tone: Tone,
+    pub severity: Severity,
 }
 
 impl Cell {
-    pub(super) fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone }
+    pub(super) fn new(text: impl Into<String>, severity: Severity) -> Self {
+        Self { text: text.into(), severity }
     }
 
-    /// `<none>` where there is nothing, so that a line has as many words as columns.
+    /// An empty text becomes `<none>`, so that a line has as many words as columns.
     pub(super) fn plain(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { text: if text.is_empty() { "<none>".into() } else { text }, tone: Tone::Plain }
+        Self { text: if text.is_empty() { "<none>".into() } else { text }, severity: Severity::Plain }
     }
 }
 
-/// How wide columns are. Lines that come later do not move them.
+/// The symbols before a name in a tree.
+pub(super) struct Branches {
+    pub tee: &'static str,
+    pub elbow: &'static str,
+    pub through: &'static str,
+}
+
+impl Branches {
+    /// Box-drawing characters, or ASCII.
+    pub(super) fn of(unicode: bool) -> &'static Self {
+        const UNICODE: Branches = Branches { tee: "├─ ", elbow: "└─ ", through: "│  " };
+        const ASCII: Branches = Branches { tee: "|- ", elbow: "`- ", through: "|  " };
+        if unicode { &UNICODE } else { &ASCII }
+    }
+}
+
+/// The widths of columns. Later lines do not change them.
 pub(super) struct Columns {
     widths: Vec<usize>,
     colours: bool,
 }
 
 impl Columns {
-    /// Wide enough for these lines.
+    /// Columns that fit these lines.
     pub(super) fn fit<'a>(lines: impl IntoIterator<Item = &'a [Cell]>, colours: bool) -> Self {
         let mut widths = Vec::new();
         for line in lines {
@@ -55,24 +84,16 @@ impl Columns {
         Self { widths, colours }
     }
 
-    /// Where a column begins.
+    /// The position where a column starts.
     pub(super) fn start(&self, column: usize) -> usize {
         self.widths.iter().take(column).map(|width| width + GAP).sum()
     }
 
-    /// One line, without its end.
+    /// One line, without the line break.
     pub(super) fn line(&self, cells: &[Cell]) -> String {
         let mut line = String::new();
         for (index, cell) in cells.iter().enumerate() {
-            let styled = style(&cell.text).force_styling(self.colours);
-            let styled = match cell.tone {
-                Tone::Plain => styled,
-                Tone::Good => styled.green(),
-                Tone::Busy => styled.yellow(),
-                Tone::Bad => styled.red(),
-                Tone::Dim => styled.dim(),
-            };
-            line.push_str(&styled.to_string());
+            line.push_str(&cell.severity.style(&cell.text).force_styling(self.colours).to_string());
             if index + 1 < cells.len() {
                 let width = self.widths.get(index).copied().unwrap_or_default();
                 let pad = (width + GAP).saturating_sub(measure_text_width(&cell.text)).max(1);
@@ -84,7 +105,7 @@ impl Columns {
     }
 }
 
-/// How long ago an RFC 3339 time was, in kubectl's words: `45s`, `3m20s`, `5h12m`, `4d`.
+/// The time since an RFC 3339 time, in kubectl's notation: `45s`, `3m20s`, `5h12m`, `4d`.
 pub(super) fn age(now: Timestamp, since: Option<&str>) -> String {
     let Some(since) = since.and_then(|text| text.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();
@@ -119,13 +140,13 @@ mod tests {
     fn columns_are_as_wide_as_their_widest() {
         let lines = [
             [Cell::plain("NAME"), Cell::plain("READY"), Cell::plain("AGE")],
-            [Cell::plain("a-long-name"), Cell::new("True", Tone::Good), Cell::plain("")],
+            [Cell::plain("a-long-name"), Cell::new("True", Severity::Good), Cell::plain("")],
         ];
         let columns = Columns::fit(lines.iter().map(|line| &line[..]), false);
         assert_eq!([0, 1, 2].map(|column| columns.start(column)), [0, 14, 22]);
         let shown = lines.each_ref().map(|line| columns.line(line));
         assert_eq!(shown, ["NAME          READY   AGE", "a-long-name   True    <none>"]);
-        // A later and longer one pushes what follows, and touches nothing.
+        // A later, longer cell moves the next cell and keeps one space.
         let late = [Cell::plain("a-much-longer-name"), Cell::plain("x")];
         assert_eq!(columns.line(&late), "a-much-longer-name x");
         let coloured = Columns { colours: true, ..columns };

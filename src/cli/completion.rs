@@ -22,7 +22,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut command = super::Cli::command();
-    // Into memory first: the generator panics where its output cannot be written.
+    // The generator panics if its output cannot be written, so it writes to memory first.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "operetta", &mut script);
     out::all(&String::from_utf8_lossy(&script), ExitCode::SUCCESS)

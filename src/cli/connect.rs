@@ -1,22 +1,23 @@
-//! The API server of the kubeconfig, and words for what keeps people from it. A kubeconfig holds credentials:
-//! nothing of it is shown but names of contexts and the server's address.
+//! Connects to the API server of the kubeconfig, and explains failures. A kubeconfig contains credentials, so messages
+//! show only names of contexts and the server's address.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::cluster::{CallError, Cluster, ConnectOptions};
+use crate::api::CallError;
+use crate::cluster::{Cluster, ConnectOptions};
 use crate::diag::Source;
 use crate::yaml;
 
 /// What to do without an API server.
 const HELP: &str =
-    "help: set KUBECONFIG to the kubeconfig of a cluster, or try `operetta dev`, which brings its own";
+    "help: set KUBECONFIG to the kubeconfig of a cluster, or use `operetta dev`, which starts its own";
 
-/// Which cluster, in kubectl's words.
+/// The options of kubectl that select a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Place {
+pub(super) struct ClusterOptions {
     /// The kubeconfig, instead of KUBECONFIG and ~/.kube/config
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -26,16 +27,7 @@ pub(super) struct Place {
     context: Option<String>,
 }
 
-impl Place {
-    /// As it was given, for a command that people are to give next.
-    pub(super) fn flags(&self) -> String {
-        let file = self.kubeconfig.as_ref().map(|file| format!(" --kubeconfig {}", file.display()));
-        let context = self.context.as_ref().map(|context| format!(" --context {context}"));
-        [file, context].into_iter().flatten().collect()
-    }
-}
-
-/// An API server that answers.
+/// A reachable API server.
 pub(super) struct Server {
     pub cluster: Cluster,
     pub config: kube::Config,
@@ -46,46 +38,49 @@ pub(super) struct Server {
     pub version: String,
 }
 
-/// The context of a pod that speaks with its own API server.
+/// The context of a pod that uses its own API server.
 const IN_CLUSTER: &str = "in-cluster";
 
 impl Server {
-    /// The namespace that kubectl would take: that of the context, else `default`.
+    /// The namespace of the context, or `default`, like kubectl.
     pub(super) fn current_namespace(&self) -> &str {
         &self.config.default_namespace
     }
 
-    /// The namespace of the pod that this process runs in; elsewhere the default.
+    /// The namespace of the pod of this process; outside a pod the default.
     pub(super) fn namespace(&self, default: &str) -> String {
         if self.context == IN_CLUSTER { self.config.default_namespace.clone() } else { default.to_owned() }
     }
 }
 
-/// Connects to the API server that KUBECONFIG, `~/.kube/config` or the pod's service account names.
+/// Connects to the API server of KUBECONFIG, `~/.kube/config` or the pod's service account.
 ///
 /// # Errors
-/// What is wrong and what to do, for people.
+///
+/// The problem and its solution, for people.
 pub(super) async fn connect() -> Result<Server, String> {
-    connect_to(&Place::default(), &ConnectOptions::default()).await
+    connect_to(&ClusterOptions::default(), &ConnectOptions::default()).await
 }
 
-/// The same, with options.
+/// Connects with client options.
 ///
 /// # Errors
-/// What is wrong and what to do, for people.
+///
+/// The problem and its solution, for people.
 pub(super) async fn connect_with(options: &ConnectOptions) -> Result<Server, String> {
-    connect_to(&Place::default(), options).await
+    connect_to(&ClusterOptions::default(), options).await
 }
 
-/// The same, in a place.
+/// Connects to the selected cluster.
 ///
 /// # Errors
-/// What is wrong and what to do, for people.
-pub(super) async fn connect_in(place: &Place) -> Result<Server, String> {
+///
+/// The problem and its solution, for people.
+pub(super) async fn connect_in(place: &ClusterOptions) -> Result<Server, String> {
     connect_to(place, &ConnectOptions::default()).await
 }
 
-async fn connect_to(place: &Place, options: &ConnectOptions) -> Result<Server, String> {
+async fn connect_to(place: &ClusterOptions, options: &ConnectOptions) -> Result<Server, String> {
     let Some((config, context)) = configuration(place).await else {
         return Err(files(place).iter().find_map(|file| wrong(file, place)).unwrap_or_else(|| {
             let files: Vec<String> = files(place).iter().map(|file| file.display().to_string()).collect();
@@ -98,8 +93,9 @@ async fn connect_to(place: &Place, options: &ConnectOptions) -> Result<Server, S
     Ok(Server { cluster, config, context, address, version })
 }
 
-/// The configuration, and the name of its context. Only who names no place may be in a pod.
-async fn configuration(place: &Place) -> Option<(kube::Config, String)> {
+/// The configuration, and the name of its context. The pod's service account is used only if no option selects a
+/// cluster.
+async fn configuration(place: &ClusterOptions) -> Option<(kube::Config, String)> {
     let read = |file: &PathBuf| kube::config::Kubeconfig::read_from(file);
     let kubeconfig = place.kubeconfig.as_ref().map_or_else(kube::config::Kubeconfig::read, read).ok();
     let current = kubeconfig.as_ref().and_then(|file| file.current_context.clone());
@@ -114,8 +110,8 @@ async fn configuration(place: &Place) -> Option<(kube::Config, String)> {
     Some((config, context))
 }
 
-/// The kubeconfigs that count.
-fn files(place: &Place) -> Vec<PathBuf> {
+/// The kubeconfig files in use.
+fn files(place: &ClusterOptions) -> Vec<PathBuf> {
     if let Some(file) = &place.kubeconfig {
         return vec![file.clone()];
     }
@@ -125,8 +121,8 @@ fn files(place: &Place) -> Vec<PathBuf> {
     }
 }
 
-/// What is wrong with a kubeconfig.
-fn wrong(file: &Path, place: &Place) -> Option<String> {
+/// The problem of a kubeconfig.
+fn wrong(file: &Path, place: &ClusterOptions) -> Option<String> {
     let shown = file.display().to_string();
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -147,7 +143,7 @@ fn wrong(file: &Path, place: &Place) -> Option<String> {
     };
     let documents = match yaml::parse(&Source::new(shown.as_str(), text), &yaml::Options::default()) {
         Ok(documents) => documents,
-        // Without the excerpt, which might show a token.
+        // Without the excerpt, which may contain a token.
         Err(error) => {
             let place = error.location.map_or_else(|| shown.clone(), |place| place.to_string());
             return Some(format!("{place}: the kubeconfig is not YAML: {}", error.message));
@@ -172,12 +168,12 @@ fn wrong(file: &Path, place: &Place) -> Option<String> {
     }
 }
 
-/// Why the first question was not answered.
+/// Why the first request failed.
 fn refused(error: &CallError, address: &str, context: &str) -> String {
     let of = format!("the API server {address} (context {context})");
     match error.code {
         0 => {
-            // What the libraries put before it says nothing to people.
+            // These prefixes of the libraries do not help people.
             let reason = error.to_string();
             let reason = ["tcp connect error: ", "client error (Connect): ", "ServiceError: "]
                 .iter()
@@ -188,7 +184,7 @@ fn refused(error: &CallError, address: &str, context: &str) -> String {
                  brings its own"
             )
         }
-        401 => format!("{of} refuses the credentials of the kubeconfig: {error}\n  help: log in anew"),
+        401 => format!("{of} refuses the credentials of the kubeconfig: {error}\n  help: log in again"),
         403 => format!("{of} does not let this user in: {error}"),
         _ => format!("{of} cannot be used: {error}"),
     }
@@ -199,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_kubeconfig_is_told_without_its_secrets() {
+    fn kubeconfig_errors_contain_no_credentials() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         let contexts = "contexts: [{name: a, context: {cluster: a, user: a}}]\n";
@@ -210,17 +206,19 @@ mod tests {
             (format!("{contexts}current-context: b\n"), "has no context b"),
         ] {
             std::fs::write(&path, &text).unwrap();
-            let told = wrong(&path, &Place::default()).unwrap();
+            let told = wrong(&path, &ClusterOptions::default()).unwrap();
             assert!(told.contains(words) && !told.contains("hunter2"), "{text}: {told}");
         }
         std::fs::write(&path, format!("{contexts}current-context: a\n")).unwrap();
-        let place =
-            |context: &str| Place { kubeconfig: Some(path.clone()), context: Some(context.to_owned()) };
-        assert_eq!(wrong(&path, &Place::default()), None);
+        let place = |context: &str| ClusterOptions {
+            kubeconfig: Some(path.clone()),
+            context: Some(context.to_owned()),
+        };
+        assert_eq!(wrong(&path, &ClusterOptions::default()), None);
         assert_eq!(wrong(&path, &place("a")), None);
         assert!(wrong(&path, &place("b")).unwrap().contains("has no context b\n  help: it has a"));
         std::fs::remove_file(&path).unwrap();
-        assert!(wrong(&path, &Place::default()).unwrap().contains("kubeconfig"));
+        assert!(wrong(&path, &ClusterOptions::default()).unwrap().contains("kubeconfig"));
         assert!(wrong(&path, &place("a")).unwrap().starts_with("--kubeconfig names"));
     }
 }

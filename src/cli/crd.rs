@@ -1,4 +1,4 @@
-//! `operetta crd`: the CRDs of packages as they should be kept elsewhere.
+//! `operetta crd`: prints the CRDs of packages for use in Git.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,12 +11,11 @@ use crate::children::names;
 use crate::package::Package;
 use crate::yaml;
 
-/// Print the CRDs of packages with what Operetta adds to them
+/// Print the CRDs of packages with the additions of Operetta
 ///
-/// For a CRD that something else applies, too (Argo CD, Flux, Helm, `kubectl apply`): keep this text there
-/// instead of the package's. It has the status subresource, the schema of the status, the printer columns and
-/// the name of the package, so that `operetta run` finds nothing to change in its spec and nobody takes it
-/// from the other. No cluster is asked.
+/// Use this output instead of the package's CRD where another tool (Argo CD, Flux, Helm, `kubectl apply`) applies the
+/// CRD. It contains the status subresource, the schema of the status, the printer columns, the category `operetta` and
+/// the name of the package, so `operetta run` does not change its spec. The command needs no cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta crd operators/etcd > crds/etcd.yaml
@@ -28,21 +27,21 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
-    /// How they are printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
     output: Output,
 }
 
-/// How CRDs are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// One document each
+    /// One document per CRD
     Yaml,
     /// One object, or a List
     Json,
 }
 
-/// Prints the CRDs. Exit codes as the help says.
+/// Prints the CRDs. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
     let (packages, broken) = super::load(&args.packages);
     if broken > 0 {
@@ -62,7 +61,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     out::all(&text, ExitCode::SUCCESS)
 }
 
-/// The CRDs of a package as they are to be applied, but for what only a running manager knows.
+/// The CRDs of a package, without the parts that only a running manager knows.
 fn crds(package: &Package) -> Vec<Value> {
     let with_owner = |mut crd: Value| {
         crd["metadata"]["labels"][names::OPERATOR] = package.name.as_str().into();

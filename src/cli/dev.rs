@@ -1,4 +1,4 @@
-//! `operetta dev`: an API server, the packages and the manager in one, for trying things.
+//! `operetta dev`: an API server, the packages and the manager in one process, for trying things.
 
 mod reload;
 
@@ -18,24 +18,25 @@ use reload::{Change, Packages};
 use super::instances::{self, Applied, Manifest};
 use super::out;
 use super::view::View;
-use crate::cluster::Cluster;
+use crate::cluster::{AllowedTarget, Cluster};
 use crate::local::{self, ControlPlane, Progress};
 use crate::manager::{Config, Manager};
 use crate::package::Package;
 
-/// Try packages: brings an API server, installs them, runs the manager and shows what happens
+/// Try packages: starts an API server, installs them, runs the manager and shows the instances
 ///
-/// Starts a Kubernetes control plane on this machine (etcd, kube-apiserver, controllers, and fake nodes whose
-/// pods are ready at once), registers the packages' kinds, reconciles their instances, and shows instances
-/// and children live. When a file of a package changes, the package is loaded again; while it is broken, its last
-/// good version stays active. A CRD or an instance that the API server refuses is reported and ends nothing.
+/// Starts a Kubernetes control plane on this machine (etcd, kube-apiserver, controllers, and fake nodes whose pods are
+/// ready at once), registers the packages' kinds, reconciles their instances, and shows instances and children live.
+/// When a file of a package changes, the package is reloaded; while it has errors, its last good version stays active.
+/// A CRD or an instance that the API server refuses is reported, and `dev` continues.
 ///
-/// The first start builds the control plane with Go, which takes some minutes; later
-/// ones take seconds. Ctrl-C ends it all and leaves nothing behind.
+/// The first start builds the control plane with Go, which takes some minutes; later starts take seconds. Ctrl-C stops
+/// everything and removes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
   operetta dev operators/* --cluster current           # the kubeconfig's cluster instead
+  operetta dev operators/etcd --node                   # a real node instead of fake ones: as root
   operetta dev operators/etcd --apply my.yaml --until-ready    # for scripts: exit 0 once all is Ready
 
 Environment:
@@ -58,19 +59,27 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = Which::Local)]
     cluster: Which,
 
-    /// How many fake nodes (--cluster local)
+    /// Number of fake nodes (--cluster local)
     #[arg(long, default_value_t = 3, value_name = "COUNT")]
     nodes: usize,
 
-    /// End as soon as all that was applied is Ready
+    /// A real node instead of fake ones, on which pods run (--cluster local; Linux, as root)
+    #[arg(long, conflicts_with = "nodes")]
+    node: bool,
+
+    /// An address that HTTP calls of packages may reach though it is refused by default, such as 127.0.0.1; repeatable
+    #[arg(long = "allow-call-to", value_name = "CIDR|HOST")]
+    allow_calls: Vec<AllowedTarget>,
+
+    /// Stop when all applied instances are Ready
     #[arg(long, requires = "apply")]
     until_ready: bool,
 
-    /// How long --until-ready waits, in seconds
+    /// Timeout of --until-ready, in seconds
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
 
-    /// Print a line a change even on a terminal
+    /// Print one line per change, also on a terminal
     #[arg(long)]
     plain: bool,
 }
@@ -78,21 +87,21 @@ pub(super) struct Args {
 /// Which API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// A control plane on this machine, gone afterwards
+    /// A control plane on this machine, removed afterwards
     Local,
     /// The kubeconfig's current context
     Current,
 }
 
 impl Args {
-    /// Whether a table that is drawn anew is wanted.
+    /// Whether to draw a table.
     pub(super) fn wants_live_view(&self) -> bool {
         !self.plain && !self.until_ready
     }
 }
 
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
-    // Everything that can be wrong without a cluster is told before one is started.
+    // Errors that need no cluster are reported before one is started.
     let (packages, broken) = super::load(&args.packages);
     let manifests = instances::read(&args.apply);
     if let Err(errors) = &manifests {
@@ -105,7 +114,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     let mut session = Session::default();
     let result = tokio::select! {
         result = session.go(args, view, packages, manifests) => result,
-        // Nothing is drawn before the first line to keep.
+        // The table is drawn after the first permanent line is known.
         () = view.draw(), if !args.until_ready => Ok(()),
         () = super::shutdown() => {
             view.finish();
@@ -119,13 +128,13 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     }
     tokio::select! {
         () = session.end(view) => {}
-        // Once more: whoever asks twice does not want to wait. The control plane goes by itself.
+        // A second signal ends the process at once. The control plane stops by itself.
         () = super::shutdown() => {}
     }
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why a session has ended, unless that has been told already.
+/// Why a session has ended; `None` if that is already reported.
 struct Failure(Option<String>);
 
 impl<E: Display> From<E> for Failure {
@@ -134,7 +143,7 @@ impl<E: Display> From<E> for Failure {
     }
 }
 
-/// What has been started and must be ended.
+/// The running parts of a session, which must be stopped.
 #[derive(Default)]
 struct Session {
     plane: Option<ControlPlane>,
@@ -142,7 +151,7 @@ struct Session {
 }
 
 impl Session {
-    /// Starts all that is needed, and shows what happens until that is to end.
+    /// Starts everything, and shows changes until the session ends.
     async fn go(
         &mut self,
         args: &Args,
@@ -158,9 +167,14 @@ impl Session {
                 server.cluster
             }
         };
-        // A manager that runs in the cluster keeps its kinds.
+        // A manager in the cluster keeps its own kinds.
         let lease = "operetta-system/operetta-dev".to_owned();
-        let config = Config { observer: Some(view.observer()), lease, ..Config::default() };
+        let config = Config {
+            observer: Some(view.observer()),
+            lease,
+            allow_calls: args.allow_calls.clone(),
+            ..Config::default()
+        };
         let mut packages = Packages::new(&args.packages, packages);
         manage(&mut self.manager, &cluster, &packages, &config, view).await?;
         let has_problems = self.manager.as_ref().is_some_and(|manager| !manager.problems.is_empty());
@@ -178,37 +192,42 @@ impl Session {
         }
     }
 
-    /// Starts a control plane and says how to reach it.
+    /// Starts a control plane and prints how to connect to it.
     async fn local(&mut self, args: &Args, view: &Arc<View>) -> Result<Cluster, Failure> {
-        let options = local::Options { nodes: args.nodes, progress: progress(), ..local::Options::default() };
+        let options = local::Options {
+            nodes: args.nodes,
+            real_node: args.node,
+            progress: progress(),
+            ..local::Options::default()
+        };
         let plane = self.plane.insert(ControlPlane::start(options).await?);
         let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
         view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
-        // Built along with the rest, and of the right version.
+        // It is built along with the control plane, with the matching version.
         if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
             view.keep(format!("export PATH=\"$PATH:{}\"", folder.display()));
         }
         Ok(cluster)
     }
 
-    /// Ends what has been started; returns when nothing is left of it.
+    /// Stops everything that was started, and waits for it.
     async fn end(self, view: &View) {
         if let Some(manager) = self.manager {
             match self.plane {
-                // Nobody needs the end of a turn in a cluster that is going.
+                // Running reconciles need not finish in a cluster that is being removed.
                 Some(_) => drop(tokio::time::timeout(Duration::from_secs(1), manager.stop()).await),
                 None => manager.stop().await,
             }
         }
         if let Some(plane) = self.plane {
-            // Whoever still speaks with it would complain.
+            // Remaining clients would log errors.
             view.silence();
             plane.stop().await;
         }
     }
 }
 
-/// Starts the manager with the packages, in the place of one that runs.
+/// Starts the manager with the packages, and replaces the running one.
 async fn manage(
     running: &mut Option<Manager>,
     cluster: &Cluster,
@@ -225,8 +244,8 @@ async fn manage(
     Ok(())
 }
 
-/// Loads packages again when their files change, for as long as the session goes on. `refused` are manifests that
-/// could not be applied, perhaps for a mistake of a package.
+/// Reloads packages when their files change, until the session ends. `refused` are manifests that could not be applied,
+/// possibly because of an error in a package.
 async fn reload(
     running: &mut Option<Manager>,
     cluster: &Cluster,
@@ -260,7 +279,7 @@ async fn reload(
     }
 }
 
-/// Applies manifests and reports those that are refused, which are given back.
+/// Applies manifests; reports and returns those that are refused.
 async fn apply(cluster: &Cluster, manifests: Vec<Manifest>, view: &View) -> (Vec<Applied>, Vec<Manifest>) {
     let (applied, refused) = instances::apply(cluster, manifests).await;
     let (refused, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
@@ -268,14 +287,14 @@ async fn apply(cluster: &Cluster, manifests: Vec<Manifest>, view: &View) -> (Vec
     (applied, refused)
 }
 
-/// Tells how the start goes on: on a terminal each second of a build in the same line, else now and then.
+/// Shows the progress of the start: on a terminal in one line that is updated each second, otherwise in a few lines.
 fn progress() -> local::OnProgress {
     let in_place = std::io::stderr().is_terminal() && !out::is_dumb();
     let announced = AtomicBool::new(false);
     Arc::new(move |step| match step {
         Progress::Building { part, elapsed, .. } => {
             if !announced.swap(true, Ordering::Relaxed) {
-                out::note("building Kubernetes, once for all; this takes some minutes");
+                out::note("building Kubernetes; this happens only once and takes some minutes");
             }
             if in_place {
                 out::message(&format!("\r{step}\x1b[K"));
@@ -288,13 +307,13 @@ fn progress() -> local::OnProgress {
     })
 }
 
-/// Whether the shell finds a program.
+/// Whether a program is in PATH.
 fn is_in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Ends when a part of the control plane does.
+/// Returns when a part of the control plane ends.
 async fn failure(plane: Option<&ControlPlane>) -> local::Error {
     match plane {
         Some(plane) => plane.failure().await,
@@ -302,7 +321,7 @@ async fn failure(plane: Option<&ControlPlane>) -> local::Error {
     }
 }
 
-/// Waits until all objects are Ready at their newest generation.
+/// Waits until the newest generation of all objects is Ready.
 async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) -> Result<(), Failure> {
     let deadline = Instant::now() + timeout;
     for Applied { kind, namespace, name } in applied {

@@ -1,23 +1,24 @@
-//! Threads for what must go on whatever else the process does: the Lease is renewed and probes are answered there.
+//! A runtime for tasks that must not be delayed by other work: renewing the Lease and answering probes.
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-/// A small runtime beside the one that reconciles.
+/// A small runtime besides the one that reconciles.
 pub(super) struct Housekeeping(Option<Runtime>);
 
 impl Housekeeping {
     /// Starts its threads.
     ///
     /// # Errors
-    /// No threads can be started.
+    ///
+    /// Threads cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let runtime =
             Builder::new_multi_thread().worker_threads(2).thread_name("housekeeping").enable_all().build()?;
         Ok(Self(Some(runtime)))
     }
 
-    /// Runs a task there; it ends with what is returned.
+    /// Runs a task there; it is cancelled when the returned value is dropped.
     pub(super) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -29,10 +30,11 @@ impl Housekeeping {
         tasks
     }
 
-    /// Runs a task there to its end. It is cut off with whoever waits for it.
+    /// Runs a task there to its end. It is cancelled with the caller.
     ///
     /// # Errors
-    /// It panicked, or the process ends.
+    ///
+    /// The task panicked, or the process ends.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -48,7 +50,7 @@ impl Housekeeping {
 impl Drop for Housekeeping {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Within a task nothing may block; what is left has nothing to lose.
+            // A task may not block, and the remaining tasks have nothing to lose.
             runtime.shutdown_background();
         }
     }
@@ -61,9 +63,9 @@ mod tests {
 
     use super::*;
 
-    /// The test's own thread, on which all its tasks run, is blocked while the other works.
+    /// The single thread of the test's own runtime is blocked while the other runtime works.
     #[tokio::test]
-    async fn it_works_while_the_rest_is_blocked() {
+    async fn tasks_run_while_the_main_runtime_is_blocked() {
         let housekeeping = Housekeeping::start().unwrap();
         let (sender, receiver) = mpsc::channel();
         let _task = housekeeping.spawn(async move {

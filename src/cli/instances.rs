@@ -1,4 +1,4 @@
-//! Reading manifests from files and applying them, as `dev --apply` does.
+//! Reads manifests from files and applies them, for `dev --apply`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::out;
-use crate::cluster::{ApiKind, Class, Cluster, Kinds};
+use crate::api::{ApiKind, Class, Gvk};
+use crate::cluster::{Cluster, Kinds};
 use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml;
 
-/// A manifest with the place it came from.
+/// A manifest with its location.
 pub(super) struct Manifest {
     pub source: Arc<Source>,
     pub span: Span,
@@ -25,13 +26,14 @@ pub(super) struct Applied {
     pub name: String,
 }
 
-/// Largest file of manifests, in bytes.
+/// Maximum size of a file of manifests, in bytes.
 const FILE: u64 = 8 << 20;
 
 /// Reads all documents of all files.
 ///
 /// # Errors
-/// All mistakes of all files.
+///
+/// All errors of all files.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let (mut manifests, mut errors) = (Vec::new(), Vec::new());
     for file in files {
@@ -48,7 +50,7 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let unreadable = |reason: String| {
         vec![
             Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))
-                .help("give files of manifests: --apply FILE..."),
+                .help("use files of manifests: --apply FILE..."),
         ]
     };
     let metadata = std::fs::metadata(file).map_err(|e| unreadable(out::reason(&e)))?;
@@ -80,9 +82,9 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
             errors.push(
                 Diagnostic::error(
                     "manifest::incomplete",
-                    format!("a manifest needs {} as text", missing.join(", ")),
+                    format!("a manifest needs {} as a string", missing.join(", ")),
                 )
-                .help("YAML takes y, no, on and 12 for something else than text: quote them")
+                .help("YAML reads y, no, on and 12 as other types: quote them")
                 .at(&source, document.span),
             );
         }
@@ -90,9 +92,9 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     if errors.is_empty() { Ok(manifests) } else { Err(errors) }
 }
 
-/// Applies manifests as `kubectl apply --server-side` does, in the namespace they name or `default`. Waits a little
-/// for kinds that were registered just now. Gives also those that could not be applied, each with the reason, which
-/// has the place of the manifest.
+/// Applies manifests like `kubectl apply --server-side`, in the namespace that they name or `default`. Waits a short
+/// time for newly registered kinds. Also returns those that could not be applied, each with the reason at the
+/// manifest's location.
 pub(super) async fn apply(
     cluster: &Cluster,
     manifests: Vec<Manifest>,
@@ -119,7 +121,7 @@ async fn apply_one(cluster: &Cluster, kinds: &Kinds, manifest: &Manifest) -> Res
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let found = kinds.find(&cluster.client(), &api_version, &kind_name).await;
+        let found = kinds.find(cluster, &Gvk::new(&*api_version, &*kind_name)).await;
         let refused = match found {
             Ok(Some(kind)) => {
                 let namespace = kind.namespaced.then(|| match object["metadata"]["namespace"].as_str() {

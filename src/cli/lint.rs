@@ -1,4 +1,4 @@
-//! `operetta lint`: all that is wrong with packages, without a cluster.
+//! `operetta lint`: reports all errors of packages without a cluster.
 
 mod github;
 mod rules;
@@ -11,18 +11,18 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::connect::{self, Place};
+use super::connect::{self, ClusterOptions};
 use super::out;
 use crate::diag::{self, Diagnostic};
 use crate::manager::Manager;
 use crate::package::{self, Package};
 
-/// Check packages: everything that can be known without a cluster
+/// Check packages without a cluster
 ///
-/// Reads operator.yaml, the CRDs and the templates of each package and reports all mistakes at once,
-/// with file, line and what to do: unknown keys, paths that the CRD's schema does not have, unknown
-/// children, cycles, missing files. Packages that are given together are also compared: two that bring the same
-/// CRD, or CRDs of one group with the same names, cannot run side by side.
+/// Reads operator.yaml, the CRDs and the templates of each package and reports all errors at once, with file, line and
+/// a solution: unknown keys, paths that the CRD's schema does not have, unknown children, cycles, missing files. It
+/// also reports conflicts between the given packages: two with the same CRD, or with CRDs of one group with the same
+/// names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta lint operators/webapp
@@ -39,7 +39,7 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
-    /// How findings are printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
     output: Output,
 
@@ -47,15 +47,15 @@ pub(super) struct Args {
     #[arg(long)]
     strict: bool,
 
-    /// Also look at the kubeconfig's cluster: would its instances lose values by the packages' CRDs? Writes nothing
+    /// Also check whether instances in the kubeconfig's cluster would lose values. Writes nothing
     #[arg(long)]
     pub(super) cluster: bool,
 
     #[command(flatten)]
-    place: Place,
+    place: ClusterOptions,
 }
 
-/// How findings are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
     /// For people, with excerpts
@@ -68,12 +68,12 @@ enum Output {
     Github,
 }
 
-/// Lints the packages and prints what it finds. Exit codes as the help says.
+/// Lints the packages and prints the findings. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
     report(args, findings(&args.packages).0)
 }
 
-/// The same, and holds the packages against a cluster.
+/// Like [`run`], and also checks the packages against a cluster.
 pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
     let server = match connect::connect_in(&args.place).await {
         Ok(server) => server,
@@ -108,7 +108,7 @@ fn report(args: &Args, found: Vec<Vec<Diagnostic>>) -> ExitCode {
     out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
 }
 
-/// For people: each finding with its excerpt, and a line a package.
+/// Text output: each finding with its excerpt, and one line per package.
 fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     let mut text = String::new();
     for (package, found) in found {
@@ -120,14 +120,14 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     text
 }
 
-/// What is wrong with each package by itself, by the schemas, and beside those before it; and the sound packages, by the
-/// index of their folder.
+/// The errors of each package by itself, by the schemas, and in conflict with previous ones; and the valid packages,
+/// with the index of their folder.
 fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>) {
     let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for (index, folder) in folders.iter().enumerate() {
         let (package, diagnostics) = package::inspect(folder);
-        // One that is given twice is no rival of itself.
+        // A package that is given twice does not conflict with itself.
         if let Some(package) = package
             && seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone()))
         {
@@ -149,7 +149,7 @@ fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>
     }
     let sound: Vec<usize> = (0..read.len()).filter(|&index| read[index].1).collect();
     let packages: Vec<_> = sound.iter().map(|&index| all[index]).collect();
-    for (index, problem) in package::rivals(&packages) {
+    for (index, problem) in package::conflicts(&packages) {
         found[places[sound[index]]].push(problem);
     }
     let sound = places.into_iter().zip(read).filter(|(_, (_, is_sound))| *is_sound);

@@ -1,6 +1,5 @@
-//! The command line: one file a command.
+//! The command line: one file per command.
 
-mod approve;
 mod catalog;
 mod columns;
 mod completion;
@@ -11,12 +10,13 @@ mod get;
 mod housekeeping;
 mod instances;
 mod lint;
+mod model;
 mod out;
+mod plan;
 mod render;
 mod run;
 mod schema;
 mod serve;
-mod standing;
 mod tree;
 mod view;
 
@@ -29,10 +29,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::package::Package;
 
-/// Operators described in YAML, interpreted
+/// Kubernetes operators described in YAML
 ///
-/// A package is a folder: operator.yaml, CRDs, templates. Operetta registers the CRDs and keeps the children
-/// of every instance as the templates say. No code is written or compiled for it.
+/// A package is a folder: operator.yaml, CRDs, templates. Operetta registers the CRDs and reconciles the children of
+/// every instance with the templates. No code is written or compiled for it.
 #[derive(Debug, Parser)]
 #[command(
     name = "operetta",
@@ -42,19 +42,19 @@ use crate::package::Package;
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of run, get, tree, approve and dev --cluster current (default: ~/.kube/config)
+  KUBECONFIG           the cluster of run, get, tree, plan and dev --cluster current (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
 
 Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage; lint and render
-also end with 2 where a file cannot be read."
+also end with 2 where a file cannot be read. plan has more codes: `operetta plan --help`."
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// How log lines are written
+    /// Format of log lines
     #[arg(
         long,
         global = true,
@@ -66,7 +66,7 @@ struct Cli {
     )]
     log_format: LogFormat,
 
-    /// What is logged: error, warn, info, debug, or a filter such as operetta=debug [default: info; dev: warn]
+    /// Log level: error, warn, info, debug, or a filter such as operetta=debug [default: info; dev: warn]
     #[arg(
         long,
         global = true,
@@ -82,9 +82,9 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Dev(dev::Args),
-    Approve(approve::Args),
     Get(get::Args),
     Tree(tree::Args),
+    Plan(plan::Args),
     Lint(lint::Args),
     Crd(crd::Args),
     Render(render::Args),
@@ -92,12 +92,12 @@ enum Command {
     Completion(completion::Args),
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     /// For people
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -118,9 +118,9 @@ pub fn main() -> ExitCode {
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
         }
-        Command::Approve(args) => block_on(approve::run(args)),
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
+        Command::Plan(args) => block_on(plan::run(args)),
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
@@ -130,7 +130,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, with the name that it was called by: kubectl runs a `kubectl-operetta` on its path.
+/// The command line, with the name of the binary: kubectl runs `kubectl-operetta`.
 fn parse() -> Cli {
     let mut command = Cli::command();
     let called = std::env::args_os().next().unwrap_or_default();
@@ -145,7 +145,7 @@ fn block_on(task: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(task);
-            // A blocked thread of a library must not hold the end up.
+            // A blocked thread of a library must not delay the end.
             runtime.shutdown_timeout(std::time::Duration::from_secs(2));
             code
         }
@@ -162,8 +162,8 @@ where
 {
     use tracing_subscriber::EnvFilter;
     let filter = cli.log.as_deref().unwrap_or(default);
-    // A bare level is about Operetta; libraries speak up when something is wrong. What the client reports of
-    // failed calls, we report ourselves, with what it means.
+    // A bare level applies to Operetta; libraries log warnings. Failed calls are logged with their meaning, so the
+    // client's own log of them is off.
     let filter = if filter.contains(['=', ',']) {
         filter.to_owned()
     } else {
@@ -173,7 +173,7 @@ where
         out::note(format!("warning: --log {filter}: {error}; logging at info"));
         EnvFilter::new("warn,kube_client=off,operetta=info")
     });
-    // A log that nobody reads any more is no reason to panic.
+    // A closed log is no reason to panic.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match cli.log_format {
@@ -182,8 +182,8 @@ where
     }
 }
 
-/// Loads packages and prints what is wrong with those that cannot be, and the warnings of the others. Gives
-/// those that can be, and the folders of those that cannot.
+/// Loads packages; prints the errors of invalid ones and the warnings of the others. Returns the valid packages, and
+/// the folders of the invalid ones.
 fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
     let mut packages: Vec<(Arc<Package>, &Path)> = Vec::new();
     let mut broken = Vec::new();
@@ -194,7 +194,7 @@ fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
                 match packages.iter().find(|(other, _)| other.name == package.name) {
                     Some((_, first)) => {
                         out::note(format!(
-                            "error: {} and {} are both named {}; the latter is left out\n  help: give each \
+                            "error: {} and {} are both named {}; the second is ignored\n  help: give each \
                              package once, or change metadata.name in one of them",
                             first.display(),
                             path.display(),
@@ -215,13 +215,13 @@ fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
     (packages.into_iter().map(|(package, _)| package).collect(), broken)
 }
 
-/// The same; of those that cannot be loaded how many.
+/// Like [`load_all`], with the number of invalid packages.
 fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
     let (packages, broken) = load_all(paths);
     (packages, broken.len())
 }
 
-/// SIGINT and SIGTERM, one after the other. From when it is made, neither ends the process by itself.
+/// A stream of SIGINT and SIGTERM. While it exists, neither ends the process.
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -233,7 +233,7 @@ impl Signals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Returns with the next of them.
+    /// Returns with the next signal.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -242,7 +242,7 @@ impl Signals {
     }
 }
 
-/// Ends with the next SIGINT or SIGTERM.
+/// Returns with the next SIGINT or SIGTERM.
 async fn shutdown() {
     match Signals::new() {
         Ok(mut signals) => signals.next().await,

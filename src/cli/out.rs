@@ -1,5 +1,5 @@
-//! Writing to the terminal, a pipe or a file. Whoever closes a pipe early (`| head`) does not want the rest:
-//! that is no failure, and no panic as it is with `println!`.
+//! Writes to the terminal, a pipe or a file. A reader may close a pipe early (`| head`); this is not a failure, and no
+//! panic as with `println!`.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -11,18 +11,18 @@ use tracing::{error, info, warn};
 use crate::diag::{self, Diagnostic};
 use crate::printable;
 
-/// Whether standard error is a log in JSON: then nothing else goes there.
+/// Whether standard error is a JSON log: then nothing else is written to it.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Exit code where a file cannot be read, or standard output not be written.
+/// The exit code if a file cannot be read, or standard output cannot be written.
 pub(super) const UNUSABLE: u8 = 2;
 
-/// From now on what is told on standard error goes into the log, which is JSON.
+/// Writes further messages to the JSON log on standard error.
 pub(super) fn log_as_json() {
     JSON.store(true, Ordering::Relaxed);
 }
 
-/// A line for people on standard error, where messages belong.
+/// Prints a line on standard error.
 pub(super) fn note(text: impl Display) {
     let text = text.to_string();
     let text = printable::lines(&text);
@@ -36,7 +36,7 @@ pub(super) fn note(text: impl Display) {
     }
 }
 
-/// What is wrong with packages, for people on standard error.
+/// Prints diagnostics of packages on standard error.
 pub(super) fn report(diagnostics: &[Diagnostic]) {
     if !JSON.load(Ordering::Relaxed) {
         return message(&diag::render(diagnostics, colors()));
@@ -52,24 +52,24 @@ pub(super) fn report(diagnostics: &[Diagnostic]) {
     }
 }
 
-/// Text for people on standard error as it is. There is nobody left to tell that it cannot be written.
+/// Prints text on standard error. Errors are ignored, because they could not be reported.
 pub(super) fn message(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes());
     let _ = stderr.flush();
 }
 
-/// A line on standard output; whether somebody still reads it.
+/// Prints a line on standard output. Returns false if the reader has closed it.
 pub(super) fn line(text: impl Display) -> bool {
     self::text(&format!("{text}\n"))
 }
 
-/// Lines on standard output; whether somebody still reads them.
+/// Prints lines on standard output. Returns false if the reader has closed it.
 pub(super) fn text(text: &str) -> bool {
     written(text).is_ok()
 }
 
-/// The whole output of a command, and then its exit code; another one if it cannot be written.
+/// Prints the whole output of a command and returns its exit code, or another one if it cannot be written.
 pub(super) fn all(text: &str, code: ExitCode) -> ExitCode {
     match written(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -86,23 +86,23 @@ fn written(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The text in one line, without what a terminal would take for a command: a message may come from anywhere.
+/// The text in one line, without terminal control sequences: a message may come from anywhere.
 pub(super) fn printable(text: &str) -> String {
     printable::sentence(text).into_owned()
 }
 
-/// Why a file cannot be read, without the system's number of the error.
+/// The error of a file, without the operating system's error number.
 pub(super) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Whether messages on standard error have colours: on a terminal, unless `NO_COLOR` or `TERM` speak against.
+/// Whether standard error has colours: on a terminal, unless `NO_COLOR` or `TERM` disable them.
 pub(super) fn colors() -> bool {
     console::colors_enabled_stderr()
 }
 
-/// Whether a terminal can do more than print line after line.
+/// Whether the terminal can only print consecutive lines.
 pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_a_command_to_the_terminal() {
+    fn terminal_control_sequences_are_escaped() {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb c");
     }
 }

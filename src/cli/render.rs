@@ -18,38 +18,42 @@ use print::Printer;
 use scopes::is_namespaced;
 
 use super::out;
-use crate::children::{self, Blind, ChildError, Context, Found, Intent, Observed, Target};
+use crate::api::Gvk;
+use crate::children::{
+    self, ActivePackage, ChildError, Context, Desired, LookupResult, MAX_FIELD_BYTES, Origin, Origins,
+    ReadError, ResourceSelector, Snapshot, Target,
+};
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::naming;
 use crate::package::{self, Package, Resource};
-use crate::template::{Budget, EvalError, Exceeded};
+use crate::template::{Budget, EvalError, Exceeded, json_bytes};
 use crate::yaml::{self, Node, NodeValue};
 
-/// The namespace of instances that name none.
+/// The namespace of instances without one.
 const NAMESPACE: &str = "default";
 /// `operator.namespace`, which only a running manager knows.
 const OPERATOR_NAMESPACE: &str = "operetta-system";
-/// `instance.metadata.uid`, which only the API server gives.
+/// `instance.metadata.uid`, which the API server assigns.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Bytes of one file of instances.
+/// The maximum size of a file of instances, in bytes.
 const MAX_INPUT: u64 = 16 << 20;
-/// The variables whose values an instance or a package gives, so that time does not.
+/// The variables whose values come from the instance or the package and do not change with time.
 const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels", "operator", "defaults"];
 
 /// Print the objects that an instance would have, without a cluster
 ///
 /// Reads instances, fills in the defaults of the CRD, checks them against its schema and renders their
-/// children in the order in which they would be created. Without `--with` it is the moment after `kubectl apply`:
-/// nothing exists yet, so a child that reads the live state of another one is printed as a comment
-/// that says what it waits for. With `--with` the objects of these files are all that is live: refs find
-/// them, and those that are children of the instance, by their labels or by kind, namespace and name, are
-/// read as `children.<id>` and `self`.
+/// children in the order in which they would be created. Without `--with` no object exists yet, as after
+/// `kubectl apply`: a child that reads the live state of another one is printed as a comment that says what it
+/// waits for. With `--with` exactly the objects of these files exist: refs find them, and those that are
+/// children of the instance, by their labels or by kind, namespace and name, are read as `children.<id>` and
+/// `self`.
 ///
-/// Values that the manager generates, such as passwords, are left out, with a comment, unless --with has the live
-/// Secret. An instance without a namespace is in `default`, one without a uid has one of zeros, and
-/// `operator.namespace` is `operetta-system`. What the manager adds for itself (labels and annotations
-/// of operetta.dev, ownerReferences) is left out.
+/// Values that the manager generates, such as passwords, are omitted, with a comment, unless --with contains the
+/// live Secret. An instance without a namespace is in `default`, one without a uid has a uid of zeros, and
+/// `operator.namespace` is `operetta-system`. What the manager adds for its own use (labels and annotations of
+/// operetta.dev, ownerReferences) is omitted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta render operators/webapp -f examples/webapp/minimal.yaml
@@ -87,7 +91,7 @@ enum Output {
     Name,
 }
 
-/// Renders and prints. Exit codes as the help says.
+/// Renders and prints. The exit codes are those of the help.
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut diagnostics = Vec::new();
     let mut unreadable = false;
@@ -99,6 +103,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     match package::load(&args.package) {
         Err(found) => diagnostics = found,
         Ok((package, _)) => {
+            let package = Arc::new(package);
             let mut given = (!args.with.is_empty()).then(Given::default);
             for file in &args.with {
                 let read = read(file).map_err(|error| {
@@ -156,7 +161,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
 }
 
 fn render_file(
-    package: &Package,
+    package: &Arc<Package>,
     source: &Arc<Source>,
     given: Option<&Given>,
     out: &mut Printer,
@@ -180,7 +185,7 @@ fn render_file(
     }
 }
 
-/// The objects of a document: those of a List, or the one that it is.
+/// The objects of a document: the items of a List, or the document itself.
 fn items(document: &Node) -> &[Node] {
     let is_list = document.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").map(|items| &items.value) {
@@ -202,17 +207,10 @@ fn instance<'p>(
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         return Err(error(start, "an instance needs apiVersion and kind".to_owned()));
     };
-    let Some(resource) = package.resource(api_version, kind) else {
+    let Some(resource) = package.resource(&Gvk::new(api_version, kind)) else {
         let at = node.get("kind").map_or(start, |node| node.span);
-        let kinds: Vec<String> = package
-            .resources
-            .iter()
-            .flat_map(|resource| {
-                resource
-                    .served_versions()
-                    .map(|version| format!("{}/{version} {}", resource.kind.group, resource.kind.kind))
-            })
-            .collect();
+        let kinds = package.resources.iter().flat_map(Resource::served_kinds);
+        let kinds: Vec<String> = kinds.map(|gvk| format!("{} {}", gvk.api_version, gvk.kind)).collect();
         let message = format!("the package {} has no kind {api_version} {kind}", package.name);
         return Err(error(at, message)
             .into_iter()
@@ -225,7 +223,7 @@ fn instance<'p>(
     if let Some(schema) = crd::schema_of(&resource.crd, version) {
         crd::apply_defaults(schema, &mut object);
         violations = crd::validate(schema, &object);
-        // The manager's, and of what it adds the author's schema knows nothing.
+        // The manager writes these, and the author's schema does not contain what it adds.
         violations.retain(|violation| !is_status(&violation.path));
     }
     let mut found: Vec<_> = violations
@@ -236,6 +234,14 @@ fn instance<'p>(
                 .path(violation.path)
         })
         .collect();
+    for (field, value) in object.as_object().into_iter().flatten() {
+        if json_bytes(value) >= MAX_FIELD_BYTES {
+            let most = MAX_FIELD_BYTES >> 20;
+            let message =
+                format!("`{field}` holds so many values that they take more than {most} MiB of memory");
+            found.extend(error(start, message));
+        }
+    }
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
         found.extend(error(start, "an instance needs metadata.name".to_owned()));
@@ -259,56 +265,55 @@ fn instance<'p>(
     Ok((resource, object))
 }
 
-/// Whether a path lies in the status.
+/// Whether a path is in the status.
 fn is_status(path: &str) -> bool {
     path.strip_prefix("status").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn render(
-    package: &Package,
+    package: &Arc<Package>,
     resource: &Resource,
     instance: &Value,
     given: Option<&Given>,
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
-    // Not all objects fit into the budget at once: the next target has the next of them.
+    let index = package.resources.iter().position(|other| std::ptr::eq(other, resource));
+    let Some(active) = index.and_then(|index| ActivePackage::new(package, index)) else { return };
+    let mut snapshot = Snapshot::new(active, instance.clone(), |gvk| is_namespaced(package, gvk));
+    OPERATOR_NAMESPACE.clone_into(&mut snapshot.operator_namespace);
+    snapshot.observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
+    // The budget does not hold all objects at once: the next target contains the next ones.
     let mut shown = Some(0);
-    let mut observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
     while let Some(begin) = shown {
-        match targets(package, resource, instance, given, &mut observed, begin) {
+        match target_with_live(package, resource, &mut snapshot, given, begin) {
             Ok(target) => shown = show(resource, &target, begin, given, out, diagnostics),
             Err(exceeded) => return diagnostics.push(*exceeded),
         }
     }
 }
 
-/// The target, and what is live of it.
-fn targets(
+/// The target, and its live objects.
+fn target_with_live(
     package: &Package,
     resource: &Resource,
-    instance: &Value,
+    snapshot: &mut Snapshot,
     given: Option<&Given>,
-    observed: &mut Vec<Arc<Observed>>,
     shown: usize,
 ) -> Result<Target, Box<Diagnostic>> {
-    let mut target = target(package, resource, instance, given, observed, shown)?;
-    // What a child is called may depend on others, so one round shows the next what is live.
-    if let Some(given) = given {
-        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-        loop {
-            let more = given.named(package, resource, &target.items, observed, uid);
-            if more.is_empty() {
-                break;
-            }
-            observed.extend(more);
-            target = self::target(package, resource, instance, Some(given), observed, shown)?;
+    loop {
+        let target = target(package, resource, snapshot, given, shown)?;
+        let uid = snapshot.instance["metadata"]["uid"].as_str().unwrap_or_default();
+        // The name of a child may depend on other children, so each round finds more live objects.
+        let more = given.map(|given| given.named(package, resource, &target.items, &snapshot.observed, uid));
+        match more {
+            Some(more) if !more.is_empty() => snapshot.observed.extend(more),
+            _ => return Ok(target),
         }
     }
-    Ok(target)
 }
 
-/// Prints the items from `begin` on; where to go on, if not all could be kept.
+/// Prints the items from `begin` on. Returns where to continue if not all of them fit into the budget.
 fn show(
     resource: &Resource,
     target: &Target,
@@ -343,9 +348,9 @@ fn show(
             if item.is_later && position > begin {
                 return Some(position);
             }
-            match &item.intent {
-                Ok(intent) => {
-                    let (body, left_out) = with_generated(intent, given);
+            match &item.desired {
+                Ok(desired) => {
+                    let (body, left_out) = with_generated(desired, given);
                     out.object(item, body, &left_out);
                 }
                 Err(error) => failed(&item.name, error, out),
@@ -355,14 +360,14 @@ fn show(
     None
 }
 
-/// An object with its generated values as they are live. Gives also the keys of those that are not: they are left
-/// out, for a text in their place would be applied.
-fn with_generated<'a>(intent: &'a Intent, given: Option<&Given>) -> (Value, Vec<&'a str>) {
-    let mut body = (*intent.body).clone();
+/// An object with the live values of its generated keys. Returns also the keys without a live value: they are omitted,
+/// because a placeholder would be applied.
+fn with_generated<'a>(desired: &'a Desired, given: Option<&Given>) -> (Value, Vec<&'a str>) {
+    let mut body = (*desired.body).clone();
     let mut left_out = Vec::new();
-    for generated in &intent.generated {
+    for generated in &desired.generated {
         let key = generated.key.as_str();
-        if let Some(live) = given.and_then(|given| given.data(&intent.object, key)) {
+        if let Some(live) = given.and_then(|given| given.data(&desired.object, key)) {
             body["data"][key] = live.clone();
             continue;
         }
@@ -371,59 +376,52 @@ fn with_generated<'a>(intent: &'a Intent, given: Option<&Given>) -> (Value, Vec<
             data.remove(key);
         }
     }
+    // The manager computes it when it applies the object.
+    if !desired.generated.is_empty()
+        && let Some(annotations) = body["metadata"]["annotations"].as_object_mut()
+    {
+        annotations.remove(children::names::GENERATED_PROOF);
+    }
     (body, left_out)
 }
 
+/// The target. Refs that depend on others are looked up one after another.
 fn target(
     package: &Package,
     resource: &Resource,
-    instance: &Value,
+    snapshot: &mut Snapshot,
     given: Option<&Given>,
-    observed: &[Arc<Observed>],
     shown: usize,
 ) -> Result<Target, Box<Diagnostic>> {
-    let context = Context {
-        package,
-        resource,
-        instance,
-        operator_namespace: OPERATOR_NAMESPACE,
-        observed,
-        namespaced: &|api_version, kind| Some(is_namespaced(package, api_version, kind)),
-        unknown: &|_, _| None,
-        unlisted: &[],
-        listed: &|_, _| true,
-        checked: &|_| true,
-        former: &[],
-        is_package_kind: &|_, _| false,
-        occupant: &|_| None,
-        refs: &|want| match given {
-            Some(given) => given.find(want),
-            None => {
-                Found::Unknown(Blind::Failed("there is no cluster; --with gives live objects".to_owned()))
-            }
-        },
-        apis: None,
-        budget: Arc::new(Budget::to_show(shown)),
+    let find = |selector: &ResourceSelector| match given {
+        Some(given) => given.find(selector),
+        None => LookupResult::Unknown(ReadError::Failed(
+            "there is no cluster; --with gives live objects".to_owned(),
+        )),
     };
-    let target = children::target(&context);
-    match context.budget.exceeded() {
-        None => Ok(target),
-        Some(Exceeded { subject, error, .. }) => {
+    loop {
+        let origins = Origins::one(Origin { package, resource, instance: &snapshot.instance });
+        let ctx = Context::new(snapshot, &origins, Budget::to_show(shown));
+        let target = children::target(&ctx);
+        if let Some(Exceeded { subject, error, .. }) = ctx.budget.exceeded() {
             let message = format!("{subject}: {}", error.message);
-            Err(Box::new(Diagnostic { message, ..*error }))
+            return Err(Box::new(Diagnostic { message, ..*error }));
+        }
+        if !snapshot.look_up(target.selectors(), find) {
+            return Ok(target);
         }
     }
 }
 
 /// Why a child cannot be rendered.
 enum Cause {
-    /// What it reads is not live yet, or is known to a cluster only.
+    /// What it reads does not exist yet, or only a cluster knows it.
     Waits(String),
     /// The package or the instance is wrong.
     Mistake(Diagnostic),
 }
 
-/// `missing` are the children that it reads and that are not live.
+/// `missing` are the children that it reads and that do not exist.
 fn cause(error: &ChildError, missing: &[&str]) -> Cause {
     let error = match error {
         ChildError::Eval(EvalError::Unknown { path, reason }) => {
@@ -448,7 +446,7 @@ fn cause(error: &ChildError, missing: &[&str]) -> Cause {
     } else if GIVEN_ROOTS.iter().any(|root| has_word(text, root)) {
         return Cause::Mistake(diagnostic);
     } else {
-        // A variable of the template, which may hold what is read of any of them.
+        // A variable of the template, whose value may come from any of them.
         missing.iter().map(|id| format!("children.{id}")).collect::<Vec<_>>().join(", ")
     };
     let at = location.map(|location| format!(" at {location}")).unwrap_or_default();

@@ -13,21 +13,23 @@ use tracing::{info, warn};
 
 use super::housekeeping::Housekeeping;
 use super::{connect, out, serve};
-use crate::cluster::{Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests};
+use crate::cluster::{
+    AllowedTarget, Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests,
+};
 use crate::manager::{Config, Manager, Monitor, Phase};
 use crate::package::Package;
 
-/// The manager's own namespace where nothing else is known.
+/// The manager's default namespace.
 const NAMESPACE: &str = "operetta-system";
 
 /// Run the manager against the kubeconfig's cluster
 ///
-/// Registers the CRDs of the packages, then reconciles every instance of their kinds until it is told to
-/// stop (SIGINT or SIGTERM). A package that cannot be loaded or registered stops no other. Instances of a
-/// package that is not given any more are left as they are, and helped to go when they are deleted.
+/// Registers the CRDs of the packages, then reconciles every instance of their kinds until SIGINT or SIGTERM. A package
+/// that cannot be loaded or registered does not affect others. Instances of a package that is no longer given are not
+/// reconciled; their deletion is still completed.
 ///
-/// Of several managers one leads: the holder of a Lease. The others stand by and write nothing. A leader that
-/// cannot renew its Lease stops writing at once and ends.
+/// Of several managers one is the leader: the holder of a Lease. The others stand by and write nothing. A leader that
+/// cannot renew its Lease stops writing at once and exits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta run operators/etcd operators/webapp
@@ -52,19 +54,23 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Where /metrics, /healthz, /readyz and /debug/state are served; 0 for nowhere
+    /// Address of /metrics, /healthz, /readyz and /debug/state; 0 disables them
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = address)]
     listen: Listen,
+
+    /// An address that HTTP calls of packages may reach though it is refused by default, such as 127.0.0.1; repeatable
+    #[arg(long = "allow-call-to", value_name = "CIDR|HOST")]
+    allow_calls: Vec<AllowedTarget>,
 
     #[command(flatten)]
     election: ElectionArgs,
 }
 
-/// As other Kubernetes components name them.
+/// The flags of other Kubernetes components.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
 struct ElectionArgs {
-    /// Write only while holding a Lease, so that of several managers one does
+    /// Write only while holding a Lease, so that one of several managers writes
     #[arg(
         long = "leader-elect",
         value_name = "BOOL",
@@ -76,7 +82,7 @@ struct ElectionArgs {
     )]
     elect: bool,
 
-    /// Who this process is; no two may be the same [default: the host's name and something random]
+    /// Identity of this process, which must be unique [default: the host name and a random suffix]
     #[arg(long = "leader-elect-identity", value_name = "NAME")]
     identity: Option<String>,
 
@@ -88,7 +94,7 @@ struct ElectionArgs {
     #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     renew_deadline: Duration,
 
-    /// How long between two attempts to take or renew the Lease
+    /// Interval between attempts to acquire or renew the Lease
     #[arg(long = "leader-elect-retry-period", value_name = "DURATION", default_value = "2s", value_parser = duration)]
     retry_period: Duration,
 
@@ -101,7 +107,7 @@ struct ElectionArgs {
     lease_namespace: Option<String>,
 }
 
-/// Where to listen.
+/// The address to listen on.
 #[derive(Debug, Clone, Copy)]
 struct Listen(Option<SocketAddr>);
 
@@ -109,7 +115,7 @@ fn address(text: &str) -> Result<Listen, String> {
     if text == "0" {
         return Ok(Listen(None));
     }
-    // As other components write it: all addresses of this machine.
+    // Like in other components, a port alone means all addresses of this machine.
     let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     text.parse().map(|address| Listen(Some(address))).map_err(|_| {
         "an IP address and a port, such as 0.0.0.0:8080 or [::]:8080; or 0 for nowhere".to_owned()
@@ -140,7 +146,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl ElectionArgs {
-    /// What does not fit together.
+    /// Checks the flags for contradictions.
     fn check(&self) -> Result<(), String> {
         let retry = self.retry_period;
         if self.lease_duration <= self.renew_deadline {
@@ -193,12 +199,12 @@ pub(super) async fn run(args: &Args) -> ExitCode {
             tokio::select! {
                 () = session.end() => ExitCode::SUCCESS,
                 () = signals.next() => {
-                    out::note("told to stop twice: ending at once");
+                    out::note("second signal: exiting at once");
                     ExitCode::FAILURE
                 }
             }
         }
-        // Nothing of what is under way is awaited: if another leads now, it ends at once.
+        // Running work is not awaited: if another manager is the leader now, this one must end at once.
         Err(error) => {
             out::note(format!("error: {error}"));
             drop(session.manager);
@@ -210,13 +216,13 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// What has been started and must be ended.
+/// The running parts of a session, which must be stopped.
 #[derive(Default)]
 struct Session {
     monitor: Arc<Monitor>,
     leadership: Option<Leadership>,
     manager: Option<Manager>,
-    /// Ends with the session.
+    /// Stops with the session.
     server: Option<JoinSet<()>>,
     housekeeping: Option<Housekeeping>,
 }
@@ -261,11 +267,12 @@ impl Session {
         let config = Config {
             lease: format!("{lease_namespace}/{}", args.election.lease_name),
             namespace,
+            allow_calls: args.allow_calls.clone(),
             monitor: Arc::clone(&self.monitor),
             ..Config::default()
         };
         if args.election.elect {
-            // Over a connection of its own, which the fence does not cut.
+            // The Lease has its own connection, which the fence does not close.
             let options = ConnectOptions { fence: Fence::open(), ..options };
             let settings = LeaseSettings {
                 namespace: lease_namespace,
@@ -280,7 +287,7 @@ impl Session {
             let looking =
                 tokio::spawn(look_ahead(server.cluster.clone(), packages.clone(), Arc::clone(&self.monitor)));
             let kubeconfig = server.config.clone();
-            // The connection as well is served by the threads on which it is made.
+            // The connection must also be created in that runtime, because its threads serve it.
             let lead = async move {
                 let cluster = Cluster::of_config(&kubeconfig, &options).map_err(|e| e.to_string())?;
                 Ok::<_, String>(Election::new(cluster, settings, fence).lead(standing_by).await)
@@ -300,7 +307,7 @@ impl Session {
         }
     }
 
-    /// Ends what has been started: turns first, then the Lease, so that no other leader begins too early.
+    /// Stops everything: reconciles first, then the Lease, so that the next leader does not start too early.
     async fn end(self) {
         self.monitor.enter(Phase::Stopping);
         if let Some(manager) = self.manager {
@@ -312,11 +319,11 @@ impl Session {
     }
 }
 
-/// How often a manager that stands by looks whether it could take over.
+/// How often a standby manager checks whether it could take over.
 const LOOK_AHEAD: Duration = Duration::from_secs(60);
 
-/// Looks, while it stands by, what this process would meet if it led: one that could not do the work is not ready, so a
-/// rolling update does not put it in the place of one that does.
+/// Checks in standby what this process would find as the leader. If it could not work it is not ready, so a rolling
+/// update does not replace a working manager by it.
 async fn look_ahead(cluster: Cluster, packages: Vec<Arc<Package>>, monitor: Arc<Monitor>) {
     loop {
         let mut problems = Vec::new();
@@ -343,14 +350,11 @@ async fn lead(
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 && !manager.is_retrying {
         return Err(
-            "no package could be loaded, and no kind in the cluster is in this manager's care: nothing to run".into()
+            "no package could be loaded, and no CRD in the cluster names this manager: nothing to run".into(),
         );
     }
     if loaded == 0 && orphans > 0 {
-        warn!(
-            kinds = orphans,
-            "no package could be loaded; instances that are being deleted are still helped to go"
-        );
+        warn!(kinds = orphans, "no package could be loaded; deletions of instances are still completed");
     }
     std::future::pending().await
 }

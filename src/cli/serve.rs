@@ -17,15 +17,15 @@ use tracing::{debug, warn};
 
 use crate::manager::Monitor;
 
-/// How long a client may take to say what it wants. A probe on the same network takes milliseconds.
+/// The time for the head of a request. A probe on the same network takes milliseconds.
 const HEAD: Duration = Duration::from_secs(2);
-/// How long a client may take for all, so that one that does not read its answer takes no place for good.
+/// The time for a whole connection, so that a client that does not read its answer does not occupy a place forever.
 const WHOLE: Duration = Duration::from_secs(30);
-/// How many connections may be open. Past it the oldest is closed.
+/// The maximum number of open connections. Beyond it the oldest is closed.
 const CONNECTIONS: usize = 64;
 
-/// Answers until it is dropped. A connection that does not come to its end makes way for a new one, so that probes are
-/// answered however many there are.
+/// Serves until it is dropped. The oldest unfinished connection is closed for a new one, so that probes are always
+/// answered.
 pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
     serve_within(listener, monitor, HEAD).await;
 }
@@ -37,7 +37,7 @@ async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Durati
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                warn!(%error, "a connection to /metrics and the rest cannot be accepted");
+                warn!(%error, "accepting a connection to the endpoints failed");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
@@ -47,13 +47,13 @@ async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Durati
         if oldest.len() >= CONNECTIONS
             && let Some(first) = oldest.pop_front()
         {
-            debug!("too many connections to /metrics and the rest: the oldest is closed");
+            debug!("too many connections to the endpoints: closing the oldest");
             first.abort();
         }
         let connection = connection(stream, Arc::clone(&monitor), head);
         oldest.push_back(open.spawn(async move {
             if tokio::time::timeout(WHOLE, connection).await.is_err() {
-                debug!("a connection to /metrics and the rest took too long");
+                debug!("a connection to the endpoints exceeded its deadline");
             }
         }));
     }
@@ -67,11 +67,11 @@ async fn connection(stream: TcpStream, monitor: Arc<Monitor>, head: Duration) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
-        // Else those who keep theirs open take all the places.
+        // Otherwise open connections would occupy all places.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
-        debug!(%error, "a connection to /metrics and the rest has ended badly");
+        debug!(%error, "a connection to the endpoints failed");
     }
 }
 
@@ -84,7 +84,7 @@ fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes
         "/metrics" => {
             (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", monitor.metrics())
         }
-        // That it answers is all: whether the API server does is no reason to be restarted.
+        // The state of the API server does not matter: a restart would not help.
         "/healthz" | "/livez" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
         "/readyz" => match monitor.ready() {
             Ok(text) => (StatusCode::OK, TEXT, format!("{text}\n")),
@@ -94,7 +94,7 @@ fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes
         _ => (
             StatusCode::NOT_FOUND,
             TEXT,
-            "there are /metrics, /healthz, /readyz and /debug/state\n".to_owned(),
+            "available: /metrics, /healthz, /readyz and /debug/state\n".to_owned(),
         ),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_that_are_stuck_hold_up_nobody() {
+    async fn stuck_connections_do_not_block_probes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         // No deadline ends them.
@@ -127,7 +127,7 @@ mod tests {
         let mut stuck = Vec::new();
         for number in 0..200 {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            // Half a head; nothing at all; a whole one, of which the answer is not read.
+            // Half a request head; nothing; a complete request whose answer is not read.
             let sent: &[u8] = match number % 3 {
                 0 => b"GET /healthz HTTP/1.1\r\nhost:",
                 1 => b"",

@@ -1,32 +1,32 @@
-//! Who asks for what: the one place where a call gets its identity and its share.
+//! The only place where a call gets its identity and its concurrency limit.
 
-use super::{Cluster, Shares};
+use super::{Cluster, ConcurrencyLimits};
 
-/// The ways in which a manager speaks to the API server.
+/// The clients of a manager.
 pub struct Clients {
     own: Cluster,
-    shares: Shares,
+    shares: ConcurrencyLimits,
 }
 
 impl Clients {
-    /// All over one connection, with so many calls of one package at once.
+    /// All clients over one connection, with that many concurrent calls of a package.
     pub fn new(own: Cluster, calls: usize) -> Self {
-        Self { own, shares: Shares::new(calls) }
+        Self { own, shares: ConcurrencyLimits::new(calls) }
     }
 
-    /// The manager itself, for what is no package's: CRDs, Events, discovery, watches.
+    /// The manager's own client, for CRDs, Events, discovery and watches.
     pub fn own(&self) -> &Cluster {
         &self.own
     }
 
-    /// For the instances of a package: the manager's identity, within the package's share.
+    /// For the instances of a package: the manager's identity, within the package's limit.
     pub fn for_instances(&self, operator: &str) -> Cluster {
         self.own.within(self.shares.of(operator))
     }
 
-    /// For the children of a package: the identity that writes them, within the package's share.
+    /// For the children of a package: the identity that writes them, within the package's limit.
     ///
-    /// That identity is the manager's own as long as packages have none; this is where they get one.
+    /// Packages have no identity of their own yet; they will get it here.
     pub fn for_operator(&self, operator: &str) -> Cluster {
         self.own.within(self.shares.of(operator))
     }

@@ -1,7 +1,7 @@
-//! Whether this process may write: only while it is the leader, by its own monotonic clock.
+//! Whether this process may write: only while it leads, by its own monotonic clock.
 //!
-//! The clock runs on while the process is stopped and while the machine is suspended, so a leader that wakes
-//! up after its time finds the fence closed before any task has noticed.
+//! The clock also counts while the process is stopped and the machine is suspended, so that a leader that wakes up
+//! too late finds the fence closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
-/// Open for good.
+/// Always open.
 const ALWAYS: u64 = u64::MAX;
 
-/// What every write passes. Clones are the same fence.
+/// The fence that every write passes. Clones are the same fence.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<State>);
 
@@ -21,7 +21,7 @@ pub struct Fence(Arc<State>);
 struct State {
     /// Until when it is open, in milliseconds of [`uptime`].
     until: AtomicU64,
-    /// Ends what is under way when it closes for good.
+    /// Cancels writes in flight when it closes for good.
     closed: CancellationToken,
 }
 
@@ -29,7 +29,7 @@ struct State {
 pub(super) fn uptime() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
-    // Elsewhere this clock runs on by itself.
+    // On other systems the monotonic clock counts suspended time.
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::Monotonic;
     let now = clock_gettime(clock);
@@ -40,12 +40,12 @@ pub(super) fn uptime() -> Duration {
 }
 
 impl Fence {
-    /// One that is always open, where there is only one manager.
+    /// A fence that is always open, for a single manager.
     pub fn open() -> Self {
         Self::until(ALWAYS)
     }
 
-    /// One that is closed until somebody extends its time.
+    /// A fence that is closed until its time is extended.
     pub fn shut() -> Self {
         Self::until(0)
     }
@@ -59,7 +59,7 @@ impl Fence {
         self.0.until.store(u64::try_from(until.as_millis()).unwrap_or(ALWAYS), Ordering::SeqCst);
     }
 
-    /// Closes it for good, and ends all writes that are under way.
+    /// Closes it for good and cancels all writes in flight.
     pub fn close(&self) {
         self.0.closed.cancel();
     }

@@ -1,9 +1,9 @@
-//! Leader election by a Lease: of several managers one writes, the others stand by.
+//! Leader election by a Lease: one of several managers writes, the others stand by.
 //!
-//! A Lease does not fence: whoever held it may not know yet that another does. So the leader stops by itself
-//! before anybody else may begin: its [`Fence`] closes `renew` after the last renewal that succeeded was
-//! *sent*, by a clock that never stands still, and others wait for `duration`, which is longer, after they
-//! have seen the last change. Clocks of different machines are never compared.
+//! A Lease does not fence: its former holder may not know yet that it is lost. So the leader stops writing before
+//! another can begin: its [`Fence`] closes `renew` after the last successful renewal was *sent*, by a clock that also
+//! counts suspended time. Others wait for `duration`, which is longer, after the last change that they have seen.
+//! Clocks of different machines are never compared.
 
 use std::time::Duration;
 
@@ -13,19 +13,21 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use super::fence::uptime;
-use super::{ApiKind, CallError, Class, Cluster, Fence, scattered};
+use super::{Cluster, Fence};
+use crate::api::{ApiKind, CallError, Class};
+use crate::backoff::jitter;
 
 /// The field manager of the Lease.
 const MANAGER: &str = "operetta";
 
-/// Which Lease, and how long it counts.
+/// The settings of a Lease.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The namespace of the Lease; made if it is not there.
+    /// The namespace of the Lease. It is created if it is missing.
     pub namespace: String,
     /// The name of the Lease.
     pub name: String,
-    /// Who this process is. No two may have the same.
+    /// The identity of this process. It is unique.
     pub identity: String,
     /// How long others wait after the last renewal that they have seen.
     pub duration: Duration,
@@ -35,7 +37,7 @@ pub struct Settings {
     pub retry: Duration,
 }
 
-/// What a Lease says.
+/// A Lease object.
 #[derive(Debug, Clone)]
 struct Record(Value);
 
@@ -53,7 +55,7 @@ impl Record {
     }
 }
 
-/// The Lease as a candidate last saw it change.
+/// The last change of the Lease that a candidate has seen.
 #[derive(Debug, Default)]
 struct Seen {
     version: String,
@@ -62,7 +64,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the Lease, as just read, is free: nobody holds it, or nobody has renewed it for its time.
+    /// Whether the Lease, as just read, is free: it has no holder, or was not renewed for its duration.
     fn is_free(&mut self, record: &Record, ours: Duration, now: Duration) -> bool {
         if record.version() != self.version {
             *self = Self { version: record.version().to_owned(), at: now };
@@ -79,12 +81,12 @@ pub struct Election {
     seen: Seen,
 }
 
-/// What an attempt to renew a Lease has come to.
+/// The result of an attempt to renew a Lease.
 enum Renewed {
     Yes(Value),
-    /// It is still ours, but not as it was: try again.
+    /// We still hold it, but it has changed: try again.
     Changed(Value),
-    /// Another holds it.
+    /// Another process holds it.
     Taken(String),
 }
 
@@ -98,13 +100,12 @@ pub struct Leadership {
 }
 
 impl Election {
-    /// A candidate. `cluster` is for the Lease alone, `fence` is what all other writes pass.
+    /// A candidate. `cluster` is for requests about the Lease, `fence` for all other writes.
     pub fn new(cluster: Cluster, settings: Settings, fence: Fence) -> Self {
         Self { cluster, settings, fence, seen: Seen::default() }
     }
 
-    /// Waits until this process leads, however long that takes. `standing_by` is told who leads instead,
-    /// whenever that changes.
+    /// Waits until this process leads. `standing_by` is called with the leader whenever it changes.
     pub async fn lead(mut self, mut standing_by: impl FnMut(&str)) -> Leadership {
         let mut said = String::new();
         loop {
@@ -129,7 +130,7 @@ impl Election {
                     }
                 }
             }
-            tokio::time::sleep(scattered(self.settings.retry)).await;
+            tokio::time::sleep(jitter(self.settings.retry, fastrand::f64())).await;
         }
     }
 
@@ -137,12 +138,12 @@ impl Election {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }
 
-    /// Tries to take the Lease; gives it, or who has it.
+    /// Tries to take the Lease. Returns it, or its holder.
     async fn attempt(&mut self, now: Duration) -> Result<Result<Value, String>, CallError> {
         let Some(record) = self.within(self.read()).await? else {
             return Ok(match self.create().await {
                 Ok(record) => Ok(record),
-                Err(error) if error.class == Class::Conflict => Err("somebody else".to_owned()),
+                Err(error) if error.class == Class::Conflict => Err("another process".to_owned()),
                 Err(error) => return Err(error),
             });
         };
@@ -158,7 +159,7 @@ impl Election {
         match self.within(self.replace(&body)).await {
             Ok(record) => Ok(Ok(record)),
             Err(error) if error.class == Class::Conflict => {
-                Ok(Err(if former.is_empty() { "somebody else".to_owned() } else { former }))
+                Ok(Err(if former.is_empty() { "another process".to_owned() } else { former }))
             }
             Err(error) => Err(error),
         }
@@ -176,14 +177,20 @@ impl Election {
     }
 
     async fn read(&self) -> Result<Option<Value>, CallError> {
-        self.cluster.get(&lease_kind(), Some(&self.settings.namespace), &self.settings.name).await
+        self.cluster
+            .get(
+                &ApiKind::built_in("coordination.k8s.io/v1", "Lease"),
+                Some(&self.settings.namespace),
+                &self.settings.name,
+            )
+            .await
     }
 
     async fn replace(&self, body: &Value) -> Result<Value, CallError> {
-        self.cluster.replace(&lease_kind(), body, MANAGER).await
+        self.cluster.replace(&ApiKind::built_in("coordination.k8s.io/v1", "Lease"), body, MANAGER).await
     }
 
-    /// Makes the Lease, and its namespace if there is none.
+    /// Creates the Lease, and its namespace if it is missing.
     async fn create(&self) -> Result<Value, CallError> {
         let namespace = self.settings.namespace.as_str();
         let body = json!({
@@ -191,14 +198,17 @@ impl Election {
             "metadata": {"name": self.settings.name, "namespace": namespace},
             "spec": self.spec(&Value::Null, 0),
         });
-        let kind = lease_kind();
+        let kind = ApiKind::built_in("coordination.k8s.io/v1", "Lease");
         let create = || self.within(self.cluster.create(&kind, Some(namespace), &body, MANAGER));
         match create().await {
             Err(error) if error.class == Class::NotFound => {}
             result => return result,
         }
         let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        match self.within(self.cluster.create(&namespace_kind(), None, &made, MANAGER)).await {
+        match self
+            .within(self.cluster.create(&ApiKind::built_in("v1", "Namespace"), None, &made, MANAGER))
+            .await
+        {
             Ok(_) => info!(%namespace, "made the namespace of the Lease"),
             Err(error) if error.class == Class::Conflict => {}
             Err(mut error) => {
@@ -213,7 +223,7 @@ impl Election {
         create().await
     }
 
-    /// A call about the Lease has a deadline of its own: there must be time for another.
+    /// Calls about the Lease have a shorter deadline, so that there is time for another attempt.
     async fn within<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
         let deadline = self.settings.renew / 2;
         tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| Err(CallError::timeout(deadline)))
@@ -234,12 +244,12 @@ impl Election {
         let transitions = held["spec"]["leaseTransitions"].as_u64().unwrap_or_default();
         held["spec"] = self.spec(&held["spec"]["acquireTime"], transitions);
         match self.within(self.replace(&held)).await {
-            // Somebody wrote it: perhaps only a label, perhaps we did and did not hear of it.
+            // The Lease was written: a label, or our own write whose reply was lost.
             Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {}
             result => return result.map(Renewed::Yes),
         }
         let Some(live) = self.within(self.read()).await? else {
-            // Whoever deletes it does not take it from us; whoever makes it first has it.
+            // A deletion does not take it from us; the first process that creates it holds it.
             return self.create().await.map(Renewed::Yes);
         };
         Ok(match Record(live.clone()).holder() {
@@ -272,7 +282,7 @@ impl Election {
                 lose.send_replace(Some(format!("it could not be renewed for {renew} s")));
                 return self;
             }
-            // When its time is over while it waits for an answer, it does not wait on.
+            // It stops waiting for a reply when its time is over.
             let held = record.borrow().clone();
             let result = tokio::time::timeout(until.saturating_sub(asked), self.renew_once(held)).await;
             let result = match result {
@@ -302,24 +312,24 @@ impl Election {
                     wait = self.settings.retry / 2;
                 }
             }
-            // However long calls may take, the end is not slept through.
+            // It wakes at the end of its time, however long calls take.
             wait = wait.min(until.saturating_sub(uptime()));
         }
     }
 }
 
 impl Leadership {
-    /// Returns, with the reason, once this process leads no more.
+    /// Returns, with the reason, when this process no longer leads.
     pub async fn lost(&mut self) -> String {
         if let Ok(reason) = self.lost.wait_for(Option::is_some).await {
             return reason.clone().unwrap_or_default();
         }
-        // The task never ends without a word, unless it panics.
+        // The task ends without a reason only if it panics.
         self.fence.close();
         "its renewal ended".to_owned()
     }
 
-    /// Writes nothing any more, and lets the next one begin at once.
+    /// Stops writing and releases the Lease, so that the next leader begins at once.
     pub async fn release(self) {
         self.fence.close();
         self.stop.send_replace(true);
@@ -338,26 +348,6 @@ impl Leadership {
                 warn!(lease = %election.lease(), %error, "the Lease could not be released; others wait until it has run out");
             }
         }
-    }
-}
-
-fn lease_kind() -> ApiKind {
-    ApiKind {
-        group: "coordination.k8s.io".into(),
-        version: "v1".into(),
-        kind: "Lease".into(),
-        plural: "leases".into(),
-        namespaced: true,
-    }
-}
-
-fn namespace_kind() -> ApiKind {
-    ApiKind {
-        group: String::new(),
-        version: "v1".into(),
-        kind: "Namespace".into(),
-        plural: "namespaces".into(),
-        namespaced: false,
     }
 }
 
@@ -380,7 +370,7 @@ mod tests {
         assert!(!seen.is_free(&record("a", "1"), ours, secs(1_000)), "just seen for the first time");
         assert!(!seen.is_free(&record("a", "1"), ours, secs(1_014)));
         assert!(!seen.is_free(&record("a", "2"), ours, secs(1_015)), "renewed");
-        // This process slept; what it reads now says that others went on.
+        // This process was stopped; the Lease shows that others continued.
         assert!(!seen.is_free(&record("a", "9"), ours, secs(9_000)));
         assert!(seen.is_free(&record("a", "9"), ours, secs(9_015)));
         assert!(!seen.is_free(&record("a", "9"), secs(60), secs(9_015)), "ours is longer");

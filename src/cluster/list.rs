@@ -10,24 +10,28 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::reply::{MAX_PAGE, MAX_REPLY, is_reply_too_large};
-use super::{ApiKind, CallError, Class, Cluster, JSON, encode};
+use super::{Cluster, JSON, encode};
+use crate::api::{ApiKind, CallError, Class};
+use crate::backoff::{Backoff, Retry};
 
 /// Objects a page, as kubectl asks for them.
 const PAGE: u32 = 500;
-/// How often a page is asked for where nobody comes back later.
+/// How often a page is requested if the caller does not retry.
 const ATTEMPTS: u32 = 4;
+/// The wait between these requests.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 /// Objects without spec and status.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Which objects of a kind a list is of.
+/// The selection of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<'a> {
-    /// Those of one namespace; `None`: of all.
+    /// The namespace; `None` is all.
     pub namespace: Option<&'a str>,
     /// A label selector; may be empty.
     pub labels: &'a str,
-    /// Whether their metadata is enough.
+    /// Whether only metadata is requested.
     pub metadata_only: bool,
     /// Objects a page, where they may be large.
     pub page: Option<u32>,
@@ -43,7 +47,7 @@ struct Page<T> {
 }
 
 impl Cluster {
-    /// All objects that a label selector names. Who asks comes back by itself if a page does not come.
+    /// All objects that a label selector matches. The caller retries a failed page.
     ///
     /// # Errors
     /// The first failure.
@@ -57,10 +61,9 @@ impl Cluster {
         self.pages(kind, &query, 1, |object| object).await
     }
 
-    /// All objects that a query names, each made into what the caller keeps of it before the next page comes.
+    /// All objects that a query matches, each reduced to what the caller keeps before the next page arrives.
     ///
-    /// # Errors
-    /// If a page does not come, also after it was asked for again.
+    /// # Errors A page fails several times.
     pub async fn list_all<T: DeserializeOwned, R>(
         &self,
         kind: &ApiKind,
@@ -86,7 +89,7 @@ impl Cluster {
                     limit = (limit / 8).max(1);
                     continue;
                 }
-                // What the pages are cut from is forgotten after five minutes: then all of it at once.
+                // The snapshot of the pages expires after five minutes: then the list is requested as a whole.
                 Err(error) if error.code == 410 && !next.is_empty() => {
                     kept.clear();
                     (limit, next) = (0, String::new());
@@ -110,10 +113,10 @@ impl Cluster {
         (limit, next): (u32, &str),
     ) -> Result<Page<T>, CallError> {
         let path = path(kind, query, limit, next)?;
-        // Without a limit it comes whole.
+        // Without a limit the list is not paged.
         let most = if limit == 0 { MAX_REPLY } else { MAX_PAGE };
         let accept = if query.metadata_only { METADATA_ONLY } else { JSON };
-        let mut wait = Duration::from_millis(250);
+        let mut retry = Retry::new(AGAIN);
         let mut left = attempts;
         loop {
             let permit = self.leave().await;
@@ -123,13 +126,13 @@ impl Cluster {
             };
             drop(permit);
             left = left.saturating_sub(1);
-            // Who does not answer at all is not waited for: people do.
+            // A server that does not answer is not retried, because a person may wait.
             if error.class != Class::Retry || error.code == 0 || left == 0 {
                 return Err(error);
             }
             debug!(%kind, %error, "trying again");
+            let wait = retry.failed();
             tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
-            wait *= 2;
         }
     }
 }

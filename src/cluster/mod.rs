@@ -1,50 +1,54 @@
-//! Talking to a Kubernetes API server: every call has a deadline, and every failure a [`Class`].
+//! Requests to a Kubernetes API server: every call has a deadline, and every failure a [`Class`].
 //!
-//! Objects go and come as plain JSON: a typed round trip would add empty defaults, which server-side
-//! apply would then own.
+//! Objects are plain JSON: a typed round trip would add empty defaults, which server-side apply would then own.
 
 mod apis;
 mod clients;
 mod error;
+mod exec;
 mod fence;
+mod http;
 mod kinds;
 mod lease;
+mod limits;
 mod list;
 mod path;
-mod refusal;
 mod reply;
 mod requests;
-mod served;
-mod shares;
 mod streams;
 mod transport;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{Method, Request};
 use bytes::Bytes;
-use http::{Method, Request};
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use apis::Apis;
+use crate::api::{ApiKind, CallError, Class, MAX_BODY, Served};
+use crate::children::names;
+
+pub use self::http::{AllowedTarget, HttpClient};
 pub use clients::Clients;
-pub use error::{CallError, Cause, Class, MAX_BODY, scattered};
 pub use fence::Fence;
-pub use kinds::{ApiKind, Kinds};
+pub use kinds::Kinds;
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
+pub use limits::{ConcurrencyLimits, PackageLimit, Permit};
 pub use list::Query;
 pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
-pub use served::Served;
-pub use shares::{Permit, Share, Shares};
 pub use streams::{Streams, refuses_streams};
 
-/// How long one call may take. Lists of large collections are paged, so this is ample.
+/// The deadline of a call. Lists of large collections are paged.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What answers are asked for as.
+/// The most bytes of a log that are read.
+const MAX_LOG: usize = 16 << 10;
+
+/// The requested content type of replies.
 const JSON: &str = "application/json";
 
 /// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
@@ -55,19 +59,21 @@ const APPLY: &str = "application/apply-patch+yaml";
 pub struct Cluster {
     client: kube::Client,
     fence: Fence,
-    share: Option<Share>,
+    share: Option<PackageLimit>,
     deadline: Duration,
     streams: Streams,
+    /// The host of the API server, as configured.
+    host: Option<Arc<str>>,
 }
 
-/// What goes with a connection.
+/// The settings of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// What every write passes.
+    /// The fence that every write passes.
     pub fence: Fence,
-    /// Where requests are counted.
+    /// Counts requests.
     pub requests: Requests,
-    /// Told to the server with each request, so that audit logs tell processes apart.
+    /// Sent with each request, so that audit logs distinguish processes.
     pub identity: String,
 }
 
@@ -77,7 +83,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Why no connection could be configured.
+/// Why a connection cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No kubeconfig and not in a pod, or one that cannot be read.
@@ -90,7 +96,7 @@ pub enum ConnectError {
     Client(String),
 }
 
-/// How a deletion goes on to what the object owns.
+/// How a deletion propagates to dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     /// The garbage collector deletes dependents afterwards.
@@ -99,15 +105,15 @@ pub enum Propagation {
     Foreground,
 }
 
-/// What is known of an apply before it is sent.
+/// Which validation an apply needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trial {
-    /// Nothing: the server refuses fields that it does not know.
+    /// The server refuses unknown fields.
     None,
     /// It is the dry run.
     This,
-    /// One of the same shape was found to have no unknown fields. The server need not look for them, which saves it
-    /// reading the text twice.
+    /// An apply of the same shape had no unknown fields. The server does not check them again, which saves it parsing
+    /// the text twice.
     Passed,
 }
 
@@ -134,15 +140,22 @@ impl Cluster {
             options.identity.chars().filter(|c| c.is_ascii_graphic() && !"()\\".contains(*c)).collect();
         let agent = concat!("operetta/", env!("CARGO_PKG_VERSION"));
         let agent = if comment.is_empty() { agent.to_owned() } else { format!("{agent} ({comment})") };
-        let agent = http::HeaderValue::from_str(&agent).map_err(|e| ConnectError::Client(e.to_string()))?;
-        config.headers.push((http::header::USER_AGENT, agent));
+        let agent = ::http::HeaderValue::from_str(&agent).map_err(|e| ConnectError::Client(e.to_string()))?;
+        config.headers.push((::http::header::USER_AGENT, agent));
         let client = transport::client(&config, options.fence.clone(), &options.requests)?;
-        Ok(Self::new(client).fenced(options.fence.clone()))
+        let host = config.cluster_url.host().map(|host| host.trim_matches(['[', ']']).into());
+        Ok(Self { host, ..Self::new(client).fenced(options.fence.clone()) })
     }
 
-    /// Over a client that exists, such as a simulated one.
+    /// Over an existing client, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
-        Self { client, fence: Fence::open(), share: None, deadline: DEADLINE, streams: Streams::default() }
+        let (fence, streams) = (Fence::open(), Streams::default());
+        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None }
+    }
+
+    /// The host of the API server, as configured.
+    fn server_host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     /// The same, but no write passes a closed fence.
@@ -151,9 +164,9 @@ impl Cluster {
         Self { fence, ..self.clone() }
     }
 
-    /// The same, but each call waits for leave of a share.
+    /// The same, but each call waits for a permit.
     #[must_use]
-    pub(super) fn within(&self, share: Share) -> Self {
+    pub(super) fn within(&self, share: PackageLimit) -> Self {
         Self { share: Some(share), ..self.clone() }
     }
 
@@ -174,12 +187,12 @@ impl Cluster {
         &self.streams
     }
 
-    /// The client of the library, for watches and Events.
+    /// The kube client, for watches.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// Whether a controller says in the status of a kind's objects how far they are; taken to, if that cannot be told
+    /// Whether the controller of a kind reports progress in the status of its objects; `true` if that cannot be read
     /// now.
     pub async fn reports(&self, served: &Served) -> bool {
         served.has_status && kinds::reports(&self.client, &served.kind).await.unwrap_or(true)
@@ -187,12 +200,12 @@ impl Cluster {
 
     /// The server's version, `1.36`.
     pub async fn version(&self) -> Result<String, CallError> {
-        let info = self.call(Method::GET, "/version", None, None).await?;
+        let info: Value = self.call(Method::GET, "/version", None, None).await?;
         let part = |key: &str| info[key].as_str().unwrap_or_default().trim_end_matches('+').to_owned();
         Ok(format!("{}.{}", part("major"), part("minor")))
     }
 
-    /// The library's way to a collection, for watches: of one namespace, or of all.
+    /// The kube API of a collection, for watches: of one namespace, or of all.
     ///
     /// # Errors
     /// No namespace can have that name.
@@ -215,13 +228,24 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<Value>, CallError> {
         let path = kind.path(namespace, Some(name))?;
-        let reply = match self.call(Method::GET, &path, None, None).await {
+        let reply: Value = match self.call(Method::GET, &path, None, None).await {
             Ok(object) => object,
             Err(e) if e.class == Class::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
         reply::check(kind, namespace, Some(name), &reply)?;
         Ok(Some(reply))
+    }
+
+    /// The last lines of the log of a pod.
+    pub async fn log(&self, namespace: &str, pod: &str, lines: u32) -> Result<String, CallError> {
+        let mut path = ApiKind::built_in("v1", "Pod").path(Some(namespace), Some(pod))?;
+        path::push(&mut path, "log");
+        let request = Request::get(format!("{path}?tailLines={lines}&limitBytes={MAX_LOG}"));
+        let request =
+            request.body(Vec::new()).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
+        let text = tokio::time::timeout(self.deadline, self.client.request_text(request)).await;
+        text.map_err(|_| CallError::timeout(self.deadline))?.map_err(|e| CallError::from_kube(&e))
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
@@ -256,7 +280,7 @@ impl Cluster {
         let (namespace, name) = named(body);
         let reply =
             self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, (APPLY, body)).await;
-        reply.map_err(|error| error.about(body))
+        reply.map_err(|error| error.about(names::may_hold_secrets(body)))
     }
 
     /// Creates an object; a conflict if there is one of that name.
@@ -281,10 +305,15 @@ impl Cluster {
     ) -> Result<Value, CallError> {
         let dry = if dry_run { "&dryRun=All&fieldValidation=Strict" } else { "" };
         let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None)?, encode(manager));
-        let reply = self.call(Method::POST, &path, Some(JSON), Some(body)).await;
-        let reply = reply.map_err(|error| error.about(body))?;
+        let reply: Result<Value, CallError> = self.call(Method::POST, &path, Some(JSON), Some(body)).await;
+        let reply = reply.map_err(|error| error.about(names::may_hold_secrets(body)))?;
         reply::check(kind, namespace, body["metadata"]["name"].as_str(), &reply)?;
         Ok(reply)
+    }
+
+    /// Asks the server for a review, which is an answer and no object.
+    pub async fn review(&self, kind: &ApiKind, body: &Value) -> Result<Value, CallError> {
+        self.call(Method::POST, &kind.path(None, None)?, Some(JSON), Some(body)).await
     }
 
     /// Replaces an object; its resourceVersion is the precondition.
@@ -309,22 +338,40 @@ impl Cluster {
         self.write(Method::PATCH, (kind, namespace, Some(name)), subresource, &query, content).await
     }
 
-    /// A JSON patch (RFC 6902) of an object.
-    pub async fn json_patch(
+    /// A JSON merge patch of the status of an object that is too deep or too large to be read: only the name of the
+    /// object is kept of the reply.
+    pub(crate) async fn merge_patch_unread_status(
         &self,
         kind: &ApiKind,
         namespace: Option<&str>,
         name: &str,
         patch: &Value,
         manager: &str,
+    ) -> Result<(), CallError> {
+        let query = format!("fieldManager={}", encode(manager));
+        let path = path_to((kind, namespace, Some(name)), Some("status"), &query)?;
+        let content = Some("application/merge-patch+json");
+        let reply: reply::Identity = self.call(Method::PATCH, &path, content, Some(patch)).await?;
+        reply::check(kind, namespace, Some(name), &reply.to_json())
+    }
+
+    /// A JSON patch (RFC 6902) of an object.
+    pub async fn json_patch(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: Option<&str>,
+        patch: &Value,
+        manager: &str,
     ) -> Result<Value, CallError> {
         let query = format!("fieldManager={}", encode(manager));
         let content = ("application/json-patch+json", patch);
-        self.write(Method::PATCH, (kind, namespace, Some(name)), None, &query, content).await
+        self.write(Method::PATCH, (kind, namespace, Some(name)), subresource, &query, content).await
     }
 
-    /// Deletes exactly the object of that uid and resourceVersion. What comes back is the object where
-    /// it lives on for its finalizers, or a `Status`.
+    /// Deletes exactly the object of that uid and resourceVersion. The reply is the object if it stays for its
+    /// finalizers, or a `Status`.
     pub async fn delete(
         &self,
         kind: &ApiKind,
@@ -342,7 +389,7 @@ impl Cluster {
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
         let path = kind.path(namespace, Some(name))?;
-        let reply = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
+        let reply: Value = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
         reply::check_deletion(kind, namespace, name, &reply)?;
         Ok(reply)
     }
@@ -356,23 +403,20 @@ impl Cluster {
         query: &str,
         (content, body): (&str, &Value),
     ) -> Result<Value, CallError> {
-        let mut path = kind.path(namespace, name)?;
-        if let Some(subresource) = subresource {
-            path::push(&mut path, subresource);
-        }
-        let reply = self.call(method, &format!("{path}?{query}"), Some(content), Some(body)).await?;
+        let path = path_to((kind, namespace, name), subresource, query)?;
+        let reply: Value = self.call(method, &path, Some(content), Some(body)).await?;
         reply::check(kind, namespace, name, &reply)?;
         Ok(reply)
     }
 
-    /// One call: with leave of the share, and through the fence if it writes.
-    async fn call(
+    /// One call: with a permit, and through the fence if it writes.
+    async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         content: Option<&str>,
         body: Option<&Value>,
-    ) -> Result<Value, CallError> {
+    ) -> Result<T, CallError> {
         let _permit = self.leave().await;
         if method == Method::GET {
             return self.send(method, path, JSON, (content, body), reply::MAX_OBJECT).await;
@@ -387,7 +431,7 @@ impl Cluster {
         }
     }
 
-    /// Leave of the share; the deadline counts from when it is given.
+    /// Waits for a permit. The deadline begins afterwards.
     async fn leave(&self) -> Option<Permit> {
         match &self.share {
             Some(share) => Some(share.permit().await),
@@ -405,9 +449,9 @@ impl Cluster {
     ) -> Result<T, CallError> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let bytes = if content == Some(APPLY) { yaml_safe(text) } else { text }.into_bytes();
-        let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, accept);
+        let mut request = Request::builder().method(method).uri(path).header(::http::header::ACCEPT, accept);
         if let Some(content) = content {
-            request = request.header(http::header::CONTENT_TYPE, content);
+            request = request.header(::http::header::CONTENT_TYPE, content);
         }
         let size = bytes.len();
         if size > MAX_BODY {
@@ -420,8 +464,8 @@ impl Cluster {
         }
     }
 
-    /// The answer as JSON. The library's own way forgets the headers, and with them `Retry-After`: servers
-    /// that shed load say no more than that.
+    /// The reply as JSON. kube's own request drops the headers, and with them `Retry-After`, which is all that an
+    /// overloaded server sends.
     async fn answer<T: DeserializeOwned>(
         &self,
         request: Request<Vec<u8>>,
@@ -429,14 +473,14 @@ impl Cluster {
     ) -> Result<T, CallError> {
         let answer = self.client.send(request.map(Into::into)).await.map_err(|e| CallError::from_kube(&e))?;
         let code = answer.status();
-        let header = answer.headers().get(http::header::RETRY_AFTER);
+        let header = answer.headers().get(::http::header::RETRY_AFTER);
         let retry_after = header.and_then(|wait| wait.to_str().ok()?.trim().parse().ok());
         if code.is_success() {
             let body = reply::read(answer.into_body(), most).await?;
             return serde_json::from_slice(&body)
                 .map_err(|e| CallError::unreachable(&format!("the answer is no JSON ({:?})", e.classify())));
         }
-        // The code says enough where the words are too many.
+        // If the message is too long, the code is enough.
         let body = match reply::read(answer.into_body(), reply::MAX_REFUSAL).await {
             Err(error) if reply::is_reply_too_large(&error) => Bytes::new(),
             body => body?,
@@ -452,19 +496,32 @@ impl Cluster {
     }
 }
 
-/// The namespace and the name of the object that a body is.
+/// The path of an object or a subresource of it, with a query.
+fn path_to(
+    (kind, namespace, name): (&ApiKind, Option<&str>, Option<&str>),
+    subresource: Option<&str>,
+    query: &str,
+) -> Result<String, CallError> {
+    let mut path = kind.path(namespace, name)?;
+    if let Some(subresource) = subresource {
+        path::push(&mut path, subresource);
+    }
+    Ok(format!("{path}?{query}"))
+}
+
+/// The namespace and the name of an object.
 fn named(body: &Value) -> (Option<&str>, &str) {
     let meta = &body["metadata"];
     (meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default())
 }
 
-/// What a server may make us wait at most.
+/// The longest wait that a server can ask for.
 fn bounded(wait: Duration) -> Duration {
     wait.min(Duration::from_secs(300))
 }
 
-/// A JSON text that a YAML reader takes for the same: the line breaks that YAML 1.1 knows beyond ASCII would
-/// silently become spaces, and characters that it does not print be refused.
+/// A JSON text that a YAML parser reads as the same value: it would turn the line breaks of YAML 1.1 beyond ASCII
+/// into spaces, and refuse characters that are not printable.
 fn yaml_safe(json: String) -> String {
     use std::fmt::Write as _;
     let differs = |c: char| {
@@ -473,7 +530,7 @@ fn yaml_safe(json: String) -> String {
     if !json.contains(differs) {
         return json;
     }
-    // None of them stands outside a string.
+    // They occur in strings only.
     json.chars().fold(String::with_capacity(json.len() + 64), |mut out, c| {
         if differs(c) {
             let _ = write!(out, "\\u{:04x}", u32::from(c));
@@ -484,7 +541,7 @@ fn yaml_safe(json: String) -> String {
     })
 }
 
-/// Percent-encodes what stands in a query.
+/// Percent-encodes a value in a query.
 fn encode(text: &str) -> String {
     text.bytes()
         .map(|b| match b {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ApiKind, CallError, Class};
+use crate::api::{ApiKind, CallError, Class};
 use crate::naming;
 
 impl ApiKind {

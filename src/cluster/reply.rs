@@ -1,4 +1,4 @@
-//! Replies of the API server: how large they may be, and whether they are about the object that was asked for.
+//! Replies of the API server: their size limits, and whether they are about the requested object.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tower::BoxError;
 
-use super::{ApiKind, CallError, Class};
+use crate::api::{ApiKind, CallError, Class};
 
-/// The largest reply about one object, in bytes. The store of a cluster takes 1.5 MiB of an object, unless it was told
-/// to take more.
+/// The largest reply about one object, in bytes. etcd accepts 1.5 MiB for an object by default.
 pub const MAX_OBJECT: usize = 16 << 20;
-/// The largest page of a list. A page that would be larger is asked for again with fewer objects.
+/// The largest page of a list. A larger page is requested again with fewer objects.
 pub const MAX_PAGE: usize = 32 << 20;
 /// The largest reply of any kind, such as a list that cannot come in pages.
 pub const MAX_REPLY: usize = 256 << 20;
 /// The largest event of a watch.
 pub const MAX_EVENT: usize = 16 << 20;
-/// How much of a refusal is read.
+/// The largest error reply.
 pub(super) const MAX_REFUSAL: usize = 1 << 20;
 
 /// Reads a reply to its end.
@@ -60,11 +60,32 @@ fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Whether a reply is the object of that kind, namespace and name. A reply about anything else says nothing, and nothing
-/// of it is shown.
+/// The identity of the object of a reply. The rest is not kept.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Identity {
+    api_version: String,
+    kind: String,
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+    namespace: Option<String>,
+}
+
+impl Identity {
+    /// The same as an object without content.
+    pub(super) fn to_json(&self) -> Value {
+        let Name { name, namespace } = &self.metadata;
+        json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": name, "namespace": namespace}})
+    }
+}
+
+/// Checks that a reply is the object of that kind, namespace and name. Nothing of another reply is used or shown.
 ///
-/// # Errors
-/// It is about something else. It may be the next time.
+/// # Errors It is about another object.
 pub(super) fn check(
     kind: &ApiKind,
     namespace: Option<&str>,
@@ -106,7 +127,7 @@ fn unexpected(what: &str) -> CallError {
     CallError::new(Class::Retry, 0, "UnexpectedReply", message)
 }
 
-/// The body of a reply that ends with an error when it grows too large: a watch by its events, all else by the whole.
+/// A reply body that ends with an error when it grows too large: for a watch an event counts, otherwise the whole.
 pub(super) struct Bounded<B> {
     body: B,
     is_watch: bool,
@@ -127,7 +148,7 @@ impl<B> Bounded<B> {
         reply.map(|body| Self { body, is_watch, size: 0, most })
     }
 
-    /// Counts what has come.
+    /// Counts received bytes.
     fn count(&mut self, data: &[u8]) -> Result<(), TooLarge> {
         let before = self.size;
         self.size = match data.iter().rposition(|byte| self.is_watch && *byte == b'\n') {

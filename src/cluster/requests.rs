@@ -1,4 +1,4 @@
-//! Counts of requests to the API server, by what was asked and how it ended.
+//! Counts of requests to the API server, by verb, resource and result.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// What is counted. Clones count together.
+/// The counts. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Requests {
     total: Family<Ended, Counter>,
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
 }
 
-/// Kinds that exist bound how many there can be: names and namespaces are left out.
+/// Their number is limited by the number of kinds, because names and namespaces are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     verb: &'static str,
@@ -29,15 +29,15 @@ struct Verb {
     verb: &'static str,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RequestInfo {
     verb: &'static str,
     resource: String,
 }
 
-impl Asked {
-    /// Whether the reply has no end of its own.
+impl RequestInfo {
+    /// Whether the reply is a stream without end.
     pub(super) fn is_watch(&self) -> bool {
         self.verb == "watch"
     }
@@ -53,7 +53,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Adds them to what a registry shows.
+    /// Registers the counts.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "operetta_api_requests",
@@ -68,7 +68,7 @@ impl Requests {
     }
 
     #[expect(clippy::unused_self, reason = "the other half of `end`")]
-    pub(super) fn begin<B>(&self, request: &Request<B>) -> Asked {
+    pub(super) fn begin<B>(&self, request: &Request<B>) -> RequestInfo {
         let apply = request
             .headers()
             .get(http::header::CONTENT_TYPE)
@@ -77,27 +77,27 @@ impl Requests {
         asked(request.method(), uri.path(), uri.query().unwrap_or_default(), apply)
     }
 
-    pub(super) fn end(&self, asked: Asked, code: u16, took: Duration) {
-        let Asked { verb, resource } = asked;
+    pub(super) fn end(&self, asked: RequestInfo, code: u16, took: Duration) {
+        let RequestInfo { verb, resource } = asked;
         self.seconds.get_or_create(&Verb { verb }).observe(took.as_secs_f64());
         self.total.get_or_create(&Ended { verb, resource, code: code.to_string() }).inc();
     }
 }
 
 /// What a request is for: `/apis/apps/v1/namespaces/a/deployments/b/status` is `deployments.apps/status`.
-fn asked(method: &Method, path: &str, query: &str, apply: bool) -> Asked {
+fn asked(method: &Method, path: &str, query: &str, apply: bool) -> RequestInfo {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let group = match parts.next() {
         Some("api") => "",
         Some("apis") => parts.next().unwrap_or_default(),
-        _ => return Asked { verb: verb(method, apply, true, false), resource: "other".into() },
+        _ => return RequestInfo { verb: verb(method, apply, true, false), resource: "other".into() },
     };
     let mut rest: Vec<&str> = parts.skip(1).collect();
     if rest.len() >= 3 && rest[0] == "namespaces" && !matches!(rest[2], "status" | "finalize") {
         rest.drain(..2);
     }
     let (resource, named) = match rest[..] {
-        [] => return Asked { verb: verb(method, apply, true, false), resource: "discovery".into() },
+        [] => return RequestInfo { verb: verb(method, apply, true, false), resource: "discovery".into() },
         [plural] => (plural.to_owned(), false),
         [plural, _] => (plural.to_owned(), true),
         [plural, _, sub, ..] => (format!("{plural}/{sub}"), true),
@@ -108,7 +108,7 @@ fn asked(method: &Method, path: &str, query: &str, apply: bool) -> Asked {
         (group, None) => format!("{resource}.{group}"),
     };
     let watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
-    Asked { verb: verb(method, apply, named, watch), resource }
+    RequestInfo { verb: verb(method, apply, named, watch), resource }
 }
 
 fn verb(method: &Method, apply: bool, named: bool, watch: bool) -> &'static str {
@@ -141,7 +141,7 @@ mod tests {
             (Method::GET, "/version", "", "get", "other"),
             (Method::DELETE, "/apis/a.b/v1/things/t", "", "delete", "things.a.b"),
         ] {
-            let expected = Asked { verb, resource: resource.into() };
+            let expected = RequestInfo { verb, resource: resource.into() };
             assert_eq!(asked(&method, path, query, false), expected, "{path}");
         }
         assert_eq!(asked(&Method::PATCH, "/api/v1/namespaces/n/secrets/s", "", true).verb, "apply");

@@ -1,27 +1,27 @@
-//! Whether the API server sends lists as streams: that is known once it has refused to.
+//! Whether the API server supports streaming lists. That is known after it has refused one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::CallError;
+use crate::api::CallError;
 
-/// How long until a server that refused is asked again: it may have been upgraded.
+/// How long until a server that refused is asked again. It may have been upgraded.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// What is known of it. Clones know the same.
+/// The last refusal. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Streams(Arc<Mutex<Option<Instant>>>);
 
 impl Streams {
-    /// Whether to ask for one.
+    /// Whether to request a streaming list.
     pub fn may_come(&self) -> bool {
         let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         refused.is_none_or(|at| at.elapsed() >= AGAIN)
     }
 
-    /// Notes that there was none, and will be none for a while; `true` if that is news.
+    /// Records a refusal; `true` if it is the first for a while.
     pub fn note_refusal(&self) -> bool {
         let news = self.may_come();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -29,8 +29,8 @@ impl Streams {
     }
 }
 
-/// Whether the server refused a list only because it was to be a stream: it does not know what that is, or is
-/// told not to do it. Other refusals name the account or the selector, and say the same of any list.
+/// Whether the server refused a list because it does not support streaming lists or has them disabled. Other refusals
+/// are about the account or the selector and concern any list.
 pub fn refuses_streams(error: &CallError) -> bool {
     matches!(error.code, 400 | 422)
         && ["sendInitialEvents", "resourceVersionMatch"].iter().any(|word| error.whole().contains(word))

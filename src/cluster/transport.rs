@@ -1,5 +1,5 @@
-//! The connection to an API server: the client library's pieces, put together with what it lacks. A
-//! connection that is dead is noticed; what is written stops when the fence closes; requests are counted.
+//! The connection to an API server: kube's layers, with additions. Dead connections are detected, writes stop when
+//! the fence closes, and requests are counted.
 
 use std::io;
 use std::pin::Pin;
@@ -18,12 +18,11 @@ use tower::{BoxError, Service, ServiceBuilder};
 use super::reply::Bounded;
 use super::{ConnectError, Fence, Requests};
 
-/// How long a connection may take.
+/// The deadline to connect.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long the server may be silent on a connection that waits for it. A watch hears from it every minute, be
-/// it a bookmark.
+/// How long the server may be silent while a reply is awaited. A watch gets at least a bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(150);
-/// When a silent peer is asked whether it is still there, how often, and how many times.
+/// TCP keepalive: the idle time, the interval and the number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
 /// A client of that configuration.
@@ -43,7 +42,7 @@ pub(super) fn client(
     tcp.set_keepalive(Some(idle));
     tcp.set_keepalive_interval(Some(interval));
     tcp.set_keepalive_retries(Some(probes));
-    let tls = config.rustls_https_connector_with_connector(Guard { inner: tcp, fence }).map_err(unusable)?;
+    let tls = config.rustls_https_connector_with_connector(Guard::new(tcp, fence)).map_err(unusable)?;
     let mut connector = TimeoutConnector::new(tls);
     connector.set_connect_timeout(Some(CONNECT));
     connector.set_read_timeout(Some(SILENCE));
@@ -61,7 +60,7 @@ pub(super) fn client(
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 
-/// Counts requests, takes their time up to the head of the answer, and bounds its size.
+/// Counts requests, measures the time to the head of the reply, and limits its size.
 #[derive(Clone)]
 struct Counted<S> {
     inner: S,
@@ -97,11 +96,18 @@ where
     }
 }
 
-/// Nothing leaves this process once it has ceased to lead, not even what was about to.
+/// Sends nothing after the process has ceased to lead, not even buffered writes.
 #[derive(Clone)]
-struct Guard<T> {
+pub(super) struct Guard<T> {
     inner: T,
     fence: Fence,
+}
+
+impl<T> Guard<T> {
+    /// A connection behind a fence.
+    pub(super) fn new(inner: T, fence: Fence) -> Self {
+        Self { inner, fence }
+    }
 }
 
 impl<T> Service<Uri> for Guard<T>
@@ -120,7 +126,7 @@ where
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.inner.call(uri);
         let fence = self.fence.clone();
-        Box::pin(async move { Ok(Guard { inner: connecting.await?, fence }) })
+        Box::pin(async move { Ok(Guard::new(connecting.await?, fence)) })
     }
 }
 
@@ -193,7 +199,7 @@ mod tests {
     use super::super::{ApiKind, Cluster, ConnectOptions};
     use super::*;
 
-    /// A server that answers everything with one object, and how many requests it has had.
+    /// A server that replies to everything with one object, and the number of its requests.
     async fn server() -> (Uri, Arc<AtomicUsize>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -239,7 +245,7 @@ mod tests {
 
         fence.extend(uptime());
         assert!(write().await.unwrap_err().is_fenced());
-        // What has passed the first check all the same is stopped at the connection, old or new.
+        // A write that has passed the first check is stopped at the connection, old or new.
         for _ in 0..2 {
             let error = read().await.unwrap_err();
             assert_eq!(error.code, 0, "{error}");

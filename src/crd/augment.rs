@@ -1,10 +1,10 @@
-//! Adding to a CRD what Operetta needs and the CRD lacks.
+//! Adds to a CRD what Operetta needs.
 
 use serde_json::{Map, Value, json};
 
 use super::properties;
 
-/// What a package needs beside what every package needs.
+/// The additions of a package, besides those that every package needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Additions {
     /// The projected status fields by name; may be dotted (`members.ready`).
@@ -13,13 +13,16 @@ pub struct Additions {
     pub has_plans: bool,
 }
 
-/// The CRD with the status subresource, a status schema that keeps our fields and the projected ones
-/// from being pruned, and the columns Ready, Plan and Age, in every version.
+/// The CRD with the category `operetta` and, in every version, the status subresource, a status schema that keeps
+/// Operetta's and the projected fields, and the columns Ready, Plan and Age.
 ///
-/// What the author wrote is kept: schemas are only widened, columns only added; names, scope and
-/// conversion are not touched. Augmenting what is augmented changes nothing.
+/// Everything of the author stays: schemas are only widened, columns and categories only added; other names, scope and
+/// conversion are unchanged. Augmenting an augmented CRD changes nothing.
 pub fn augment(crd: &Value, additions: &Additions) -> Value {
     let mut crd = crd.clone();
+    if let Some(names) = crd.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
+        add_category(names);
+    }
     let versions = crd.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
     for version in versions.into_iter().flatten().filter_map(Value::as_object_mut) {
         let subresources = object_at(version, "subresources");
@@ -35,8 +38,21 @@ pub fn augment(crd: &Value, additions: &Additions) -> Value {
     crd
 }
 
-/// The optional status fields of ours (`revision`, `plan`, `history`) that the author's schema gives
-/// another type: they are the author's, and must not be written.
+/// The category of all CRDs of packages: `kubectl get operetta` lists their instances.
+const CATEGORY: &str = "operetta";
+
+fn add_category(names: &mut Map<String, Value>) {
+    let categories = names.entry("categories").or_insert(Value::Null);
+    if categories.is_null() {
+        *categories = json!([]);
+    }
+    if let Some(categories) = categories.as_array_mut().filter(|all| !all.iter().any(|one| one == CATEGORY)) {
+        categories.push(CATEGORY.into());
+    }
+}
+
+/// The optional status fields of Operetta (`revision`, `plan`, `history`) that the author's schema defines with another
+/// type. These belong to the author and must not be written.
 pub fn taken(crd: &Value, version: &str) -> Vec<&'static str> {
     let status = super::schema_of(crd, version).and_then(|schema| properties(schema)?.get("status"));
     let Some(known) = status.and_then(properties) else { return Vec::new() };
@@ -50,7 +66,7 @@ pub fn taken(crd: &Value, version: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The object at a key, made if it is absent or null; `None` if something else is there.
+/// The object at a key, created if it is absent or null; `None` if the value has another type.
 fn object_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
     let value = map.entry(key).or_insert(Value::Null);
     if value.is_null() {
@@ -63,7 +79,7 @@ fn anything() -> Value {
     json!({"x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// The fields of ours in every status.
+/// The fields of Operetta in every status.
 fn own_fields() -> [(&'static str, Value); 5] {
     [
         (
@@ -116,14 +132,14 @@ fn own_fields() -> [(&'static str, Value); 5] {
 }
 
 fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
-    // A schema without type is refused by the server; at the root only one is possible.
+    // The server refuses a schema without type. At the root only this type is possible.
     root.entry("type").or_insert_with(|| json!("object"));
     let is_open = root.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     let Some(fields) = object_at(root, "properties") else { return };
     let status = fields.entry("status").or_insert_with(|| {
         let mut status = json!({"type": "object"});
         if is_open {
-            // Whatever the author writes there survives today, and must survive with our fields beside it.
+            // The server keeps unknown status fields of this schema today, and must keep them beside the new fields.
             status["x-kubernetes-preserve-unknown-fields"] = json!(true);
         }
         status
@@ -142,10 +158,10 @@ fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
     }
 }
 
-/// Lets our conditions through whole where the author's schema of a condition knows less than ours. (What the
-/// server drops would be written again by every manager that starts, and one unknown type has it refuse all.)
+/// Extends the author's schema of a condition so that Operetta's conditions fit. (Otherwise the server would drop
+/// fields, which every starting manager would write again, or refuse the status because of an unknown type.)
 fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
-    // The keys of a list have to be required.
+    // The keys of a list must be required.
     let list = status.get("properties").and_then(|fields| fields.get("conditions"));
     let keys = list.and_then(|list| list.get("x-kubernetes-list-map-keys").cloned()).unwrap_or_default();
     let is_key = |name: &str| keys.as_array().is_some_and(|keys| keys.iter().any(|key| key == name));
@@ -175,17 +191,17 @@ fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
     for (name, words) in [("type", None), ("status", Some(["True", "False", "Unknown"]))] {
         let Some(field) = fields.get_mut(name).and_then(Value::as_object_mut) else { continue };
         let Some(values) = field.get("enum") else { continue };
-        // Types are the package's to choose.
+        // Packages choose the types.
         if words.is_none_or(|words| words.iter().any(|word| is_missing(values, word))) {
             field.remove("enum");
         }
     }
 }
 
-/// Lets a field through that the schema of an object would prune, however deep.
+/// Extends the schema of an object so that the server does not prune a field, at any depth.
 fn add_field(object: &mut Map<String, Value>, path: &[&str], schema: &Value) {
     let Some((first, rest)) = path.split_first() else { return };
-    // A status is filled in as its values become known, and refused as a whole while one is missing.
+    // A status is filled in step by step, and the server refuses the whole status while a required field is missing.
     object.remove("required");
     let known = object.get("properties").and_then(Value::as_object);
     let is_known = known.is_some_and(|known| known.contains_key(*first));
@@ -203,13 +219,13 @@ fn add_field(object: &mut Map<String, Value>, path: &[&str], schema: &Value) {
         && !field.contains_key("properties")
         && !is_open(field)
     {
-        // An object of which nothing is known would arrive empty.
+        // The server would empty an object without properties.
         field.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
     }
 }
 
-/// Whether an object's schema lets unknown fields through whole, or gives them a schema of its own.
-/// (`additionalProperties: true` does neither: the server keeps such a field and empties the objects in it.)
+/// Whether a schema keeps unknown fields completely, or has a schema for them. (`additionalProperties: true` does
+/// neither: the server keeps such a field and empties the objects in it.)
 fn is_open(object: &Map<String, Value>) -> bool {
     let preserved = object.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     preserved || object.get("additionalProperties").is_some_and(Value::is_object)
@@ -226,7 +242,7 @@ fn add_columns(version: &mut Map<String, Value>, additions: &Additions) {
     let named = |columns: &[Value], name: &str| {
         columns.iter().any(|column| column["name"].as_str().is_some_and(|own| own.eq_ignore_ascii_case(name)))
     };
-    // Ours come after the author's, but Age stays last, where kubectl users look for it.
+    // Operetta's columns come after the author's, but Age stays last, as kubectl users expect.
     let add = |columns: &mut Vec<Value>, column: Value| {
         let age_is_last = columns.last().is_some_and(|last| last["jsonPath"] == AGE_PATH);
         let at = if age_is_last { columns.len() - 1 } else { columns.len() };
@@ -237,7 +253,7 @@ fn add_columns(version: &mut Map<String, Value>, additions: &Additions) {
         path.replace('\'', "\"").contains(r#"conditions[?(@.type=="Ready")]"#)
     });
     if !shows_ready {
-        // A Ready of the author's counts something: members, say. Whether all is as it should be is another column.
+        // The author's Ready may count members, for example. The condition Ready is another column.
         let name = ["Ready", "AllReady", "OperettaReady"].into_iter().find(|name| !named(columns, name));
         if let Some(name) = name {
             add(columns, json!({"name": name, "type": "string", "jsonPath": READY_PATH}));
@@ -246,7 +262,7 @@ fn add_columns(version: &mut Map<String, Value>, additions: &Additions) {
     if additions.has_plans && !named(columns, "Plan") {
         add(columns, json!({"name": "Plan", "type": "string", "jsonPath": ".status.plan.name"}));
     }
-    // The server adds Age by itself only where there are no columns at all.
+    // The server adds Age only if there are no columns.
     if !named(columns, "Age") && !columns.iter().any(|column| column["jsonPath"] == AGE_PATH) {
         add(columns, json!({"name": "Age", "type": "date", "jsonPath": AGE_PATH}));
     }

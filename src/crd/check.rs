@@ -1,19 +1,25 @@
-//! What can be said about a CRD before the API server has a say.
+//! Checks a CRD as far as possible without the API server.
 
 use serde_json::{Map, Value};
 
 use super::{join, structure};
 use crate::diag::did_you_mean;
 
-/// A JSON path (dotted, `spec.versions[0].name`), what is wrong there, and what to do.
+/// A JSON path (dotted, `spec.versions[0].name`), the error, and the solution.
 pub(super) type Finding = (String, String, Option<String>);
 
-/// Everything that is wrong with a CRD as written, as far as it can be told without a server: each
-/// with the JSON path, a message and what to do. Whoever mends all of it has a CRD that the server
-/// takes, unless a CEL rule or a pattern is wrong.
+/// All errors of a CRD that can be found without a server, each with the JSON path, a message and a solution. The
+/// server accepts a CRD without these errors, unless a CEL rule or a pattern is wrong.
 pub fn check(crd: &Value) -> Vec<Finding> {
     let mut check = Check { found: Vec::new() };
     check.root(crd);
+    check.found
+}
+
+/// What is wrong with the schema of a value that is no object of a CRD; paths start in the schema.
+pub fn check_schema(schema: &Value) -> Vec<Finding> {
+    let mut check = Check { found: Vec::new() };
+    structure::check_value(&mut check, schema);
     check.found
 }
 
@@ -41,18 +47,18 @@ impl Check {
         self.found.push((path.into(), message.into(), help.map(str::to_owned)));
     }
 
-    /// Keys that mean nothing; kubectl refuses them, the server drops them.
+    /// Reports unknown keys: kubectl refuses them, and the server drops them.
     pub(super) fn known(&mut self, map: &Map<String, Value>, allowed: &[&str], path: &str) {
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
             let help = match did_you_mean(key, allowed.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("known here: {}", allowed.join(", ")),
+                None => format!("the allowed keys are {}", allowed.join(", ")),
             };
             self.report(join(path, key), format!("unknown key `{key}`"), Some(&help));
         }
     }
 
-    /// The object at a key; reports if it is missing or something else.
+    /// The object at a key; reports a missing or wrong value.
     fn object<'a>(
         &mut self,
         map: &'a Map<String, Value>,
@@ -67,12 +73,12 @@ impl Check {
         None
     }
 
-    /// The string at a key; reports if it is missing, empty or something else.
+    /// The string at a key; reports a missing, empty or wrong value.
     fn text<'a>(&mut self, map: &'a Map<String, Value>, key: &str, path: &str) -> Option<&'a str> {
         match map.get(key) {
             Some(Value::String(text)) if !text.is_empty() => return Some(text),
             Some(_) => {
-                self.report(join(path, key), format!("`{key}` must be a string that is not empty"), None);
+                self.report(join(path, key), format!("`{key}` must be a non-empty string"), None);
             }
             None => self.report(path, format!("`{key}` is missing"), None),
         }
@@ -91,8 +97,8 @@ impl Check {
             None | Some("apiextensions.k8s.io/v1") => {}
             Some("apiextensions.k8s.io/v1beta1") => self.report(
                 "apiVersion",
-                "apiextensions.k8s.io/v1beta1 is gone since Kubernetes 1.22",
-                Some("convert it to apiextensions.k8s.io/v1: schema, subresources and columns stand in each of spec.versions"),
+                "apiextensions.k8s.io/v1beta1 was removed in Kubernetes 1.22",
+                Some("convert it to apiextensions.k8s.io/v1: schema, subresources and columns are in each entry of spec.versions"),
             ),
             Some(_) => self.report("apiVersion", "`apiVersion` must be apiextensions.k8s.io/v1", None),
         }
@@ -104,7 +110,7 @@ impl Check {
             self.report(
                 "spec.preserveUnknownFields",
                 "`preserveUnknownFields` must be false",
-                Some("put `x-kubernetes-preserve-unknown-fields: true` into the schema, where it is needed"),
+                Some("use `x-kubernetes-preserve-unknown-fields: true` in the schema instead"),
             );
         }
         let group = self.text(spec, "group", "spec");
@@ -133,7 +139,7 @@ impl Check {
             self.report(
                 "spec.group",
                 "`group` must be a domain with at least one dot",
-                Some("for instance example.org"),
+                Some("for example example.org"),
             );
         }
         let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
@@ -147,12 +153,12 @@ impl Check {
             self.report(
                 "spec.group",
                 "groups under k8s.io and kubernetes.io are protected",
-                Some("use a domain of your own, or set the annotation api-approved.kubernetes.io"),
+                Some("use another domain, or set the annotation api-approved.kubernetes.io"),
             );
         }
     }
 
-    /// Checks `spec.names`, gives the plural.
+    /// Checks `spec.names` and returns the plural.
     fn names<'a>(&mut self, spec: &'a Map<String, Value>) -> Option<&'a str> {
         let names = self.object(spec, "names", "spec")?;
         let path = "spec.names";
@@ -209,7 +215,7 @@ impl Check {
                     self.report(join(&path, "name"), "must be a name such as v1 or v1beta1", None);
                 }
                 if names.contains(&name) {
-                    self.report(join(&path, "name"), "there is another version of this name", None);
+                    self.report(join(&path, "name"), "another version has the same name", None);
                 }
                 names.push(name);
             }
@@ -233,7 +239,7 @@ impl Check {
             self.report(
                 "spec.versions",
                 "no version has `served: true`",
-                Some("so nobody could make an object of it"),
+                Some("no object of this kind could be created"),
             );
         }
     }
@@ -286,11 +292,7 @@ impl Check {
             if let Some(json_path) = self.text(column, "jsonPath", &path)
                 && !json_path.starts_with('.')
             {
-                self.report(
-                    join(&path, "jsonPath"),
-                    "must start with a dot",
-                    Some("for instance .spec.size"),
-                );
+                self.report(join(&path, "jsonPath"), "must start with a dot", Some("for example .spec.size"));
             }
         }
     }
@@ -311,7 +313,7 @@ impl Check {
     }
 }
 
-/// An RFC 1035 label: what names of resources and versions are.
+/// Whether the text is an RFC 1035 label, as required for names of resources and versions.
 fn is_label(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&text.len())
@@ -320,7 +322,7 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// An RFC 1123 subdomain.
+/// Whether the text is an RFC 1123 subdomain.
 fn is_subdomain(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=253).contains(&text.len())

@@ -1,13 +1,12 @@
-//! Structural defaulting, as the API server does it when it reads an object.
+//! Structural defaulting, as in the API server.
 
 use serde_json::{Map, Value};
 
 use super::properties;
 
-/// Fills in the defaults of the schema, in two passes as the API server does: nulls that the schema
-/// neither allows nor has a default for are dropped, then what is missing, or null where null is not
-/// allowed, gets its default. A default is filled in further itself; an absent object without a
-/// default is not made for the sake of defaults inside it.
+/// Fills in the defaults of the schema in two passes, like the API server. First, nulls that the schema neither allows
+/// nor has a default for are dropped. Then each missing value, and each null that is not allowed, gets its default. A
+/// default is filled in recursively. An absent object without a default is not created for defaults inside it.
 pub fn apply_defaults(schema: &Value, object: &mut Value) {
     drop_nulls(Some(schema), object);
     fill(schema, object);

@@ -1,27 +1,27 @@
-//! What a schema knows of a path that an expression reads.
+//! Looks up a path of an expression in a schema.
 
 use serde_json::Value;
 
-use super::{OBJECT_FIELDS, Rest, is_embedded, is_int_or_string, join, properties, rest};
+use super::{OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, join, other_keys, properties};
 
-/// What a schema says of a path.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup<'a> {
     /// The path exists, with this schema.
     Known(&'a Value),
-    /// Nothing can be there.
+    /// The path cannot exist.
     Unknown {
-        /// The path up to the last field that exists, relative to the schema; empty for the schema itself.
+        /// The longest existing prefix of the path, relative to the schema; empty for the schema itself.
         parent: String,
-        /// What is there instead.
+        /// The fields at that prefix.
         candidates: Vec<String>,
     },
-    /// The schema does not say: it preserves unknown fields there, or has no say at all.
+    /// The schema allows any field there, or does not describe it.
     Open,
 }
 
-/// Follows `path` through a schema. `"*"` is any item of a list or any key of a map, a number an item
-/// of a list. The schema is that of an object: its `apiVersion`, `kind` and `metadata` are [`Lookup::Open`].
+/// Follows `path` through a schema. `"*"` is any item of a list or any key of a map; a number is an item of a list. The
+/// schema is that of an object: its `apiVersion`, `kind` and `metadata` are [`Lookup::Open`].
 pub fn lookup<'a>(schema: &'a Value, path: &[&str]) -> Lookup<'a> {
     if path.first().is_some_and(|first| OBJECT_FIELDS.contains(first)) {
         return Lookup::Open;
@@ -58,21 +58,23 @@ fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
             if is_embedded(schema) && OBJECT_FIELDS.contains(&segment) {
                 return Lookup::Open;
             }
-            match rest(schema) {
-                Rest::Schema(below) => Lookup::Known(below),
-                Rest::Open | Rest::Shallow => Lookup::Open,
-                // Which field is computed: one of those that there are, it is to be hoped.
-                Rest::Closed if segment == "*" => Lookup::Open,
-                Rest::Closed if kind.is_none() && known.is_none() => Lookup::Open,
-                Rest::Closed => unknown(known.into_iter().flatten().map(|(name, _)| name.clone()).collect()),
+            match other_keys(schema) {
+                OtherKeys::Schema(below) => Lookup::Known(below),
+                OtherKeys::Open | OtherKeys::Shallow => Lookup::Open,
+                // A computed field: any of the properties.
+                OtherKeys::Closed if segment == "*" => Lookup::Open,
+                OtherKeys::Closed if kind.is_none() && known.is_none() => Lookup::Open,
+                OtherKeys::Closed => {
+                    unknown(known.into_iter().flatten().map(|(name, _)| name.clone()).collect())
+                }
             }
         }
         Some(_) => unknown(Vec::new()),
     }
 }
 
-/// The schema of a field of the spec, whether every spec has a value there (each step of the path has a default
-/// or is required), and whether every instance has a spec. None if the schema does not say.
+/// The schema of a field of the spec, whether every spec has a value there (each step of the path has a default or is
+/// required), and whether every instance has a spec. `None` if the schema does not describe it.
 pub fn schema_fact<'a>(schema: &'a Value, path: &[&str]) -> Option<(bool, &'a Value, bool)> {
     let is_there = |parent: &Value, name: &str, field: &Value| {
         let required = parent.get("required").and_then(Value::as_array);

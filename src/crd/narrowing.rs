@@ -1,20 +1,20 @@
-//! What a changed schema takes from objects that were stored under the former one: values that it drops, and values that
-//! it refuses. CEL rules are not evaluated.
+//! Finds what a changed schema does to objects that were stored under the previous one: values that it drops, and
+//! values that it refuses. CEL rules are not evaluated.
 
 use serde_json::{Map, Value};
 
 use super::{Violation, apply_defaults, preserves, properties, schema_of, validate};
 
-/// One version of a kind whose objects have to be held against changed schemas.
+/// One version of a kind whose objects must be checked against changed schemas.
 #[derive(Debug)]
 pub struct Narrowed<'a> {
-    /// The version that the objects are to be read in.
+    /// The version in which the objects are read.
     pub version: &'a str,
-    /// The former and the new schema of that version, of the stored version, or of both.
+    /// The previous and the new schema of that version, of the stored version, or of both.
     pairs: Vec<(Value, Value)>,
 }
 
-/// The versions of a CRD of which objects may lose something when it changes; empty if it only becomes wider.
+/// The versions of a CRD whose objects may lose something when it changes; empty if it only widens.
 pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
     let stored = |crd: &Value| -> Option<Value> {
         let version = versions(crd).find(|version| version["storage"] == true)?;
@@ -40,7 +40,7 @@ pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
 }
 
 impl Narrowed<'_> {
-    /// What an object would lose, and why it would be invalid. What was wrong with it before does not count.
+    /// What an object would lose, and why it would be invalid. Existing violations do not count.
     pub fn losses(&self, object: &Value) -> Vec<Violation> {
         let mut spec = object.clone();
         if let Some(map) = spec.as_object_mut() {
@@ -69,7 +69,7 @@ fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
     crd["spec"]["versions"].as_array().into_iter().flatten()
 }
 
-/// A schema without the status, which is a summary that managers write anew.
+/// A schema without the status, which managers rewrite.
 fn comparable(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -81,7 +81,7 @@ fn comparable(schema: &Value) -> Value {
     schema
 }
 
-/// What says nothing about which values fit. (A CEL rule does, but nobody here can tell what.)
+/// Keywords without influence on the allowed values. (CEL rules have one, but are not evaluated.)
 const SILENT: [&str; 10] = [
     "description",
     "title",
@@ -95,7 +95,7 @@ const SILENT: [&str; 10] = [
     "x-kubernetes-list-map-keys",
 ];
 
-/// Whether a value that fits the former schema may be dropped or refused by the new one. In doubt it may.
+/// Whether the new schema may drop or refuse a value that fits the previous one. In doubt it may.
 fn narrows(former: &Value, new: &Value) -> bool {
     if former == new {
         return false;
@@ -119,7 +119,7 @@ fn keyword_narrows(
         "properties" => fields_narrow(former, new),
         "additionalProperties" | "items" => match (old, changed) {
             (Some(old @ Value::Object(_)), Some(changed @ Value::Object(_))) => narrows(old, changed),
-            // A list or a map of which nothing was kept before.
+            // The previous schema kept nothing of a list or a map.
             (None | Some(Value::Bool(false)), Some(_)) => preserves(former),
             (Some(_), None | Some(Value::Bool(false))) => !preserves(new),
             _ => true,
@@ -166,7 +166,7 @@ fn keyword_narrows(
 fn fields_narrow(former: &Value, new: &Value) -> bool {
     let empty = Map::new();
     let (old, changed) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
-    // Values of fields that nobody named before may be there.
+    // Objects may contain fields that no schema named before.
     let was_open = preserves(former) || former.get("additionalProperties").is_some();
     old.iter().any(|(name, field)| match changed.get(name) {
         Some(changed) => narrows(field, changed),
@@ -190,7 +190,7 @@ mod tests {
         json!({"spec": {"versions": versions}})
     }
 
-    /// What an object of that spec loses when the spec's schema changes; `None` if it is not even looked at.
+    /// What an object with that spec loses when the spec's schema changes; `None` if it need not be checked.
     fn lost(former: &Value, new: &Value, spec: &Value) -> Option<Vec<String>> {
         let (former, new) = (crd(&[("v1", true, former.clone())]), crd(&[("v1", true, new.clone())]));
         let found = narrowed(&former, &new);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_becomes_wider_is_not_looked_at() {
+    fn wider_schemas_need_no_check() {
         let a = json!({"a": {"type": "integer", "maximum": 5, "enum": [1, 2]}});
         for wider in [
             json!({"a": {"type": "integer", "maximum": 9, "enum": [1, 2, 3]}, "b": {"type": "string"}}),
@@ -218,7 +218,7 @@ mod tests {
             object(&json!({"a": {"type": "integer", "maximum": 5, "enum": [1, 2], "default": 1}}));
         required["required"] = json!(["a"]);
         assert_eq!(lost(&object(&a), &required, &json!({})), None);
-        // A status is written anew.
+        // Managers rewrite the status.
         let mut new = crd(&[("v1", true, object(&a))]);
         new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
             json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}});
@@ -276,7 +276,7 @@ mod tests {
         for (former, new, spec, expected) in cases {
             let (former, new) = (object(&former), object(&new));
             assert_eq!(lost(&former, &new, &spec), Some(vec![expected.to_owned()]), "{new}");
-            // Who has no value there loses none.
+            // An object without a value there loses nothing.
             assert_eq!(lost(&former, &new, &json!({})), Some(Vec::new()), "{new}");
         }
         let mut required = object(&json!({"a": string}));
@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_does_not_count() {
+    fn existing_violations_do_not_count() {
         let limited = |most: u64| object(&json!({"a": {"type": "integer", "maximum": most}}));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 10})), Some(Vec::new()));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 7})).unwrap().len(), 1);
     }
 
     #[test]
-    fn another_stored_version_must_have_room_for_all() {
+    fn a_narrower_stored_version_is_reported() {
         let (wide, thin) = (object(&json!({"a": {"type": "string"}})), object(&json!({})));
         let former = crd(&[("v1", true, wide.clone()), ("v2", false, thin.clone())]);
         let new = crd(&[("v1", false, wide), ("v2", true, thin)]);

@@ -1,25 +1,25 @@
 //! `pattern` of a schema: Go's RE2 syntax, matched with the regex crate.
 //!
-//! The two dialects are nearly the same. What differs and occurs in schemas is rewritten: `\d`, `\w`,
-//! `\s` mean ASCII in Go, and a `[` or `&&` inside a class is plain text there.
+//! The two dialects are nearly equal. The differences that occur in schemas are rewritten: `\\d`, `\\w`, `\\s` mean
+//! ASCII in Go, and a `[` or `&&` inside a class is literal there.
 
 use regex::{Regex, RegexBuilder};
 
-/// The largest compiled program, in bytes; a pattern past it is not checked.
+/// The maximum size of a compiled program, in bytes; a larger pattern is not checked.
 const SIZE: usize = 1 << 20;
 
-/// The pattern as a matcher; `None` if it cannot be expressed here, then only the server checks it.
+/// The pattern as a matcher; `None` if the regex crate cannot express it. Then only the server checks it.
 pub(super) fn compile(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(&translate(pattern)?).size_limit(SIZE).build().ok()
 }
 
-/// What is wrong with a pattern, if it is certainly wrong for the server, too.
+/// The error of a pattern, if the server certainly refuses it as well.
 pub(super) fn fault(pattern: &str) -> Option<&'static str> {
     let text = match Regex::new(&translate(pattern)?) {
         Err(error @ regex::Error::Syntax(_)) => error.to_string(),
         _ => return None,
     };
-    // What only one of the two dialects knows is passed over.
+    // Errors about syntax that only one of the two dialects has are ignored.
     let faults = [
         "unclosed group",
         "unopened group",
@@ -52,7 +52,7 @@ fn translate(pattern: &str) -> Option<String> {
                 ('W', _) => out.push_str("[^0-9A-Za-z_]"),
                 ('S', _) => out.push_str(r"[^\t\n\f\r ]"),
                 ('b', None) => out.push_str(r"(?-u:\b)"),
-                // Quoting and single bytes: rare, and not here.
+                // Quoting and single bytes are rare and not supported.
                 ('Q' | 'C', _) => return None,
                 (other, _) => out.extend(['\\', other]),
             }

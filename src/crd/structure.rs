@@ -1,4 +1,4 @@
-//! What the API server demands of a schema: that it is structural.
+//! Checks that a schema is structural, as the API server requires.
 
 use serde_json::{Map, Value};
 
@@ -49,11 +49,11 @@ const KEYWORDS: [&str; 37] = [
     "x-kubernetes-validations",
 ];
 
-/// Keywords of JSON schema that a CRD may not use.
+/// Keywords of JSON Schema that a CRD may not use.
 const FORBIDDEN: [&str; 7] =
     ["$ref", "$schema", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
 
-/// Keywords that the server refuses at the root once there is a status subresource, which we add.
+/// Keywords that the server refuses at the root of a schema with a status subresource, which Operetta adds.
 const NOT_AT_ROOT: [&str; 13] = [
     "additionalProperties",
     "allOf",
@@ -70,7 +70,7 @@ const NOT_AT_ROOT: [&str; 13] = [
     "x-kubernetes-map-type",
 ];
 
-/// Keywords that shape a value; where a schema only restricts (allOf and its like), none may stand.
+/// Keywords that define the structure of a value; not allowed where a schema only restricts (allOf and similar).
 const SHAPING: [&str; 11] = [
     "additionalProperties",
     "default",
@@ -113,7 +113,7 @@ pub(super) fn check_root(check: &mut Check, schema: &Schema, path: &str) {
             || !is_object
             || !metadata.keys().all(|key| matches!(key.as_str(), "type" | "properties"))
         {
-            let help = "leave `type: object` and, if need be, properties name and generateName";
+            let help = "keep only `type: object` and, if needed, the properties name and generateName";
             check.report(
                 join(&path, "metadata"),
                 "is the same for all kinds and cannot be described here",
@@ -130,7 +130,15 @@ pub(super) fn check_root(check: &mut Check, schema: &Schema, path: &str) {
     status(check, known, &path);
 }
 
-/// What we write into the status of every object must fit there.
+/// Checks the schema of a value, and that nothing in it needs the API server.
+pub(super) fn check_value(check: &mut Check, schema: &Value) {
+    sub(check, schema, "", |check, schema, path| shape(check, schema, path, false));
+    if schema.to_string().contains("\"x-kubernetes-validations\"") {
+        check.report("", "`x-kubernetes-validations` is not allowed: no API server evaluates it here", None);
+    }
+}
+
+/// Checks that Operetta's status fields fit.
 fn status(check: &mut Check, known: &Schema, path: &str) {
     let Some(status) = known.get("status").and_then(Value::as_object) else { return };
     let path = join(path, "status");
@@ -158,7 +166,7 @@ fn status(check: &mut Check, known: &Schema, path: &str) {
     }
 }
 
-/// A schema that shapes a value.
+/// Checks a schema that defines the structure of a value.
 fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
     keywords(check, schema, path);
     let is = |keyword: &str| schema.get(keyword) == Some(&Value::Bool(true));
@@ -194,7 +202,7 @@ fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
     map_type(check, schema, path, kind);
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let path = join(path, "x-kubernetes-preserve-unknown-fields");
-        check.report(path, "must be true, or left out", None);
+        check.report(path, "must be true, or omitted", None);
     }
     if is("uniqueItems") {
         check.report(join(path, "uniqueItems"), "is not allowed", Some("use `x-kubernetes-list-type: set`"));
@@ -213,7 +221,7 @@ fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
         let path = join(&join(path, "properties"), name);
         sub(check, below, &path, |check, below, path| match name.as_str() {
             "metadata" if is_root => {}
-            // Augmenting gives it the type.
+            // Augmenting adds the type.
             "status" if is_root && !below.contains_key("type") => {
                 let mut below = below.clone();
                 below.insert("type".to_owned(), Value::from("object"));
@@ -248,7 +256,7 @@ fn sub(check: &mut Check, below: &Value, path: &str, then: impl FnOnce(&mut Chec
 
 fn keywords(check: &mut Check, schema: &Schema, path: &str) {
     for keyword in FORBIDDEN.into_iter().filter(|keyword| schema.contains_key(*keyword)) {
-        let help = (keyword == "$ref").then_some("write out what it refers to");
+        let help = (keyword == "$ref").then_some("replace it by what it refers to");
         check.report(join(path, keyword), format!("`{keyword}` is not allowed in a CRD"), help);
     }
     let rest: Schema = schema
@@ -354,13 +362,13 @@ fn pattern(check: &mut Check, schema: &Schema, path: &str) {
     if let Some(fault) = super::pattern::fault(text) {
         check.report(
             join(path, "pattern"),
-            format!("is no regular expression that the server reads: {fault}"),
+            format!("is not a regular expression that the server accepts: {fault}"),
             None,
         );
     }
 }
 
-/// A default must fit its own schema as it is: the server looks at it before defaults inside it apply.
+/// Checks that a default fits its own schema without nested defaults, like the server.
 fn default(check: &mut Check, schema: &Schema, path: &str) {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return };
     let whole = Value::Object(schema.clone());
@@ -370,7 +378,7 @@ fn default(check: &mut Check, schema: &Schema, path: &str) {
     }
 }
 
-/// allOf, anyOf, oneOf and not restrict what the schema around them shapes, and shape nothing.
+/// Checks allOf, anyOf and oneOf: they restrict the structure that the schema around them defines, and define nothing.
 fn junctors(check: &mut Check, schema: &Schema, path: &str, may_be_typed: bool) {
     for keyword in ["allOf", "anyOf", "oneOf"] {
         let Some(parts) = schema.get(keyword) else { continue };
@@ -395,7 +403,7 @@ fn restrict(check: &mut Check, schema: &Schema, path: &str, may_be_typed: bool) 
         check.report(
             join(path, keyword),
             format!("`{keyword}` is not allowed below allOf, anyOf, oneOf and not"),
-            Some("say it in the schema around them"),
+            Some("move it to the schema around them"),
         );
     }
     for (name, below) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {

@@ -1,32 +1,32 @@
-//! Whether an object fits its schema, in words that never repeat a value.
+//! Validates an object against its schema. Messages never contain values.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{OBJECT_FIELDS, Rest, is_embedded, is_int_or_string, join, pattern, properties, rest};
+use super::{OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, join, other_keys, pattern, properties};
 use crate::diag::did_you_mean;
 
-/// One thing that is wrong with an object.
+/// One violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, for instance `spec.members[0].name`.
+    /// The path, for example `spec.members[0].name`.
     pub path: String,
-    /// What, without the value: it may be a secret.
+    /// The message without the value, which may be a secret.
     pub message: String,
-    /// Whether the server drops the value, instead of refusing the object.
+    /// Whether the server drops the value instead of refusing the object.
     pub is_loss: bool,
 }
 
-/// What is wrong with an object, as far as structure goes. Apply the defaults first, as the API server
-/// does. Unknown fields are violations: the server would drop them. CEL rules are not looked at.
+/// The structural violations of an object. Apply the defaults first, like the API server. Unknown fields are
+/// violations, because the server drops them. CEL rules are not evaluated.
 pub fn validate(schema: &Value, object: &Value) -> Vec<Violation> {
     let mut walk = Walk { found: Vec::new() };
     walk.structure(schema, object, "", true);
     walk.found
 }
 
-/// What is wrong with a part of an object, which is at `path`.
+/// The violations of a part of an object at `path`.
 pub fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation> {
     let mut walk = Walk { found: Vec::new() };
     walk.structure(schema, value, path, false);
@@ -46,7 +46,7 @@ impl Walk {
         self.found.push(Violation { path: path.to_owned(), message: message.into(), is_loss: true });
     }
 
-    /// The structural schema: what may be there at all, and the rules for it.
+    /// Checks the structural schema: which fields may exist, and their rules.
     fn structure(&mut self, schema: &Value, value: &Value, path: &str, is_root: bool) {
         self.rules(schema, value, path);
         if type_fault(schema, value).is_some() {
@@ -81,19 +81,19 @@ impl Walk {
         for (name, value) in map {
             let below = known.and_then(|known| known.get(name));
             if whole_object && OBJECT_FIELDS.contains(&name.as_str()) {
-                // What a schema says of metadata restricts name and generateName; it has no fields to be unknown.
+                // A schema of metadata only restricts name and generateName; its other fields are known.
                 if let Some(below) = below {
                     self.nested(below, value, &join(path, name));
                 }
                 continue;
             }
-            match (below, rest(schema)) {
-                (Some(below), _) | (None, Rest::Schema(below)) => {
+            match (below, other_keys(schema)) {
+                (Some(below), _) | (None, OtherKeys::Schema(below)) => {
                     self.structure(below, value, &join(path, name), false);
                 }
-                (None, Rest::Open) => {}
-                (None, Rest::Shallow) => self.emptied(value, &join(path, name)),
-                (None, Rest::Closed) => {
+                (None, OtherKeys::Open) => {}
+                (None, OtherKeys::Shallow) => self.emptied(value, &join(path, name)),
+                (None, OtherKeys::Closed) => {
                     let names = known.into_iter().flatten().map(|(name, _)| name.as_str());
                     let message = match did_you_mean(name, names) {
                         Some(meant) => format!("is not in the schema; did you mean `{meant}`?"),
@@ -105,7 +105,7 @@ impl Walk {
         }
     }
 
-    /// What is below a field that only `additionalProperties: true` allows.
+    /// Reports fields below a field that only `additionalProperties: true` allows.
     fn emptied(&mut self, value: &Value, path: &str) {
         match value {
             Value::Object(map) => {
@@ -124,7 +124,7 @@ impl Walk {
         }
     }
 
-    /// A schema that only restricts: below allOf, anyOf, oneOf, not.
+    /// Checks a schema that only restricts: below allOf, anyOf, oneOf, not.
     fn nested(&mut self, schema: &Value, value: &Value, path: &str) {
         self.rules(schema, value, path);
         match value {
@@ -150,7 +150,7 @@ impl Walk {
         }
     }
 
-    /// What a schema demands of one value, not of what is in it.
+    /// Checks the rules for one value, without its content.
     fn rules(&mut self, schema: &Value, value: &Value, path: &str) {
         if let Some(fault) = type_fault(schema, value) {
             self.report(path, fault);
@@ -323,7 +323,7 @@ fn type_name(schema: &Value) -> Option<&str> {
     schema.get("type").and_then(Value::as_str).filter(|name| !name.is_empty())
 }
 
-/// What is wrong with the type of a value.
+/// The type error of a value.
 fn type_fault(schema: &Value, value: &Value) -> Option<String> {
     if value.is_null() {
         let allowed = schema.get("nullable") == Some(&Value::Bool(true));
@@ -350,7 +350,7 @@ fn type_fault(schema: &Value, value: &Value) -> Option<String> {
         | ("number", Value::Number(_)) => (true, "a"),
         ("object" | "array" | "integer", _) => (false, "an"),
         ("string" | "boolean" | "number", _) => (false, "a"),
-        // Not a type: `check` says so.
+        // Not a type: `check` reports it.
         _ => (true, "a"),
     };
     let name = if wanted == "array" { "list" } else { wanted };
@@ -381,7 +381,7 @@ fn is_date(text: &str) -> bool {
     matches!(parts[..], [year, month, day] if number(year, 4, 0..=9999) && number(month, 2, 1..=12) && number(day, 2, 1..=31))
 }
 
-/// RFC 3339, lightly: a date, then a time with its zone.
+/// A rough check of RFC 3339: a date, then a time with its zone.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once(['T', 't', ' ']) else { return false };
     let zone = time.find(['Z', 'z', '+', '-']);

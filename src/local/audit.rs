@@ -1,4 +1,4 @@
-//! The audit log of a control plane: which requests it has answered, exactly.
+//! Reads the audit log of a control plane: all answered requests.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What kube-apiserver logs: every request, no bodies, not the moment it was received.
+/// The audit policy: every request, without bodies and without the stage `RequestReceived`.
 pub(super) const POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -14,19 +14,19 @@ rules:
 - level: Metadata
 ";
 
-/// A place in an [`AuditLog`]: everything before it is known.
+/// A position in an [`AuditLog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Mark(u64);
 
 impl Mark {
-    /// The beginning of the log.
+    /// The start of the log.
     pub const START: Self = Self(0);
 }
 
-/// A reader of the log that kube-apiserver writes.
+/// A reader of the log of kube-apiserver.
 ///
-/// The server writes an answered request down right after it has sent the answer. So the entry of a
-/// request that a test has just seen answered may be a moment away: poll.
+/// The server writes the entry of a request directly after its answer. So the entry may be missing for a moment after a
+/// test has seen the answer: poll.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
@@ -65,21 +65,21 @@ pub struct AuditEvent {
 }
 
 impl AuditEvent {
-    /// Whether this is the one entry by which its request is counted: a watch counts when it starts,
-    /// everything else when it has been answered.
+    /// Whether this is the entry by which its request is counted: a watch counts at its start, every other request
+    /// after its answer.
     pub fn counts(&self) -> bool {
-        // Long-running requests are logged when they start, refused or not, and again when they end.
+        // Long-running requests are logged at their start, refused or not, and again at their end.
         let long_running = self.verb == "watch"
             || matches!(self.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy");
         self.stage == "ResponseStarted" || !long_running
     }
 
-    /// Whether it is a watch that begins with all there is: a list that comes as a stream.
+    /// Whether it is a watch with a streaming list.
     pub fn streams_list(&self) -> bool {
         self.verb == "watch" && self.uri.contains("sendInitialEvents=true")
     }
 
-    /// Whether the request could change something. A dry run could not.
+    /// Whether the request could change something. A dry run cannot.
     pub fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch" | "head" | "options")
             && !self.uri.contains("dryRun=All")
@@ -97,12 +97,26 @@ impl AuditLog {
         &self.path
     }
 
-    /// The present end of the log.
+    /// The present end of the log: the end of its last complete entry.
     pub fn mark(&self) -> io::Result<Mark> {
-        Ok(Mark(std::fs::metadata(&self.path)?.len()))
+        let mut file = File::open(&self.path)?;
+        let mut end = file.metadata()?.len();
+        let mut chunk = [0; 4096];
+        // The server may be writing an entry: backwards to the last newline.
+        while end > 0 {
+            let start = end.saturating_sub(chunk.len() as u64);
+            let chunk = &mut chunk[..usize::try_from(end - start).unwrap_or_default()];
+            file.seek(SeekFrom::Start(start))?;
+            file.read_exact(chunk)?;
+            if let Some(newline) = chunk.iter().rposition(|byte| *byte == b'\n') {
+                return Ok(Mark(start + newline as u64 + 1));
+            }
+            end = start;
+        }
+        Ok(Mark::START)
     }
 
-    /// All entries written since `mark`, oldest first; an entry half written is left for the next call.
+    /// All entries since `mark`, oldest first; an incomplete entry is left for the next call.
     pub fn events_since(&self, mark: Mark) -> io::Result<Vec<AuditEvent>> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(mark.0))?;
@@ -229,6 +243,7 @@ mod tests {
         assert_eq!(log.requests_since(mark).unwrap(), []);
         std::fs::write(log.path(), format!("{whole}{whole}{}", &whole[..30])).unwrap();
         assert_eq!(log.requests_since(mark).unwrap().len(), 1);
+        assert_eq!(log.mark().unwrap().0, 2 * whole.len() as u64, "not within an entry");
         assert_eq!(log.requests_since(Mark::START).unwrap().len(), 2);
     }
 

@@ -1,5 +1,5 @@
-//! Where the control plane's binaries come from: `KUBEBUILDER_ASSETS`, then `PATH` where the version
-//! fits, else the cache, into which they are built once.
+//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, then in `PATH` if the version fits, else in the
+//! cache, where they are built once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,11 +17,11 @@ use super::error::Error;
 pub enum Tool {
     /// The store.
     Etcd,
-    /// Its client: for looking into it.
+    /// Its client, for inspection.
     Etcdctl,
     /// The API server.
     KubeApiserver,
-    /// The controllers of what is built in.
+    /// The controllers of built-in kinds.
     KubeControllerManager,
     /// The scheduler.
     KubeScheduler,
@@ -29,11 +29,41 @@ pub enum Tool {
     Kubectl,
     /// Fake nodes.
     Kwok,
+    /// The agent of a real node.
+    Kubelet,
+    /// Services of a real node.
+    KubeProxy,
+    /// The container runtime of a real node.
+    Containerd,
+    /// The process between containerd and a pod.
+    ContainerdShim,
+    /// containerd's client, for inspection.
+    Ctr,
+    /// The CNI plugin that connects pods.
+    CniPtp,
+    /// The CNI plugin for the loopback device.
+    CniLoopback,
+    /// The CNI plugin for addresses.
+    CniHostLocal,
+    /// The CNI plugin for host ports.
+    CniPortmap,
+    /// DNS of a real node.
+    CoreDns,
+    /// etcd's tool for snapshots, for an image.
+    Etcdutl,
+    /// etcd 3.5, for an image.
+    Etcd35,
+    /// etcdctl 3.5, for an image.
+    Etcdctl35,
+    /// etcdutl 3.5, for an image.
+    Etcdutl35,
+    /// An S3 server and client, for an image.
+    Rclone,
 }
 
 impl Tool {
-    /// All of them, those that others wait for first.
-    pub const ALL: [Self; 7] = [
+    /// The tools of a control plane with fake nodes; those that others depend on come first.
+    pub const CONTROL_PLANE: [Self; 7] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -43,20 +73,51 @@ impl Tool {
         Self::Etcdctl,
     ];
 
+    /// The tools of a real node and of its images, besides those of the control plane. They are always built.
+    pub const NODE: &[Self] = &[
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::CniPtp,
+        Self::CniLoopback,
+        Self::CniHostLocal,
+        Self::CniPortmap,
+        Self::CoreDns,
+        Self::Etcdutl,
+        Self::Etcd35,
+        Self::Etcdctl35,
+        Self::Etcdutl35,
+        Self::Rclone,
+    ];
+
     /// The name of the file.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Etcd => "etcd",
-            Self::Etcdctl => "etcdctl",
+            Self::Etcd | Self::Etcd35 => "etcd",
+            Self::Etcdctl | Self::Etcdctl35 => "etcdctl",
+            Self::Etcdutl | Self::Etcdutl35 => "etcdutl",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
             Self::Kwok => "kwok",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+            Self::CniPtp => "ptp",
+            Self::CniLoopback => "loopback",
+            Self::CniHostLocal => "host-local",
+            Self::CniPortmap => "portmap",
+            Self::CoreDns => "coredns",
+            Self::Rclone => "rclone",
         }
     }
 
-    /// How it is asked for its version.
+    /// The arguments that print its version.
     const fn version_args(self) -> &'static [&'static str] {
         match self {
             Self::Kubectl => &["version", "--client"],
@@ -65,7 +126,7 @@ impl Tool {
         }
     }
 
-    /// The oldest version that works here: server-side apply and the flags of today.
+    /// The oldest supported version: server-side apply and the current flags.
     const fn oldest(self) -> Version {
         match self {
             Self::Etcd | Self::Etcdctl => Version(3, 5),
@@ -74,7 +135,7 @@ impl Tool {
         }
     }
 
-    /// Whether it speaks with an API server that must not be older than it is.
+    /// Whether it must not be newer than the API server.
     const fn follows_apiserver(self) -> bool {
         matches!(self, Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler)
     }
@@ -91,7 +152,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// The first `N.N` in what a binary prints when asked.
+    /// The first `N.N` in the version output of a binary.
     fn find(text: &str) -> Option<Self> {
         let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
         text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
@@ -101,21 +162,19 @@ impl Version {
     }
 }
 
-/// The parts of the process's environment that say where binaries are; a value of its own so that tests
-/// can have another one.
+/// The environment variables that locate binaries; a value, so that tests can replace it.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `KUBEBUILDER_ASSETS`: a folder of binaries.
     pub assets: Option<PathBuf>,
-    /// `PATH`; also where Go is looked for.
+    /// `PATH`; also used to find Go.
     pub path: Option<OsString>,
-    /// Where built binaries are kept: `OPERETTA_CACHE`, else `operetta` in `XDG_CACHE_HOME`, else in
-    /// `~/.cache`.
+    /// The folder of built binaries: `OPERETTA_CACHE`, else `operetta` in `XDG_CACHE_HOME`, else in `~/.cache`.
     pub cache: Option<PathBuf>,
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn of_process() -> Self {
         let folder = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
@@ -140,39 +199,41 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// What happens while binaries are looked for and built. `Display` gives a line for people.
+/// The progress of locating and building binaries. `Display` yields a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Another process builds the same; its end is waited for.
+    /// Another process builds the same binaries; this one waits for it.
     Waiting,
-    /// A part is being built; repeated every second.
+    /// A part is being built; reported every second.
     Building {
-        /// Which.
+        /// The tool.
         tool: Tool,
-        /// The how-manieth, from 1.
+        /// The number of the part, from 1.
         part: usize,
-        /// Of how many.
+        /// The number of parts.
         parts: usize,
-        /// For how long so far.
+        /// The time so far.
         elapsed: Duration,
     },
     /// A part has been built.
     Built {
-        /// Which.
+        /// The tool.
         tool: Tool,
-        /// The how-manieth, from 1.
+        /// The number of the part, from 1.
         part: usize,
-        /// Of how many.
+        /// The number of parts.
         parts: usize,
-        /// In what time.
+        /// The build time.
         elapsed: Duration,
     },
+    /// The images of a real node are being made.
+    Images,
     /// The components are being started.
     Starting,
     /// The control plane is ready.
     Ready {
-        /// In what time, building aside.
+        /// The time without building.
         elapsed: Duration,
     },
 }
@@ -187,6 +248,7 @@ impl fmt::Display for Progress {
             Self::Built { tool, part, parts, elapsed } => {
                 write!(f, "built {} ({part} of {parts}) in {:.1} s", tool.name(), elapsed.as_secs_f32())
             }
+            Self::Images => f.write_str("making the images of the node"),
             Self::Starting => f.write_str("starting the local control plane"),
             Self::Ready { elapsed } => {
                 write!(f, "the local control plane is ready after {:.1} s", elapsed.as_secs_f32())
@@ -195,21 +257,30 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Gets every [`Progress`].
+/// Receives every [`Progress`].
 pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// The binaries that were found or built.
+/// The located binaries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Binaries(BTreeMap<Tool, PathBuf>);
 
 impl Binaries {
-    /// The path of a binary that was asked for.
+    /// The binaries that we build; missing ones are built.
+    pub(super) async fn built(
+        tools: &[Tool],
+        environment: &Environment,
+        progress: &OnProgress,
+    ) -> Result<Self, Error> {
+        Ok(Self(build::ensure(tools, environment, progress).await?))
+    }
+
+    /// The path of a located binary.
     pub(super) fn path(&self, tool: Tool) -> &Path {
         self.0.get(&tool).map_or_else(|| Path::new(tool.name()), PathBuf::as_path)
     }
 }
 
-/// Finds the binaries, and builds those that are nowhere.
+/// Locates the binaries, and builds the missing ones.
 pub(super) async fn locate(
     tools: &[Tool],
     environment: &Environment,
@@ -221,7 +292,7 @@ pub(super) async fn locate(
             found.insert(*tool, path);
         }
     }
-    // Kubernetes' own parts are a set: one from PATH goes only with an API server of the same version.
+    // Kubernetes' own tools are a set: one from PATH is used only with an API server of the same version.
     let mut of_path = BTreeMap::new();
     for tool in tools.iter().filter(|tool| !found.contains_key(tool)) {
         if let Some(fitting) = in_path(*tool, environment).await {
@@ -241,7 +312,7 @@ pub(super) async fn locate(
     Ok(Binaries(found))
 }
 
-/// The binary in `KUBEBUILDER_ASSETS`, which somebody has set on purpose: an unfit one is an error.
+/// The binary in `KUBEBUILDER_ASSETS`. The variable is set on purpose, so an unsuitable binary is an error.
 async fn in_assets(tool: Tool, environment: &Environment) -> Result<Option<PathBuf>, Error> {
     let Some(path) = environment.assets.as_ref().map(|folder| folder.join(tool.name())) else {
         return Ok(None);
@@ -266,14 +337,14 @@ async fn in_path(tool: Tool, environment: &Environment) -> Option<(PathBuf, Vers
     (version >= tool.oldest()).then_some((path, version))
 }
 
-/// How long a binary may take to say its version.
+/// The timeout for printing a version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What version a binary says it is, else what is wrong with it.
+/// The version of a binary, or what is wrong with it.
 async fn version(tool: Tool, path: &Path) -> Result<Version, String> {
     let output = tokio::process::Command::new(path)
         .args(tool.version_args())
-        // Else a kubectl may ask a plugin or a cluster.
+        // Otherwise kubectl may ask a plugin or a cluster.
         .env("KUBECONFIG", "/dev/null")
         .stdin(std::process::Stdio::null())
         .kill_on_drop(true)
@@ -294,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_binaries_print() {
+    fn versions_are_parsed_from_output() {
         let cases = [
             ("Kubernetes v1.36.3\n", Some(Version(1, 36))),
             ("Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0\n", Some(Version(1, 32))),
@@ -310,8 +381,8 @@ mod tests {
         }
     }
 
-    /// A script that prints a version. Another process writes it: were it open here while another test
-    /// starts a program, that one would hold it open too, and it could not be run.
+    /// A script that prints a version. Another process writes it: if this process had it open for writing while another
+    /// test starts a program, that program would inherit the file and the script could not be executed.
     fn fake(folder: &Path, name: &str, version: &str) {
         std::fs::create_dir_all(folder).unwrap();
         let status = std::process::Command::new("sh")
@@ -327,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn assets_come_first_then_path_as_far_as_it_fits() {
+    async fn assets_precede_path_and_old_versions_are_skipped() {
         let root = tempfile::tempdir().unwrap();
         let (assets, path) = (root.path().join("assets"), root.path().join("path"));
         fake(&assets, "etcd", "3.6.8");
@@ -342,7 +413,7 @@ mod tests {
         let found = locate(&[Tool::Etcd, Tool::Kubectl], &environment, &quiet()).await.unwrap();
         assert_eq!(found.path(Tool::Etcd), assets.join("etcd"));
         assert_eq!(found.path(Tool::Kubectl), path.join("kubectl"));
-        // Too old an etcdctl is passed over, and there is no Go to build one.
+        // An etcdctl that is too old is ignored, and there is no Go to build one.
         let error = locate(&[Tool::Etcdctl], &environment, &quiet()).await.unwrap_err();
         assert!(matches!(error, Error::GoMissing { ref missing, .. } if *missing == ["etcdctl"]), "{error}");
     }
@@ -358,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_path_go_together_or_not_at_all() {
+    async fn kubernetes_binaries_of_path_must_match() {
         let tools = [Tool::KubeApiserver, Tool::KubeScheduler];
         for (scheduler, together) in [(Some("v1.34.1"), true), (Some("v1.35.0"), false), (None, false)] {
             let root = tempfile::tempdir().unwrap();
@@ -387,11 +458,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_and_no_go_says_what_to_do() {
+    async fn missing_binaries_without_go_are_explained() {
         let root = tempfile::tempdir().unwrap();
         let environment =
             Environment { assets: None, path: Some(OsString::new()), cache: Some(root.path().join("cache")) };
-        let error = locate(&Tool::ALL, &environment, &quiet()).await.unwrap_err().to_string();
+        let error = locate(&Tool::CONTROL_PLANE, &environment, &quiet()).await.unwrap_err().to_string();
         for part in ["Go is needed", "kube-apiserver", "kwok", "https://go.dev/dl/", "KUBEBUILDER_ASSETS"] {
             assert!(error.contains(part), "{part} in {error}");
         }

@@ -1,12 +1,12 @@
-//! Builds the control plane's binaries by Go, from the modules pinned in `go/`, into the cache.
+//! Builds the control plane's binaries with Go, from the modules pinned in `go/`, into the cache.
 //!
-//! The modules are part of this executable, so an installed `operetta` builds the same. A folder of
-//! the cache holds one set, named by the hash of all that decides what comes out:
+//! The modules are part of this executable, so an installed `operetta` builds the same. A folder of the cache contains
+//! the binaries of one module, named by the hash of everything that affects the result:
 //!
 //! ```text
-//! controlplane/<hash>/bin/    finished binaries, moved here whole
-//! controlplane/<hash>/work/   sources and what is being built
-//! controlplane/<hash>/lock    held by whoever builds
+//! controlplane/<module>-<hash>/bin/    finished binaries, moved here as a whole
+//! controlplane/<module>-<hash>/work/   sources and intermediate files
+//! controlplane/<module>-<hash>/lock    held by the builder
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,99 +33,151 @@ struct Module {
     ldflags: &'static str,
 }
 
-/// Go's version of the Kubernetes that is built; without it the server calls itself v0.0.0.
-const KUBERNETES: Module = Module {
-    name: "kubernetes",
-    files: [
-        ("go.mod", include_str!("go/kubernetes/go.mod")),
-        ("go.sum", include_str!("go/kubernetes/go.sum")),
-        ("tools.go", include_str!("go/kubernetes/tools.go")),
-    ],
-    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
-              -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
-};
+/// A module in `go/`, with the file that imports what is built.
+macro_rules! module {
+    ($name:literal, $imports:literal, $ldflags:expr) => {
+        Module {
+            name: $name,
+            files: [
+                ("go.mod", include_str!(concat!("go/", $name, "/go.mod"))),
+                ("go.sum", include_str!(concat!("go/", $name, "/go.sum"))),
+                ($imports, include_str!(concat!("go/", $name, "/", $imports))),
+            ],
+            ldflags: $ldflags,
+        }
+    };
+}
 
-/// kwok needs other versions of Kubernetes' libraries, hence another module.
-const KWOK: Module = Module {
-    name: "kwok",
-    files: [
-        ("go.mod", include_str!("go/kwok/go.mod")),
-        ("go.sum", include_str!("go/kwok/go.sum")),
-        ("tools.go", include_str!("go/kwok/tools.go")),
-    ],
-    ldflags: "-s -w",
-};
+/// The version of Kubernetes that is built; without the flag the server reports v0.0.0.
+const KUBERNETES: Module = module!(
+    "kubernetes",
+    "tools.go",
+    "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
+     -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+);
+
+// Each of these requires other versions of common libraries, and therefore another module.
+const KWOK: Module = module!("kwok", "tools.go", "-s -w");
+const CONTAINERD: Module = module!("containerd", "tools.go", "-s -w");
+const CNI: Module = module!("cni", "tools.go", "-s -w");
+const COREDNS: Module = module!("coredns", "main.go", "-s -w");
+const ETCD_3_5: Module = module!("etcd-3.5", "tools.go", "-s -w");
+const RCLONE: Module = module!("rclone", "main.go", "-s -w");
 
 /// Module and package of a binary.
 const fn source(tool: Tool) -> (&'static Module, &'static str) {
     match tool {
         Tool::Etcd => (&KUBERNETES, "go.etcd.io/etcd/server/v3"),
         Tool::Etcdctl => (&KUBERNETES, "go.etcd.io/etcd/etcdctl/v3"),
+        Tool::Etcdutl => (&KUBERNETES, "go.etcd.io/etcd/etcdutl/v3"),
         Tool::KubeApiserver => (&KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
         Tool::KubeControllerManager => (&KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
         Tool::KubeScheduler => (&KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
         Tool::Kubectl => (&KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
+        Tool::Kubelet => (&KUBERNETES, "k8s.io/kubernetes/cmd/kubelet"),
+        Tool::KubeProxy => (&KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy"),
         Tool::Kwok => (&KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
-    }
-}
-
-/// The name of the set: changes with everything that changes a binary.
-fn set_name() -> String {
-    let mut hash = Sha256::new();
-    for module in [&KUBERNETES, &KWOK] {
-        for (name, text) in module.files {
-            hash.update(format!("{}/{name} {}\n{text}", module.name, text.len()));
+        Tool::Containerd => (&CONTAINERD, "github.com/containerd/containerd/v2/cmd/containerd"),
+        Tool::ContainerdShim => {
+            (&CONTAINERD, "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2")
         }
-        hash.update(module.ldflags);
+        Tool::Ctr => (&CONTAINERD, "github.com/containerd/containerd/v2/cmd/ctr"),
+        Tool::CniPtp => (&CNI, "github.com/containernetworking/plugins/plugins/main/ptp"),
+        Tool::CniLoopback => (&CNI, "github.com/containernetworking/plugins/plugins/main/loopback"),
+        Tool::CniHostLocal => (&CNI, "github.com/containernetworking/plugins/plugins/ipam/host-local"),
+        Tool::CniPortmap => (&CNI, "github.com/containernetworking/plugins/plugins/meta/portmap"),
+        Tool::CoreDns => (&COREDNS, "."),
+        Tool::Etcd35 => (&ETCD_3_5, "go.etcd.io/etcd/server/v3"),
+        Tool::Etcdctl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdctl/v3"),
+        Tool::Etcdutl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdutl/v3"),
+        Tool::Rclone => (&RCLONE, "."),
     }
-    hash.update([std::env::consts::OS, "-", std::env::consts::ARCH].concat());
-    hex(&hash.finalize()[..8])
 }
 
-/// The binaries in the cache; those that are not there are built.
+impl Module {
+    /// The name of its set: changes with everything that changes a binary.
+    fn set_name(&self) -> String {
+        let mut hash = Sha256::new();
+        for (name, text) in self.files {
+            hash.update(format!("{name} {}\n{text}", text.len()));
+        }
+        hash.update(self.ldflags);
+        hash.update([std::env::consts::OS, "-", std::env::consts::ARCH].concat());
+        format!("{}-{}", self.name, hex(&hash.finalize()[..8]))
+    }
+}
+
+/// The binaries in the cache; missing ones are built.
 pub(super) async fn ensure(
     tools: &[Tool],
     environment: &Environment,
     progress: &OnProgress,
 ) -> Result<BTreeMap<Tool, PathBuf>, Error> {
-    let cache = environment.cache.as_ref().ok_or(Error::NoCacheFolder)?;
-    let set = cache.join("controlplane").join(set_name());
-    let bin = set.join("bin");
-    let paths: BTreeMap<Tool, PathBuf> = tools.iter().map(|tool| (*tool, bin.join(tool.name()))).collect();
-    if paths.values().all(|path| path.is_file()) {
+    let cache = environment.cache.as_ref().ok_or(Error::NoCacheFolder)?.join("controlplane");
+    let sets: BTreeMap<_, _> =
+        tools.iter().map(|tool| source(*tool).0).map(|m| (m.name, m.set_name())).collect();
+    let paths: BTreeMap<Tool, PathBuf> = tools
+        .iter()
+        .map(|tool| (*tool, cache.join(&sets[source(*tool).0.name]).join("bin").join(tool.name())))
+        .collect();
+    let missing: Vec<Tool> = tools.iter().copied().filter(|tool| !paths[tool].is_file()).collect();
+    if missing.is_empty() {
         return Ok(paths);
     }
-    let missing = || -> Vec<Tool> { tools.iter().copied().filter(|tool| !paths[tool].is_file()).collect() };
     let Some(go) = environment.which("go") else {
         return Err(Error::GoMissing {
-            missing: missing().into_iter().map(Tool::name).collect(),
+            missing: missing.into_iter().map(Tool::name).collect(),
             needed: OLDEST_GO,
         });
     };
-    fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
-    // Held until this function ends, in whatever way; a killed process holds it no longer.
-    let _lock = lock(&set.join("lock"), progress).await?;
-    // Another process may have built them meanwhile.
-    let missing = missing();
-    let work = set.join("work");
-    // What a builder left that was killed.
-    if work.exists() {
-        fs::remove_dir_all(&work).map_err(Error::io("remove", &work))?;
+    let mut part = (0, missing.len());
+    for (module, set) in &sets {
+        let missing = missing.iter().copied().filter(|tool| source(*tool).0.name == *module);
+        let set = cache.join(set);
+        build_set(&go, &missing.collect::<Vec<_>>(), &paths, &set, &mut part, progress).await?;
     }
-    for (index, tool) in missing.iter().enumerate() {
-        let started = Instant::now();
-        let part = (index + 1, missing.len());
-        let built = build(&go, *tool, &work, part, progress).await?;
-        fs::rename(&built, &paths[tool]).map_err(Error::io("move into its place", &built))?;
-        progress(&Progress::Built { tool: *tool, part: part.0, parts: part.1, elapsed: started.elapsed() });
-    }
-    // Only sources are left in it; if they stay, they harm nobody.
-    let _ = fs::remove_dir_all(&work);
     Ok(paths)
 }
 
-/// Takes the lock of the set, waiting for another builder if need be.
-async fn lock(path: &Path, progress: &OnProgress) -> Result<File, Error> {
+/// Builds binaries of one module. `part` is the number of the last part, and of all parts.
+async fn build_set(
+    go: &Path,
+    tools: &[Tool],
+    paths: &BTreeMap<Tool, PathBuf>,
+    set: &Path,
+    part: &mut (usize, usize),
+    progress: &OnProgress,
+) -> Result<(), Error> {
+    if tools.is_empty() {
+        return Ok(());
+    }
+    let bin = set.join("bin");
+    fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
+    // The lock is released when the function ends, or the process is killed.
+    let _lock = lock(&set.join("lock"), progress).await?;
+    let work = set.join("work");
+    // The remains of a killed builder.
+    if work.exists() {
+        fs::remove_dir_all(&work).map_err(Error::io("remove", &work))?;
+    }
+    for tool in tools {
+        part.0 += 1;
+        // Another process may have built it in the meantime.
+        if paths[tool].is_file() {
+            continue;
+        }
+        let started = Instant::now();
+        let built = build(go, *tool, &work, *part, progress).await?;
+        fs::rename(&built, &paths[tool]).map_err(Error::io("move into its place", &built))?;
+        progress(&Progress::Built { tool: *tool, part: part.0, parts: part.1, elapsed: started.elapsed() });
+    }
+    // Only sources are left; if they stay, they do no harm.
+    let _ = fs::remove_dir_all(&work);
+    Ok(())
+}
+
+/// Acquires the lock of the set, and waits for another builder if necessary.
+pub(super) async fn lock(path: &Path, progress: &OnProgress) -> Result<File, Error> {
     let file = File::create(path).map_err(Error::io("create", path))?;
     let mut told = false;
     loop {
@@ -136,7 +188,7 @@ async fn lock(path: &Path, progress: &OnProgress) -> Result<File, Error> {
                     progress(&Progress::Waiting);
                     told = true;
                 }
-                // Polled, so that whoever waits can be cancelled.
+                // Polled, so that waiting can be cancelled.
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Err(TryLockError::Error(source)) => {
@@ -171,7 +223,7 @@ async fn build(
         .current_dir(&folder)
         .env("CGO_ENABLED", "0")
         .env("GO111MODULE", "on")
-        // What somebody has set for projects of their own is not for this one.
+        // Go settings of the user's own projects do not apply here.
         .env("GOWORK", "off")
         .env("GOFLAGS", "")
         .env_remove("GOOS")
@@ -212,7 +264,7 @@ impl Last {
     const LINES: usize = 15;
 
     fn push(&mut self, line: String) {
-        // Hundreds of these precede what matters.
+        // Hundreds of these precede the important lines.
         if line.starts_with("go: downloading ") {
             return;
         }
@@ -227,12 +279,12 @@ impl Last {
     }
 }
 
-/// Why `go build` has failed, by what it said.
+/// Why `go build` failed, from its output.
 fn explain(tool: Tool, status: ExitStatus, output: &str) -> Error {
     let says = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
     let tool = tool.name();
     let output = output.to_owned();
-    // From Go 1.21 on a too old one says so; older ones cannot even read the file.
+    // Since Go 1.21 an old Go reports this; older ones cannot even parse the file.
     if says(&["requires go >= ", "invalid go version", "toolchain not available"]) {
         let found = output
             .split_once("(running ")
@@ -297,19 +349,19 @@ mod tests {
 
     #[test]
     fn the_versions_agree_with_the_modules() {
-        for module in [&KUBERNETES, &KWOK] {
+        for module in [&KUBERNETES, &KWOK, &CONTAINERD, &CNI, &COREDNS, &ETCD_3_5, &RCLONE] {
             assert!(module.files[0].1.contains(&format!("\ngo {OLDEST_GO}")), "{}", module.name);
         }
         let version = KUBERNETES.ldflags.split("gitVersion=").nth(1).unwrap().split(' ').next().unwrap();
         assert!(KUBERNETES.files[0].1.contains(&format!("k8s.io/kubernetes {version}\n")), "{version}");
-        for tool in Tool::ALL {
-            let (module, package) = source(tool);
-            assert!(module.files[2].1.contains(&format!("\"{package}\"")), "{package}");
+        for tool in Tool::CONTROL_PLANE.iter().chain(Tool::NODE) {
+            let (module, package) = source(*tool);
+            assert!(package == "." || module.files[2].1.contains(&format!("\"{package}\"")), "{package}");
         }
     }
 
-    /// A `go` that writes what it was asked for, or fails when a file `fail` lies beside it. Another process
-    /// writes it, for a file that this process has open for writing cannot be run.
+    /// A `go` that records its arguments, or fails if a file `fail` exists beside it. Another process writes it,
+    /// because a file that this process has open for writing cannot be executed.
     fn fake_go(folder: &Path) -> Environment {
         let script = r#"#!/bin/sh
 here=$(dirname "$0")
@@ -328,7 +380,7 @@ test -f go.mod && test -f go.sum && test -f tools.go && echo "$last" > "$out" &&
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_built_once() {
+    async fn missing_binaries_are_built_once() {
         let root = tempfile::tempdir().unwrap();
         let environment = fake_go(root.path());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -362,13 +414,13 @@ test -f go.mod && test -f go.sum && test -f tools.go && echo "$last" > "$out" &&
         assert_eq!(parts, [(Tool::Etcd, 1, 1), (Tool::Kwok, 1, 1)]);
         let set = first[&Tool::Etcd].parent().unwrap().parent().unwrap();
         assert!(!set.join("work").exists());
-        // All there: not even Go is needed any more.
+        // All binaries exist, so Go is not needed.
         let without_go = Environment { path: None, ..environment.clone() };
         assert_eq!(ensure(&[Tool::Kwok], &without_go, &progress).await.unwrap().len(), 1);
     }
 
     #[tokio::test]
-    async fn builders_at_once_build_once() {
+    async fn parallel_builders_build_once() {
         let root = tempfile::tempdir().unwrap();
         let environment = fake_go(root.path());
         let progress: OnProgress = Arc::new(|_| {});
@@ -381,7 +433,7 @@ test -f go.mod && test -f go.sum && test -f tools.go && echo "$last" > "$out" &&
     }
 
     #[tokio::test]
-    async fn one_builds_the_other_waits() {
+    async fn a_second_builder_waits_for_the_first() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("lock");
         let seen = Arc::new(Mutex::new(Vec::new()));

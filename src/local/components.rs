@@ -1,8 +1,10 @@
-//! The components of a control plane and the flags they are started with.
+//! The components of a control plane, and their flags.
 
 use std::fmt;
 
 use super::binaries::Tool;
+use super::node::config;
+use super::node::network::Network;
 use super::volumes::ETCD_DATA;
 
 /// A process of the control plane.
@@ -16,38 +18,77 @@ pub enum Component {
     ControllerManager,
     /// kube-scheduler; only with nodes.
     Scheduler,
-    /// The fake nodes; only with nodes.
+    /// The fake nodes; only with fake nodes.
     Kwok,
+    /// The registry of images; only with a real node.
+    Registry,
+    /// containerd; only with a real node.
+    Containerd,
+    /// kubelet; only with a real node.
+    Kubelet,
+    /// kube-proxy; only with a real node.
+    KubeProxy,
+    /// `CoreDNS`; only with a real node.
+    CoreDns,
 }
 
 impl Component {
     /// All of them, in the order in which they are started.
-    pub const ALL: [Self; 5] =
-        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
+    pub const ALL: &[Self] = &[
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kwok,
+        Self::Registry,
+        Self::Containerd,
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::CoreDns,
+    ];
 
-    /// Its binary.
-    pub(super) const fn tool(self) -> Tool {
-        match self {
+    /// The components of a control plane with a real node, or with a number of fake ones.
+    pub(super) fn of(with_node: bool, fake_nodes: usize) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |component| match component {
+            Self::Etcd | Self::ApiServer | Self::ControllerManager => true,
+            Self::Scheduler => with_node || fake_nodes > 0,
+            Self::Kwok => !with_node && fake_nodes > 0,
+            _ => with_node,
+        })
+    }
+
+    /// Its binary; `None` is this executable.
+    pub(super) const fn tool(self) -> Option<Tool> {
+        Some(match self {
             Self::Etcd => Tool::Etcd,
             Self::ApiServer => Tool::KubeApiserver,
             Self::ControllerManager => Tool::KubeControllerManager,
             Self::Scheduler => Tool::KubeScheduler,
             Self::Kwok => Tool::Kwok,
+            Self::Containerd => Tool::Containerd,
+            Self::Kubelet => Tool::Kubelet,
+            Self::KubeProxy => Tool::KubeProxy,
+            Self::CoreDns => Tool::CoreDns,
+            Self::Registry => return None,
+        })
+    }
+
+    /// Its usual name, which is also the name of its binary.
+    pub const fn name(self) -> &'static str {
+        match self.tool() {
+            Some(tool) => tool.name(),
+            None => "registry",
         }
     }
 
-    /// The name people know it by, also that of its binary.
-    pub const fn name(self) -> &'static str {
-        self.tool().name()
-    }
-
-    /// The user as which it speaks to the API server.
+    /// Its user at the API server.
     pub(super) const fn user(self) -> &'static str {
         match self {
             Self::Etcd | Self::ApiServer => "system:apiserver",
             Self::ControllerManager => "system:kube-controller-manager",
             Self::Scheduler => "system:kube-scheduler",
-            Self::Kwok => "kwok",
+            Self::KubeProxy => "system:kube-proxy",
+            other => other.name(),
         }
     }
 }
@@ -58,18 +99,18 @@ impl fmt::Display for Component {
     }
 }
 
-/// Where etcd listens: a socket in the folder, which nobody else can enter. Relative to the folder, in
-/// which all components run, for socket paths must be short; and without a port to lose a race for.
-/// etcd wants something like a port in the name.
+/// The address of etcd: a socket in the folder, which only the owner can access. The path is relative to the folder, in
+/// which all components run, because socket paths must be short. A socket needs no free port. etcd requires a port in
+/// the name.
 pub(super) const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://peer.sock:0";
 
-/// Names of files below the folder. Flags give them as they are, for all components run in the folder:
-/// whatever characters its path has, no flag can misread them.
+/// File names below the folder, as used in flags. All components run in the folder, so special characters in its path
+/// cannot break a flag.
 pub(super) const ETCD_SOCKET: &str = "etcd.sock:0";
-/// kube-apiserver's own certificate, with that of the authority it was signed by.
+/// The certificate of kube-apiserver, with that of its authority.
 pub(super) const CERTIFICATE: &str = "certs/apiserver.crt";
-/// The key of it, which signs the tokens of service accounts too: one less to make and keep.
+/// Its key, which also signs the tokens of service accounts.
 const KEY: &str = "certs/apiserver.key";
 pub(super) const TOKENS: &str = "tokens.csv";
 pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
@@ -84,16 +125,20 @@ impl Component {
         format!("{self}.kubeconfig")
     }
 
-    /// The file with what it has said.
+    /// The log file.
     pub(super) fn log(self) -> String {
         format!("{self}.log")
     }
 
-    /// Its flags. `extra` are the user's for kube-apiserver.
-    pub(super) fn flags(self, port: u16, extra: &[String]) -> Vec<String> {
-        fn flag(name: &str, value: impl fmt::Display) -> String {
-            format!("--{name}={value}")
-        }
+    /// Its flags. `kubelet` is the port on which kwok answers as the kubelet, if it does. `node` is the network of a real
+    /// node. `extra` are the user's for kube-apiserver.
+    pub(super) fn flags(
+        self,
+        port: u16,
+        kubelet: Option<u16>,
+        node: Option<Network>,
+        extra: &[String],
+    ) -> Vec<String> {
         let kubeconfig = flag("kubeconfig", self.kubeconfig());
         match self {
             Self::Etcd => vec![
@@ -108,25 +153,40 @@ impl Component {
             Self::ApiServer => {
                 let mut flags = vec![
                     flag("etcd-servers", ETCD),
-                    flag("bind-address", "127.0.0.1"),
-                    flag("advertise-address", "127.0.0.1"),
-                    // Endpoints may not be of the loopback network, and there is but this server.
-                    flag("endpoint-reconciler-type", "none"),
                     flag("secure-port", port),
                     flag("cert-dir", "certs"),
                     flag("service-account-key-file", CERTIFICATE),
                     flag("service-account-signing-key-file", KEY),
                     flag("service-account-issuer", "https://kubernetes.default.svc"),
-                    flag("service-cluster-ip-range", "10.96.0.0/16"),
                     flag("allow-privileged", true),
                     flag("authorization-mode", "RBAC"),
                     flag("token-auth-file", TOKENS),
                     flag("audit-policy-file", AUDIT_POLICY),
                     flag("audit-log-path", AUDIT_LOG),
-                    // Written before the request ends, and into one file for ever.
+                    // Written before the request ends, always into one file.
                     flag("audit-log-mode", "blocking"),
                     flag("audit-log-maxsize", 0),
                 ];
+                match node {
+                    Some(network) => flags.extend([
+                        flag("bind-address", network.node()),
+                        flag("advertise-address", network.node()),
+                        flag("service-cluster-ip-range", network.services()),
+                        flag("kubelet-client-certificate", config::KUBELET_CLIENT[0]),
+                        flag("kubelet-client-key", config::KUBELET_CLIENT[1]),
+                    ]),
+                    None => flags.extend([
+                        flag("bind-address", "127.0.0.1"),
+                        flag("advertise-address", "127.0.0.1"),
+                        // Endpoints may not be in the loopback network, and there is only this server.
+                        flag("endpoint-reconciler-type", "none"),
+                        flag("service-cluster-ip-range", "10.96.0.0/16"),
+                    ]),
+                }
+                if node.is_some() || kubelet.is_some() {
+                    // The names of nodes do not resolve.
+                    flags.push(flag("kubelet-preferred-address-types", "InternalIP"));
+                }
                 flags.extend_from_slice(extra);
                 flags
             }
@@ -138,7 +198,7 @@ impl Component {
                 flag("root-ca-file", CERTIFICATE),
                 flag("use-service-account-credentials", false),
                 flag("enable-hostpath-provisioner", true),
-                // By default 20 requests a second: large clusters share a server, this one does not.
+                // The default is 20 requests a second, for shared servers. This one is not shared.
                 flag("kube-api-qps", 1000),
                 flag("kube-api-burst", 2000),
             ],
@@ -149,20 +209,37 @@ impl Component {
                 flag("kube-api-qps", 1000),
                 flag("kube-api-burst", 2000),
             ],
-            Self::Kwok => vec![
-                kubeconfig,
-                flag("manage-all-nodes", true),
-                flag("node-ip", "127.0.0.1"),
-                flag("cidr", "10.244.0.0/16"),
-                // The heartbeat that keeps nodes Ready.
-                flag("node-lease-duration-seconds", 40),
-                flag("config", STAGES),
-            ],
+            Self::Kwok => {
+                let mut flags = vec![
+                    kubeconfig,
+                    flag("manage-all-nodes", true),
+                    flag("node-ip", "127.0.0.1"),
+                    flag("cidr", "10.244.0.0/16"),
+                    // The heartbeat that keeps nodes Ready.
+                    flag("node-lease-duration-seconds", 40),
+                    flag("config", STAGES),
+                ];
+                if let Some(kubelet) = kubelet {
+                    flags.extend([
+                        flag("node-port", kubelet),
+                        flag("server-address", format_args!("127.0.0.1:{kubelet}")),
+                        flag("tls-cert-file", CERTIFICATE),
+                        flag("tls-private-key-file", KEY),
+                    ]);
+                }
+                flags
+            }
+            _ => node.map(|network| config::flags(self, network)).unwrap_or_default(),
         }
     }
 }
 
-/// What a component's log says about why it has ended, where that is recognized.
+/// A flag with its value.
+pub(super) fn flag(name: &str, value: impl fmt::Display) -> String {
+    format!("--{name}={value}")
+}
+
+/// The cause in the last lines of a component's log, if it is known.
 pub(super) fn hint(component: Component, log: &str) -> Option<String> {
     let after = |text: &str| {
         let rest = log.split_once(text)?.1;
@@ -189,7 +266,7 @@ pub(super) fn hint(component: Component, log: &str) -> Option<String> {
     None
 }
 
-/// Whether the port was taken.
+/// Whether the port was in use.
 pub(super) fn address_in_use(log: &str) -> bool {
     log.contains("address already in use")
 }
@@ -205,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_understood() {
+    fn known_causes_are_found_in_logs() {
         let cases = [
             (
                 r#"E run.go:72] "command failed" err="failed to create listener: failed to listen on 127.0.0.1:16443: listen tcp 127.0.0.1:16443: bind: address already in use""#,
@@ -226,7 +303,12 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_binaries() {
-        let names: Vec<_> = Component::ALL.iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]);
+        let names =
+            |with_node, nodes| -> Vec<_> { Component::of(with_node, nodes).map(Component::name).collect() };
+        let without = ["etcd", "kube-apiserver", "kube-controller-manager"];
+        assert_eq!(names(false, 0), without);
+        assert_eq!(names(false, 2), [&without[..], &["kube-scheduler", "kwok"]].concat());
+        let node = ["kube-scheduler", "registry", "containerd", "kubelet", "kube-proxy", "coredns"];
+        assert_eq!(names(true, 1), [&without[..], &node[..]].concat());
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong while a local control plane is brought up, each with what to do about it.
+//! Errors of starting a local control plane, each with a solution.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::Component;
 
-/// Why there is no local control plane, or no longer one.
+/// Why there is no local control plane.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither the environment nor the home folder says where the binaries may be kept.
+    /// Neither the environment nor the home folder determines a folder for the binaries.
     #[error(
         "no folder to keep the built Kubernetes in: none of OPERETTA_CACHE, XDG_CACHE_HOME and HOME is set\n  \
          help: set OPERETTA_CACHE to a folder that you may write to"
@@ -21,15 +21,15 @@ pub enum Error {
     /// A file or folder could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, such as `write`.
+        /// The attempted action, such as `write`.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// Something must be built, and there is no Go to build it with.
+    /// Something must be built, but there is no Go.
     #[error(
         "Go is needed to build {} once, and there is no `go` in PATH\n  \
          help: install Go {needed} or newer (https://go.dev/dl/), or put the binaries into a folder \
@@ -37,9 +37,9 @@ pub enum Error {
         missing.join(", ")
     )]
     GoMissing {
-        /// The binaries found nowhere.
+        /// The missing binaries.
         missing: Vec<&'static str>,
-        /// The oldest Go that will do.
+        /// The oldest supported Go.
         needed: &'static str,
     },
 
@@ -49,9 +49,9 @@ pub enum Error {
          help: install a newer Go (https://go.dev/dl/), or allow it to fetch one itself: GOTOOLCHAIN=auto"
     )]
     GoTooOld {
-        /// What it calls itself, or what it said.
+        /// Its version, or its output.
         found: String,
-        /// The oldest Go that will do.
+        /// The oldest supported Go.
         needed: &'static str,
     },
 
@@ -73,7 +73,7 @@ pub enum Error {
     Build {
         /// The binary that was being built.
         tool: &'static str,
-        /// How Go ended.
+        /// The exit status of Go.
         status: ExitStatus,
         /// The last lines of its output.
         output: String,
@@ -90,11 +90,11 @@ pub enum Error {
         path: PathBuf,
         /// Its version, or what else was found.
         found: String,
-        /// The oldest version that will do.
+        /// The oldest supported version.
         needed: String,
     },
 
-    /// The port that was asked for is taken.
+    /// The requested port is in use.
     #[error(
         "port {port} of 127.0.0.1 is in use by another process\n  \
          help: choose another port, or none to get a free one"
@@ -104,7 +104,7 @@ pub enum Error {
         port: u16,
     },
 
-    /// Every free port that was tried was taken by somebody else in the meantime.
+    /// Every free port that was tried was taken by another process in the meantime.
     #[error(
         "no free port for kube-apiserver: {} were free, and in use when it came to listen{}",
         tried.iter().map(u16::to_string).collect::<Vec<_>>().join(", "),
@@ -117,61 +117,85 @@ pub enum Error {
         log: String,
     },
 
-    /// A component could not be started at all.
+    /// A component could not be started.
     #[error("cannot start {component} ({}): {reason}", program.display())]
     Spawn {
-        /// Which.
+        /// The component.
         component: Component,
         /// Its binary.
         program: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
 
-    /// A component ended on its own.
+    /// A component ended unexpectedly.
     #[error("{component} ended ({status}){}{}", hint.as_deref().map(|h| format!(": {h}")).unwrap_or_default(), tail(log))]
     Ended {
-        /// Which.
+        /// The component.
         component: Component,
-        /// How.
+        /// Its exit status.
         status: String,
-        /// What its log lets one say: which flag or port was at fault.
+        /// The cause from its log: the wrong flag or port.
         hint: Option<String>,
         /// The last lines of its log.
         log: String,
     },
 
-    /// It took too long.
+    /// The timeout was exceeded.
     #[error("the control plane is not ready after {} s: still waiting for {awaited}{}", waited.as_secs(), tail(log))]
     Timeout {
-        /// What was waited for.
+        /// The awaited state.
         awaited: String,
-        /// How long.
+        /// The time waited.
         waited: Duration,
         /// The last lines of the log of the component concerned.
         log: String,
     },
 
-    /// The process that watches over the components could not be started or has ended.
-    #[error("the process that watches over the control plane {reason}")]
+    /// This machine cannot have a real node.
+    #[error("a real node needs what this machine does not have:{}", list(missing))]
+    NodeRequirements {
+        /// What is missing, each with what to do.
+        missing: Vec<String>,
+    },
+
+    /// The images of a real node could not be made.
+    #[error(
+        "the images of the node could not be made; the last lines of its output:\n{output}\n  \
+         help: they are made from packages of Debian 12 (bookworm): run `apt-get update`, and check the network"
+    )]
+    Images {
+        /// The last lines.
+        output: String,
+    },
+
+    /// The certificate with which kube-apiserver calls the kubelet could not be made.
+    #[error("cannot make the certificate for the kubelet: {reason}")]
+    Certificate {
+        /// Why.
+        reason: String,
+    },
+
+    /// The guard process could not be started or has ended.
+    #[error("the guard process of the control plane {reason}")]
     Guard {
-        /// What happened to it.
+        /// What happened.
         reason: String,
     },
 
     /// A component that this control plane does not have, such as kwok without nodes.
     #[error("this control plane runs no {component}")]
     NoSuchComponent {
-        /// Which.
+        /// The component.
         component: Component,
     },
 
     /// The API server refused or failed a request.
     #[error("cannot {action}: {source}")]
     Api {
-        /// What was tried.
+        /// The attempted action.
         action: String,
-        /// What the client said.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
 
@@ -197,6 +221,11 @@ impl Error {
         let action = action.into();
         move |source| Self::Api { action, source: Box::new(source) }
     }
+}
+
+/// Items below the message.
+fn list(items: &[String]) -> String {
+    items.iter().flat_map(|item| ["\n  - ", item]).collect()
 }
 
 /// The log as an indented block below the message.

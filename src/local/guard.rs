@@ -1,14 +1,16 @@
-//! The guard: a process of its own that runs the components of a control plane and outlives whoever
-//! asked for them just long enough to clear up.
+//! The guard: a separate process that runs the components of a control plane, and cleans up when its parent ends.
 //!
-//! It is the same executable, started as `operetta __guard watch FOLDER`. Its standard input is a
-//! pipe that only its parent holds: when the parent ends, in whatever way, the input ends, and the guard
-//! kills the components and removes their folder. It is in a process group of its own, so a Ctrl-C in
-//! the terminal reaches the parent alone. Each component goes through `operetta __guard exec`, which has
-//! Linux kill it with the guard: so not even SIGKILL to the guard leaves a process behind.
+//! It is the same executable, started as `operetta __guard watch FOLDER`. Its standard input is a pipe that only its
+//! parent holds. When the parent ends in any way, the input ends, and the guard kills the components and removes their
+//! folder. It has its own process group, so a Ctrl-C in the terminal reaches only the parent. Each component is started
+//! through `operetta __guard exec`, which makes Linux kill it together with the guard. So even a SIGKILL of the guard
+//! leaves no process behind.
 //!
-//! Nothing a component holds is worth an orderly end (etcd runs without fsync, in a folder about to be
-//! removed), and a kube-apiserver whose etcd is gone takes minutes to stop: so they are killed.
+//! A control plane with a real node has a guard in two parts: `operetta __guard node FOLDER` creates namespaces, and in
+//! them `operetta __guard serve FOLDER` runs the components: see `node/namespaces.rs`.
+//!
+//! The components need no orderly shutdown (etcd runs without fsync, in a folder that is removed afterwards), and a
+//! kube-apiserver without etcd takes minutes to stop. So they are killed.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,41 +18,46 @@ use std::fs;
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, WaitOptions, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::protocol::{Event, Program, Request, Signal};
-use super::volumes;
+use super::{node, volumes};
 
-/// The hidden subcommand by which an executable offers itself as guard.
+/// The hidden subcommand of the guard.
 pub const COMMAND: &str = "__guard";
 
-/// What process lists show, where the path would be `/proc/self/exe`.
+/// The name in process lists, instead of `/proc/self/exe`.
 pub(super) const ARG0: &str = "operetta";
 
-/// Environment variables that components get to see. Others would change what they do: etcd reads every
-/// `ETCD_*`, Kubernetes `KUBECONFIG`, `KUBE_FEATURE_*` and more.
-const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "TMPDIR", "TZ"];
+/// The environment variables that components receive. Others would change their behaviour: etcd reads every `ETCD_*`,
+/// Kubernetes `KUBECONFIG`, `KUBE_FEATURE_*` and more.
+const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "TMPDIR", "TZ", "GOGC"];
 
-/// How long killed components may take to vanish: longer only if they hang in the kernel.
+/// The time for killed components to disappear: longer only if they hang in the kernel.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The hidden subcommand: `args` are what follows [`COMMAND`] on the command line.
+/// The hidden subcommand: `args` follow [`COMMAND`] on the command line.
 ///
-/// To be called first in `main`, before threads and runtimes.
+/// Must be called first in `main`, before threads and runtimes.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let result = match args.next().as_deref().and_then(OsStr::to_str) {
-        Some("watch") => watch(&args.next().map_or_else(std::env::temp_dir, PathBuf::from)),
+        Some("watch") => with_folder(&mut args, false, |folder| {
+            tell(&Event::Ready { folder: folder.into(), node: None });
+            serve(folder)
+        }),
+        Some("node") => with_folder(&mut args, true, node::namespaces::run),
+        Some("serve") => serve(&args.next().map(PathBuf::from).unwrap_or_default()),
+        Some("registry") => registry(args),
         Some("exec") => exec(args),
-        _ => Err(io::Error::other(
-            "this command is for Operetta itself: it watches over a local control plane",
-        )),
+        _ => Err(io::Error::other("this command is internal: it guards a local control plane")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +68,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Becomes the program `args` names, after having asked the kernel to end it together with the guard.
+/// Replaces this process by the program in `args`, after asking the kernel to kill it together with the guard.
 fn exec(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let guard = args.next().and_then(|pid| pid.to_str()?.parse::<i32>().ok());
     let program = args.next().ok_or_else(|| io::Error::other("no program"))?;
@@ -74,8 +81,8 @@ fn exec(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     Err(Command::new(&program).args(args).exec())
 }
 
-/// Says something to the parent, which may be gone: then the end of input follows.
-fn tell(event: &Event) {
+/// Sends an event to the parent. If the parent is gone, the input ends next.
+pub(super) fn tell(event: &Event) {
     if let Ok(mut line) = serde_json::to_vec(event) {
         line.push(b'\n');
         let mut out = io::stdout().lock();
@@ -83,12 +90,25 @@ fn tell(event: &Event) {
     }
 }
 
-/// Serves the parent until it is gone or says so, then clears up.
-fn watch(parent_folder: &Path) -> io::Result<()> {
+/// Serves images: the arguments are a folder and an address.
+fn registry(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
+    match (args.next(), args.next().as_deref().and_then(OsStr::to_str)) {
+        (Some(folder), Some(address)) => node::registry::main(Path::new(&folder), address),
+        _ => Err(io::Error::other("no folder and address")),
+    }
+}
+
+/// Creates a folder in the one that is the next argument, uses it, and removes it with all volumes.
+fn with_folder(
+    args: &mut impl Iterator<Item = OsString>,
+    has_data: bool,
+    serve: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let parent_folder = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = tempfile::Builder::new()
         .prefix("operetta-")
         .permissions(fs::Permissions::from_mode(0o700))
-        .tempdir_in(parent_folder)
+        .tempdir_in(&parent_folder)
         .and_then(|folder| folder.path().canonicalize().map(|path| (folder, path)));
     let (folder, path) = match folder {
         Ok(found) => found,
@@ -99,36 +119,55 @@ fn watch(parent_folder: &Path) -> io::Result<()> {
             return Err(error);
         }
     };
-    let mut guard = Guard { folder: path.clone(), running: BTreeMap::new() };
-    tell(&Event::Ready { folder: path.clone() });
-    // One thread: the kernel kills the components when the *thread* that started them ends.
-    let served = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .and_then(|runtime| runtime.block_on(guard.serve()));
-    guard.kill_all();
-    volumes::remove(&path);
+    let served = serve(&path);
+    volumes::remove(&path, has_data);
     drop(folder);
-    // A component that was just writing when it was killed cannot hinder this; a file made by somebody
-    // else in the meantime can: once more.
+    // Killed components cannot prevent the removal. A file that another process creates at that moment can, so it is
+    // repeated once.
     if path.exists() {
         fs::remove_dir_all(&path)?;
     }
     served
 }
 
-/// The components that run.
+/// Serves the parent until it ends or requests the end, then kills the components.
+fn serve(folder: &Path) -> io::Result<()> {
+    let mut guard = Guard { folder: folder.into(), running: BTreeMap::new() };
+    // One thread: the kernel kills the components when the *thread* that started them ends.
+    let served = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .and_then(|runtime| runtime.block_on(guard.serve()));
+    guard.kill_all();
+    served
+}
+
+/// The command that runs a program in a folder. The kernel kills the program together with this process.
+pub(super) fn command(program: &Path, folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new(own_executable()?);
+    command
+        .arg0(ARG0)
+        .args([COMMAND, "exec"])
+        .arg(std::process::id().to_string())
+        .arg(program)
+        .current_dir(folder)
+        .env_clear()
+        .envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// The running components.
 struct Guard {
     folder: PathBuf,
     running: BTreeMap<String, Child>,
 }
 
 impl Guard {
-    /// Until the input ends, a request says stop, or a signal does.
+    /// Runs until the input ends, a request stops it, or a signal does.
     async fn serve(&mut self) -> io::Result<()> {
         let mut child = signal(SignalKind::child())?;
-        // Sent by people and by systems that shut down; Ctrl-C is the parent's business, and a terminal
-        // that closes ends the parent.
+        // Sent by people and at shutdown. The parent handles Ctrl-C, and a closed terminal ends the parent.
         let mut terminate = signal(SignalKind::terminate())?;
         let _interrupt = signal(SignalKind::interrupt())?;
         let _hangup = signal(SignalKind::hangup())?;
@@ -160,44 +199,31 @@ impl Guard {
         if self.running.contains_key(&program.name) {
             return Err(io::Error::other("it runs already"));
         }
-        // `exec` could not say so: its only voice is the log.
+        // `exec` could not report it: it has only the log.
         let found = fs::metadata(&program.path)?;
         if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
         let log = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&program.log)?;
-        Command::new(own_executable()?)
-            .arg0(ARG0)
-            .args([COMMAND, "exec"])
-            .arg(std::process::id().to_string())
-            .arg(&program.path)
-            .args(&program.args)
-            .current_dir(&self.folder)
-            .env_clear()
-            .envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
+        command(&program.path, &self.folder)?.args(&program.args).stdout(log.try_clone()?).stderr(log).spawn()
     }
 
-    /// Takes note of components that have ended.
+    /// Records components that have ended. The first process of a namespace has other children too: those whose parent
+    /// has ended.
     fn reap(&mut self) {
-        self.running.retain(|name, child| match child.try_wait() {
-            Ok(None) => true,
-            Ok(Some(status)) => {
-                tell(&Event::Ended { name: name.clone(), status: status.to_string() });
-                false
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = u32::try_from(pid.as_raw_pid()).unwrap_or_default();
+            let ended =
+                self.running.iter().find(|(_, child)| child.id() == pid).map(|(name, _)| name.clone());
+            if let Some(name) = ended {
+                self.running.remove(&name);
+                tell(&Event::Ended { name, status: ExitStatus::from_raw(status.as_raw()).to_string() });
             }
-            Err(error) => {
-                tell(&Event::Ended { name: name.clone(), status: error.to_string() });
-                false
-            }
-        });
+        }
     }
 
     fn signal(&mut self, name: &str, signal: Signal) {
-        // Reaping happens in this thread only: the number is still that of our child.
+        // Only this thread reaps, so the number is still that of the child.
         let pid = self.running.get(name).and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?));
         if let Some(pid) = pid {
             let signal = match signal {
@@ -205,12 +231,12 @@ impl Guard {
                 Signal::Resume => rustix::process::Signal::CONT,
                 Signal::Kill => rustix::process::Signal::KILL,
             };
-            // It may have ended a moment ago; then SIGCHLD is on its way.
+            // It may have ended already; then SIGCHLD follows.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Ends every component, paused ones too, and waits for their end.
+    /// Kills every component, including paused ones, and waits for their end.
     fn kill_all(&mut self) {
         for child in self.running.values_mut() {
             let _ = child.kill();
@@ -239,7 +265,7 @@ fn read_requests() -> mpsc::UnboundedReceiver<Request> {
     receiver
 }
 
-/// This executable: by a name that stays right when the file is replaced meanwhile, where there is one.
+/// This executable, by a name that stays valid if the file is replaced, where there is one.
 pub(super) fn own_executable() -> io::Result<PathBuf> {
     let link = Path::new("/proc/self/exe");
     if cfg!(target_os = "linux") && link.exists() { Ok(link.to_path_buf()) } else { std::env::current_exe() }

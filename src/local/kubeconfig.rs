@@ -1,4 +1,4 @@
-//! Kubeconfig and other small files of a control plane: written for its owner's eyes only.
+//! Kubeconfig and other small files of a control plane, readable only by their owner.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,11 +1,10 @@
-//! A real Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager and,
-//! with fake nodes, kube-scheduler and kwok. `operetta dev --cluster local` and the integration tests
-//! share it.
+//! A real Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager; with fake nodes also
+//! kube-scheduler and kwok; with a real node kube-scheduler, containerd, kubelet, kube-proxy and `CoreDNS`.
+//! `operetta dev --cluster local` and the integration tests share it.
 //!
-//! [`ControlPlane::start`] finds or builds the binaries ([`Environment`] says where), starts the [`guard`]
-//! and through it the [`Component`]s in a temporary folder, and returns when pods can be scheduled. All
-//! of it is gone when the [`ControlPlane`] is stopped or dropped, and when this process ends, however
-//! it does.
+//! [`ControlPlane::start`] finds or builds the binaries (see [`Environment`]), starts the [`guard`] and through it the
+//! [`Component`]s in a temporary folder, and returns when pods can be scheduled. Everything is removed when the
+//! [`ControlPlane`] is stopped or dropped, or this process ends in any way.
 
 mod audit;
 mod binaries;
@@ -14,6 +13,7 @@ mod components;
 mod error;
 pub mod guard;
 mod kubeconfig;
+mod node;
 mod protocol;
 mod supervisor;
 mod volumes;
@@ -26,40 +26,57 @@ use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
 pub use audit::{AuditEvent, AuditLog, Mark};
 pub use binaries::{Environment, OnProgress, Progress, Tool};
 pub use components::Component;
 pub use error::Error;
+pub use node::images::names as image_names;
 
 use binaries::Binaries;
 use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
+use node::config::{API_PORT, CONTAINERD_SOCKET};
+use node::network::Place;
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
-/// What fake nodes do with pods, unless [`Options::stages`] says otherwise: all succeed at once.
+/// The behaviour of fake nodes, unless [`Options::stages`] replaces it: all pods succeed at once.
 pub const DEFAULT_STAGES: &str = include_str!("stages.yaml");
 
-/// How a control plane is to be.
+/// Commands in any pod run on this machine.
+const LOCAL_EXEC: &str = "
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {name: local}
+spec: {execs: [{local: {}}]}
+";
+
+/// The options of a control plane.
 #[derive(Clone)]
 pub struct Options {
-    /// How many fake nodes; without any there is neither scheduler nor kwok.
+    /// The number of fake nodes; without nodes there is neither scheduler nor kwok.
     pub nodes: usize,
-    /// The port of kube-apiserver on 127.0.0.1; a free one if `None`.
+    /// A real node instead of fake ones: pods run. Linux only, as root.
+    pub real_node: bool,
+    /// The port of kube-apiserver on 127.0.0.1; a free one if `None`. With a real node, it has an address of its own.
     pub port: Option<u16>,
-    /// More flags for kube-apiserver, such as `--feature-gates=...`; they come last.
+    /// Additional flags for kube-apiserver, such as `--feature-gates=...`; they come last.
     pub apiserver_flags: Vec<String>,
-    /// kwok `Stage` objects in place of [`DEFAULT_STAGES`], as YAML documents.
+    /// kwok `Stage` objects that replace [`DEFAULT_STAGES`], as YAML documents.
     pub stages: Option<String>,
-    /// The executable that offers [`guard::COMMAND`]; this one if `None`.
+    /// Whether `exec` works: kwok runs the commands on this machine, as this user. For tests.
+    pub exec: bool,
+    /// The executable with [`guard::COMMAND`]; this one if `None`.
     pub guard: Option<PathBuf>,
     /// Where binaries are looked for.
     pub environment: Environment,
-    /// Where the temporary folder is made; the system's place for them if `None`.
+    /// The parent of the temporary folder; the system's default if `None`.
     pub parent_folder: Option<PathBuf>,
-    /// How long the start may take, building aside.
+    /// The timeout of the start, without building.
     pub timeout: Duration,
-    /// Is told how it goes on.
+    /// Receives the progress.
     pub progress: OnProgress,
 }
 
@@ -67,13 +84,15 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             nodes: 1,
+            real_node: false,
             port: None,
             apiserver_flags: Vec::new(),
             stages: None,
+            exec: false,
             guard: None,
             environment: Environment::of_process(),
             parent_folder: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(120),
             progress: Arc::new(|_| {}),
         }
     }
@@ -83,6 +102,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("nodes", &self.nodes)
+            .field("real_node", &self.real_node)
             .field("port", &self.port)
             .field("apiserver_flags", &self.apiserver_flags)
             .field("guard", &self.guard)
@@ -91,7 +111,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// A control plane that runs. Dropping it has it cleared up without waiting for that.
+/// A running control plane. Dropping it cleans it up in the background.
 pub struct ControlPlane {
     supervisor: Supervisor,
     binaries: Binaries,
@@ -99,8 +119,12 @@ pub struct ControlPlane {
     kubeconfig: PathBuf,
     apiserver_flags: Vec<String>,
     port: u16,
+    /// What a real node has of this machine.
+    node: Option<Place>,
+    /// The port on which kwok answers as the kubelet, with [`Options::exec`].
+    kubelet_port: Option<u16>,
     config: Option<kube::Config>,
-    /// What is being waited for, and whose log would tell more: for the message when it takes too long.
+    /// The awaited state, and the component whose log explains it: for the message of a timeout.
     awaited: Mutex<(String, Component)>,
     timeout: Duration,
 }
@@ -114,38 +138,34 @@ impl fmt::Debug for ControlPlane {
     }
 }
 
-/// How often free ports are tried that turn out to be taken.
+/// The maximum number of attempts with a free port.
 const PORT_ATTEMPTS: usize = 5;
 
-/// How often is looked whether something has come true.
+/// The polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
 /// How long the client waits for a connection: it is the same machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many bytes from the end of a log are looked at, and how many lines of them are shown.
+/// The number of bytes at the end of a log that are read.
 const LOG_BYTES: usize = 64 << 10;
 const LOG_LINES: usize = 8;
 const LOG_COLUMNS: usize = 400;
 
 impl ControlPlane {
-    /// Brings up a control plane; returns when it is ready: the API server says so, the default
-    /// `ServiceAccount` exists, and pods can be scheduled to the nodes.
+    /// Starts a control plane; returns when it is ready: the API server is ready, the default `ServiceAccount` exists,
+    /// and pods can be scheduled to the nodes.
     ///
     /// # Errors
     ///
-    /// Says what to do: about a missing Go, a build that failed, a port in use, a component that ended.
-    /// Nothing is left behind.
+    /// With a solution: a missing Go, a failed build, a port in use, a component that ended. Nothing is left behind.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let components = components(options.nodes);
-        let mut tools: Vec<Tool> = Component::ALL[..components].iter().map(|c| c.tool()).collect();
-        tools.extend([Tool::Kubectl, Tool::Etcdctl]);
-        let binaries = binaries::locate(&tools, &options.environment, &options.progress).await?;
-
+        let (binaries, programs) = Self::programs(&options).await?;
         (options.progress)(&Progress::Starting);
         let started = Instant::now();
         let parent_folder = options.parent_folder.clone().unwrap_or_else(std::env::temp_dir);
-        let (supervisor, folder) = Supervisor::start(options.guard.as_deref(), &parent_folder).await?;
+        let (supervisor, folder, node) =
+            Supervisor::start(options.guard.as_deref(), &parent_folder, options.real_node).await?;
         let mut plane = Self {
             supervisor,
             binaries,
@@ -153,11 +173,13 @@ impl ControlPlane {
             folder,
             apiserver_flags: options.apiserver_flags.clone(),
             port: 0,
+            node,
+            kubelet_port: None,
             config: None,
             awaited: Mutex::new((String::new(), Component::Etcd)),
             timeout: options.timeout,
         };
-        let result = match tokio::time::timeout(options.timeout, plane.bring_up(&options)).await {
+        let result = match tokio::time::timeout(options.timeout, plane.bring_up(&options, programs)).await {
             Ok(result) => result,
             Err(_) => Err(plane.timed_out()),
         };
@@ -173,24 +195,60 @@ impl ControlPlane {
         }
     }
 
-    /// Starts everything and waits until it is ready.
-    async fn bring_up(&mut self, options: &Options) -> Result<(), Error> {
+    /// Locates or makes everything that runs; with a real node, also the path of runc and the folder of images.
+    async fn programs(options: &Options) -> Result<(Binaries, Option<(PathBuf, PathBuf)>), Error> {
+        let Options { environment, progress, .. } = options;
+        let mut tools: Vec<Tool> =
+            Component::of(options.real_node, options.nodes).filter_map(Component::tool).collect();
+        tools.extend([Tool::Kubectl, Tool::Etcdctl]);
+        if !options.real_node {
+            return Ok((binaries::locate(&tools, environment, progress).await?, None));
+        }
+        let runc = node::requirements::check(environment)?;
+        tools.extend(Tool::NODE);
+        tools.sort_unstable();
+        tools.dedup();
+        // kubelet and kube-apiserver must be of one version, so all of them are built.
+        let binaries = Binaries::built(&tools, environment, progress).await?;
+        let images = node::images::ensure(&binaries, environment, progress).await?;
+        Ok((binaries, Some((runc, images))))
+    }
+
+    /// Starts everything and waits until it is ready. `programs` are runc and the images of a real node.
+    async fn bring_up(
+        &mut self,
+        options: &Options,
+        programs: Option<(PathBuf, PathBuf)>,
+    ) -> Result<(), Error> {
+        if let (Some(place), Some((runc, images))) = (&self.node, programs) {
+            node::prepare(&self.folder, place, &self.binaries, &runc, &images)?;
+            self.run(Component::Registry).await?;
+            self.run(Component::Containerd).await?;
+        }
         let users = self.users()?;
         write(&self.folder.join(TOKENS), &users.iter().map(User::line).collect::<String>())?;
         write(&self.folder.join(AUDIT_POLICY), audit::POLICY)?;
-        write(&self.folder.join(STAGES), options.stages.as_deref().unwrap_or(DEFAULT_STAGES))?;
+        let mut stages = options.stages.as_deref().unwrap_or(DEFAULT_STAGES).to_owned();
+        if options.exec {
+            stages.push_str(LOCAL_EXEC);
+            self.kubelet_port = Some(free_port()?);
+        }
+        write(&self.folder.join(STAGES), &stages)?;
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
-        // Not before it is ready: they would ask too early, and again only after a second.
+        // Not before it is ready: they would ask too early, and repeat only after a second.
         self.until_ready().await?;
-        for component in &Component::ALL[2..components(options.nodes)] {
-            self.run(*component).await?;
+        let running = |component: &Component| self.supervisor.state(*component).is_some();
+        let rest: Vec<_> =
+            Component::of(options.real_node, options.nodes).filter(|component| !running(component)).collect();
+        for component in rest {
+            self.run(component).await?;
         }
-        self.set_up(&client, options.nodes).await
+        self.set_up(&client, options).await
     }
 
-    /// The user of this control plane, and those as which its components speak.
+    /// The user of this control plane, and the users of its components.
     fn users(&self) -> Result<Vec<User>, Error> {
         let admin = ("admin", self.kubeconfig.clone());
         let components = Component::ALL[2..].iter().map(|c| (c.user(), self.folder.join(c.kubeconfig())));
@@ -203,16 +261,17 @@ impl ControlPlane {
             .collect()
     }
 
-    /// Starts kube-apiserver and waits until it answers, be it that it is not ready. A port that
-    /// somebody else took after it had been found free is exchanged for another one.
+    /// Starts kube-apiserver and waits until it answers, ready or not. If another process has taken the free port,
+    /// another port is used.
     async fn run_apiserver(&mut self, options: &Options, users: &[User]) -> Result<kube::Client, Error> {
         let mut tried = Vec::new();
         loop {
-            self.port = match options.port {
-                Some(port) => port,
-                None => free_port()?,
+            self.port = match (&self.node, options.port) {
+                (Some(_), _) => API_PORT,
+                (None, Some(port)) => port,
+                (None, None) => free_port()?,
             };
-            // What an earlier attempt has said is not to be taken for the words of this one.
+            // The log of an earlier attempt is not that of this one.
             let _ = std::fs::remove_file(self.log(Component::ApiServer));
             self.run(Component::ApiServer).await?;
             let log = match (self.connect(users).await, options.port) {
@@ -229,8 +288,8 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until kube-apiserver answers; writes the kubeconfigs that know it by its certificate, by which
-    /// a stranger on its port is told from it.
+    /// Waits until kube-apiserver answers; writes the kubeconfigs. They contain its certificate, so another process on
+    /// its port is detected.
     async fn connect(&mut self, users: &[User]) -> Result<kube::Client, Error> {
         let certificate = self.folder.join(CERTIFICATE);
         self.until("kube-apiserver's certificate", Component::ApiServer, || async {
@@ -251,10 +310,11 @@ impl ControlPlane {
         Ok(client)
     }
 
-    /// The `StorageClass` and the nodes, and what follows from them.
-    async fn set_up(&self, client: &kube::Client, nodes: usize) -> Result<(), Error> {
+    /// Creates the `StorageClass` and fake nodes, and waits for all nodes.
+    async fn set_up(&self, client: &kube::Client, options: &Options) -> Result<(), Error> {
         create(client, "/apis/storage.k8s.io/v1/storageclasses", &storage_class()).await?;
-        for number in 1..=nodes {
+        let fake_nodes = if options.real_node { 0 } else { options.nodes };
+        for number in 1..=fake_nodes {
             create(client, "/api/v1/nodes", &node(number)).await?;
         }
         self.until("the ServiceAccount `default`", Component::ControllerManager, || async {
@@ -262,25 +322,35 @@ impl ControlPlane {
             get(client, path).await.is_ok_and(|(code, _)| code == 200)
         })
         .await?;
-        self.until("the nodes to be ready", Component::Kwok, || async {
+        let (nodes, component) =
+            if options.real_node { (1, Component::Kubelet) } else { (options.nodes, Component::Kwok) };
+        self.until("the nodes to be ready", component, || async {
             get(client, "/api/v1/nodes").await.is_ok_and(|(_, body)| all_schedulable(&body, nodes))
         })
-        .await
-    }
-
-    /// Starts a component; returns when others can use it, so far as that can be told from outside.
-    async fn run(&self, component: Component) -> Result<(), Error> {
-        let flags = component.flags(self.port, &self.apiserver_flags);
-        let path = self.binaries.path(component.tool());
-        self.supervisor.run(component, path, flags, self.log(component)).await?;
-        if component == Component::Etcd {
-            let socket = self.folder.join(ETCD_SOCKET);
-            self.until("etcd to listen", component, || async {
-                tokio::net::UnixStream::connect(&socket).await.is_ok()
-            })
-            .await?;
+        .await?;
+        if let Some(place) = &self.node {
+            let dns = (place.network.node(), 53);
+            self.until("DNS", Component::CoreDns, || async { TcpStream::connect(dns).await.is_ok() }).await?;
         }
         Ok(())
+    }
+
+    /// Starts a component; returns when others can use it, as far as this is visible.
+    async fn run(&self, component: Component) -> Result<(), Error> {
+        let network = self.node.as_ref().map(|place| place.network);
+        let flags = component.flags(self.port, self.kubelet_port, network, &self.apiserver_flags);
+        let path = component.tool().map_or(Path::new("/proc/self/exe"), |tool| self.binaries.path(tool));
+        self.supervisor.run(component, path, flags, self.log(component)).await?;
+        let socket = match component {
+            Component::Etcd => ETCD_SOCKET,
+            Component::Containerd => CONTAINERD_SOCKET,
+            _ => return Ok(()),
+        };
+        let socket = self.folder.join(socket);
+        self.until(&format!("{component} to listen"), component, || async {
+            tokio::net::UnixStream::connect(&socket).await.is_ok()
+        })
+        .await
     }
 
     /// Waits until kube-apiserver says it is ready.
@@ -306,7 +376,7 @@ impl ControlPlane {
             }
         };
         tokio::select! {
-            // First, for a stranger on our port makes the other one true.
+            // Checked first: another process on our port would make the other condition true.
             biased;
             error = self.failure() => Err(error),
             () = poll => Ok(()),
@@ -326,7 +396,7 @@ impl ControlPlane {
             kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
                 .await
                 .map_err(|e| unusable(e.to_string()))?;
-        // Not even where the environment tells of a proxy: this server is on this machine.
+        // Even if the environment sets a proxy: this server is on this machine.
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.headers.push((
@@ -336,7 +406,7 @@ impl ControlPlane {
         Ok(config)
     }
 
-    /// The folder of everything; readable by its owner only.
+    /// The folder with all files, which only its owner can read.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -348,23 +418,26 @@ impl ControlPlane {
 
     /// The URL of the API server.
     pub fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        match &self.node {
+            Some(place) => format!("https://{}:{}", place.network.node(), self.port),
+            None => format!("https://127.0.0.1:{}", self.port),
+        }
     }
 
-    /// A kubectl that fits.
+    /// A kubectl of a suitable version.
     pub fn kubectl(&self) -> &Path {
         self.binaries.path(Tool::Kubectl)
     }
 
-    /// An etcdctl that speaks with this etcd: for looking below the API server.
+    /// An etcdctl that is connected to this etcd, to inspect what the API server stores.
     pub fn etcdctl(&self) -> std::process::Command {
         let mut command = std::process::Command::new(self.binaries.path(Tool::Etcdctl));
         command.current_dir(&self.folder).arg(format!("--endpoints={ETCD}"));
         command
     }
 
-    /// A client as the user `admin`, whose requests bear the user agent `operetta-local/...`. It is
-    /// bound to the tokio runtime in which this is called.
+    /// A client as the user `admin`, with the user agent `operetta-local/...`. It is bound to the tokio runtime in which
+    /// this is called.
     ///
     /// # Errors
     ///
@@ -375,7 +448,7 @@ impl ControlPlane {
         kube::Client::try_from(config).map_err(|e| unusable(e.to_string()))
     }
 
-    /// What the API server has been asked.
+    /// The requests to the API server.
     pub fn audit(&self) -> AuditLog {
         AuditLog::new(self.folder.join(AUDIT_LOG))
     }
@@ -385,7 +458,7 @@ impl ControlPlane {
         self.folder.join(component.log())
     }
 
-    /// The process number of a component that runs.
+    /// The process id of a running component; with a real node, in the namespace of its processes.
     pub fn pid(&self, component: Component) -> Option<u32> {
         match self.supervisor.state(component) {
             Some(State::Running(pid)) => Some(pid),
@@ -393,7 +466,7 @@ impl ControlPlane {
         }
     }
 
-    /// Waits for a component to end that was not asked to, and says why it did.
+    /// Waits until a component ends unexpectedly, and returns why.
     pub async fn failure(&self) -> Error {
         match self.supervisor.unwanted_end().await {
             UnwantedEnd::Guard(reason) => Error::Guard { reason },
@@ -409,7 +482,7 @@ impl ControlPlane {
         }
     }
 
-    /// Has a component do nothing until [`Self::resume`]: a process that hangs.
+    /// Pauses a component until [`Self::resume`], like a process that hangs.
     ///
     /// # Errors
     ///
@@ -418,7 +491,7 @@ impl ControlPlane {
         self.supervisor.signal(component, Signal::Pause)
     }
 
-    /// Lets a paused component go on.
+    /// Resumes a paused component.
     ///
     /// # Errors
     ///
@@ -427,7 +500,7 @@ impl ControlPlane {
         self.supervisor.signal(component, Signal::Resume)
     }
 
-    /// Kills a component; returns when it has ended. [`Self::failure`] does not count it.
+    /// Kills a component; returns when it has ended. [`Self::failure`] does not report it.
     ///
     /// # Errors
     ///
@@ -436,8 +509,8 @@ impl ControlPlane {
         self.supervisor.kill(component).await
     }
 
-    /// Starts a component anew, with the same data and the same port, after having killed it if it
-    /// still runs; returns when etcd listens, or kube-apiserver is ready.
+    /// Restarts a component with the same data and port; kills it first if it is running. Returns when etcd listens, or
+    /// kube-apiserver is ready.
     ///
     /// # Errors
     ///
@@ -454,7 +527,7 @@ impl ControlPlane {
         }
     }
 
-    /// Ends everything and removes the folder; returns when that is done.
+    /// Stops all components and removes the folder; returns when this is done.
     pub async fn stop(self) {
         self.supervisor.stop().await;
     }
@@ -462,20 +535,15 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // The guard clears up when its input ends, which it does with the supervisor. Only a guard
-        // that was killed leaves the folder behind.
+        // The guard cleans up when its input ends, and the input ends when the supervisor is dropped. Only a guard that was
+        // killed leaves the folder behind.
         if self.supervisor.guard_is_gone() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// How many of [`Component::ALL`] are needed.
-const fn components(nodes: usize) -> usize {
-    if nodes == 0 { 3 } else { Component::ALL.len() }
-}
-
-/// Somebody the API server knows.
+/// A user of the API server.
 struct User {
     name: &'static str,
     kubeconfig: PathBuf,
@@ -483,17 +551,17 @@ struct User {
 }
 
 impl User {
-    /// Its line in the file of tokens. All may do everything.
+    /// Its line in the token file. All users may do everything.
     fn line(&self) -> String {
         format!("{},{},{},\"system:masters\"\n", self.token, self.name, self.name)
     }
 }
 
-/// Ports that systems do not give to outgoing connections: one of those could have taken the port while
-/// kube-apiserver is being restarted.
+/// Ports that operating systems do not use for outgoing connections. An outgoing connection could take the port while
+/// kube-apiserver restarts.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port that is free at this moment.
+/// A port that is free now.
 fn free_port() -> Result<u16, Error> {
     let mut last = Ok(());
     for _ in 0..100 {
@@ -516,7 +584,7 @@ fn read_end(path: &Path) -> String {
     String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_BYTES)..]).into_owned()
 }
 
-/// The last lines of a text, none too long.
+/// The last lines of a text, each of limited length.
 fn last_lines(text: &str) -> String {
     let mut lines: Vec<String> = text
         .lines()
@@ -529,7 +597,7 @@ fn last_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Status and body of a GET; an error is that of a connection or of a body that is not text.
+/// Status and body of a GET. An error means that the connection failed or the body is not text.
 async fn get(client: &kube::Client, path: &str) -> Result<(u16, String), kube::Error> {
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match client.request_text(request).await {
@@ -549,7 +617,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(),
     client.request::<Value>(request).await.map(drop).map_err(Error::api(action()))
 }
 
-/// The default `StorageClass`: its volumes are bound at once, whether or not a pod uses them.
+/// The default `StorageClass`. It binds volumes at once, whether or not a pod uses them.
 fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -564,7 +632,7 @@ fn storage_class() -> Value {
     })
 }
 
-/// A fake node. Zones go round, so that spreading over them can be seen.
+/// A fake node. Nodes are spread over zones, so that topology constraints take effect.
 fn node(number: usize) -> Value {
     let name = format!("fake-{number}");
     let zone = ["zone-a", "zone-b", "zone-c"][(number - 1) % 3];
@@ -585,7 +653,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// Whether a `NodeList` has that many nodes, each Ready and without a taint that keeps pods away.
+/// Whether a `NodeList` has this number of nodes, all Ready and without taints.
 fn all_schedulable(list: &str, nodes: usize) -> bool {
     let list: Value = serde_json::from_str(list).unwrap_or_default();
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -602,7 +670,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_count_when_pods_can_go_there() {
+    fn nodes_are_ready_when_pods_can_be_scheduled() {
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let tainted = json!({"spec": {"taints": [{"key": "k"}]}, "status": ready["status"].clone()});
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
@@ -620,7 +688,7 @@ mod tests {
         assert!(!all_schedulable("no JSON", 1));
     }
 
-    /// Callers spawn these; nothing is run here.
+    /// Callers spawn these futures, so they must be `Send`; this is checked at compile time only.
     #[test]
     fn futures_can_go_to_other_threads() {
         fn check<F: Future + Send>(_: impl FnOnce() -> F) {}

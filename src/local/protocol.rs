@@ -1,24 +1,26 @@
-//! What a control plane and its guard say to each other: one JSON value a line, requests on the
-//! guard's standard input, events on its standard output.
+//! The protocol between a control plane and its guard: one JSON value per line, requests on the guard's standard input,
+//! events on its standard output.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// To the guard.
+use super::node::network::Place;
+
+/// A request to the guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// Run a program under a name that no running program has.
+    /// Start a program under a name that no running program has.
     Start(Program),
-    /// Send a signal to the program of that name; nothing happens if it does not run.
+    /// Send a signal to the program of that name. Nothing happens if it is not running.
     Signal {
-        /// Of the program.
+        /// The name of the program.
         name: String,
-        /// Which.
+        /// The signal.
         signal: Signal,
     },
-    /// End everything and remove the folder: the same as the end of input.
+    /// Stop all programs and remove the folder, as at the end of the input.
     Stop,
 }
 
@@ -26,13 +28,13 @@ pub(super) enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Program {
-    /// Unique name.
+    /// A unique name.
     pub(super) name: String,
-    /// Binary.
+    /// The executable.
     pub(super) path: PathBuf,
-    /// Its arguments.
+    /// The arguments.
     pub(super) args: Vec<String>,
-    /// Gets its output, appended.
+    /// The file to which its output is appended.
     pub(super) log: PathBuf,
 }
 
@@ -48,39 +50,41 @@ pub(super) enum Signal {
     Kill,
 }
 
-/// From the guard.
+/// An event from the guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Event {
-    /// First of all: the folder exists.
+    /// The first event: the folder exists.
     Ready {
         /// Its path.
         folder: PathBuf,
+        /// What a real node has of this machine.
+        node: Option<Place>,
     },
-    /// The guard cannot do its work and ends.
+    /// The guard cannot continue and ends.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A program runs.
+    /// A program was started.
     Started {
-        /// Of the program.
+        /// The name of the program.
         name: String,
-        /// Process number.
+        /// The process id.
         pid: u32,
     },
     /// A program could not be started.
     NotStarted {
-        /// Of the program.
+        /// The name of the program.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A program has ended.
     Ended {
-        /// Of the program.
+        /// The name of the program.
         name: String,
-        /// How, for people: `exit status: 1`.
+        /// The exit status as text: `exit status: 1`.
         status: String,
     },
 }

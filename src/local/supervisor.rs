@@ -1,7 +1,7 @@
-//! The parent's side of the guard: starts it, tells it what to run, knows what runs.
+//! The parent's side of the guard: starts it, sends requests, and records which components run.
 //!
-//! It needs no async runtime of its own: tests share one control plane among many runtimes, and none of
-//! them may take it along when it ends. A thread reads the guard's events into a `watch` channel.
+//! It has no async runtime: tests share one control plane among many runtimes, and the end of one of them must not stop
+//! it. A thread reads the guard's events into a `watch` channel.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,62 +14,64 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::guard::{self, ARG0};
+use super::node::network::Place;
 use super::protocol::{Event, Program, Request, Signal};
 use super::{Component, Error};
 
-/// What is known of a component.
+/// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It runs (or is paused) under this process number.
+    /// It runs or is paused, with this process id.
     Running(u32),
     /// It could not be started.
     NotStarted(String),
-    /// It has ended thus; `wanted` if it was asked to.
+    /// It has ended with this exit status; `wanted` if this was requested.
     Ended { status: String, wanted: bool },
 }
 
-/// What is known of everything.
+/// The state of all components.
 #[derive(Debug, Clone, Default)]
 struct Picture {
-    folder: Option<PathBuf>,
+    folder: Option<(PathBuf, Option<Place>)>,
     states: BTreeMap<String, State>,
-    /// Components that were told to end.
+    /// Components whose end was requested.
     killing: Vec<String>,
-    /// Why the guard no longer runs.
+    /// Why the guard has ended.
     gone: Option<String>,
 }
 
-/// A running guard. Dropping it ends the guard's input, by which everything is cleared up.
+/// A running guard. Dropping it closes the guard's input; then the guard cleans up.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     input: Mutex<Option<ChildStdin>>,
     picture: watch::Sender<Picture>,
 }
 
-/// How long the guard may take to make its folder.
+/// The timeout for the guard to create its folder.
 const GREETING: Duration = Duration::from_secs(20);
 
-/// How long clearing up may take before nobody waits for it any longer; it goes on all the same.
+/// How long the caller waits for the cleanup. The cleanup continues after that.
 const FAREWELL: Duration = Duration::from_secs(15);
 
 impl Supervisor {
-    /// Starts the guard, and returns it with the folder it has made.
+    /// Starts the guard, and returns it with the folder that it created, and with what a real node has.
     pub(super) async fn start(
         executable: Option<&Path>,
         parent_folder: &Path,
-    ) -> Result<(Self, PathBuf), Error> {
+        with_node: bool,
+    ) -> Result<(Self, PathBuf, Option<Place>), Error> {
         let executable = match executable {
             Some(path) => path.to_path_buf(),
             None => guard::own_executable().map_err(Error::io("find", Path::new("the running program")))?,
         };
         let mut child = Command::new(&executable)
             .arg0(ARG0)
-            .args([guard::COMMAND, "watch"])
+            .args([guard::COMMAND, if with_node { "node" } else { "watch" }])
             .arg(parent_folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A Ctrl-C in the terminal is for the parent only.
+            // A Ctrl-C in the terminal must reach only the parent.
             .process_group(0)
             .spawn()
             .map_err(Error::io("start", &executable))?;
@@ -83,7 +85,7 @@ impl Supervisor {
         let supervisor = Self { input: Mutex::new(input), picture };
         let mut seen = supervisor.picture.subscribe();
         let greeting = seen.wait_for(|picture| picture.folder.is_some() || picture.gone.is_some());
-        let folder = match tokio::time::timeout(GREETING, greeting).await {
+        let (folder, node) = match tokio::time::timeout(GREETING, greeting).await {
             Ok(Ok(picture)) => match (&picture.folder, &picture.gone) {
                 (Some(folder), _) => folder.clone(),
                 (None, reason) => {
@@ -97,7 +99,7 @@ impl Supervisor {
             }
         };
         drop(seen);
-        Ok((supervisor, folder))
+        Ok((supervisor, folder, node))
     }
 
     fn send(&self, request: &Request) -> Result<(), Error> {
@@ -119,7 +121,7 @@ impl Supervisor {
         self.picture.borrow().gone.is_some()
     }
 
-    /// Starts a program as that component and returns when it runs, be it for a moment.
+    /// Starts the program of a component and returns when it has started, even if it has ended since.
     pub(super) async fn run(
         &self,
         component: Component,
@@ -147,12 +149,12 @@ impl Supervisor {
         }
     }
 
-    /// What is known of a component; `None` if it was never started.
+    /// The state of a component; `None` if it was never started.
     pub(super) fn state(&self, component: Component) -> Option<State> {
         self.picture.borrow().states.get(component.name()).cloned()
     }
 
-    /// Pauses a component or lets it go on.
+    /// Pauses or resumes a component.
     pub(super) fn signal(&self, component: Component, signal: Signal) -> Result<(), Error> {
         match self.state(component) {
             Some(_) => self.send(&Request::Signal { name: component.name().into(), signal }),
@@ -175,16 +177,16 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a component to end, other than by [`Self::kill`], or for the guard to end.
+    /// Waits until a component ends, other than by [`Self::kill`], or until the guard ends.
     pub(super) async fn unwanted_end(&self) -> UnwantedEnd {
         fn find(picture: &Picture) -> Option<UnwantedEnd> {
             if let Some(reason) = &picture.gone {
                 return Some(UnwantedEnd::Guard(reason.clone()));
             }
-            // In the order of starting: that of the first cause.
-            Component::ALL.into_iter().find_map(|component| match picture.states.get(component.name()) {
+            // In the order in which they were started: the first one is the likely cause.
+            Component::ALL.iter().find_map(|component| match picture.states.get(component.name()) {
                 Some(State::Ended { status, wanted: false }) => {
-                    Some(UnwantedEnd::Component(component, status.clone()))
+                    Some(UnwantedEnd::Component(*component, status.clone()))
                 }
                 _ => None,
             })
@@ -194,10 +196,10 @@ impl Supervisor {
         found.and_then(|picture| find(&picture)).unwrap_or_else(|| UnwantedEnd::Guard(self.gone()))
     }
 
-    /// Has everything cleared up and waits until the guard has ended.
+    /// Requests the cleanup and waits until the guard has ended.
     pub(super) async fn stop(&self) {
         let mut seen = self.picture.subscribe();
-        // A guard that is gone already has nothing to be told.
+        // A guard that has ended reads no requests.
         let _ = self.send(&Request::Stop);
         self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
         let gone = seen.wait_for(|picture| picture.gone.is_some());
@@ -205,16 +207,16 @@ impl Supervisor {
     }
 }
 
-/// What ended without having been asked to.
+/// What ended unexpectedly.
 #[derive(Debug)]
 pub(super) enum UnwantedEnd {
-    /// A component, thus.
+    /// A component, with this exit status.
     Component(Component, String),
-    /// The guard, thus.
+    /// The guard, for this reason.
     Guard(String),
 }
 
-/// Reads what the guard says until it ends.
+/// Reads the events of the guard until it ends.
 fn read_events(mut child: Child, picture: &watch::Sender<Picture>) {
     let mut reason = None;
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
@@ -244,7 +246,7 @@ fn read_events(mut child: Child, picture: &watch::Sender<Picture>) {
 impl Picture {
     fn note(&mut self, event: Event) {
         match event {
-            Event::Ready { folder } => self.folder = Some(folder),
+            Event::Ready { folder, node } => self.folder = Some((folder, node)),
             Event::Failed { reason } => self.gone = Some(reason),
             Event::Started { name, pid } => {
                 self.states.insert(name, State::Running(pid));

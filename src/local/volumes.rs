@@ -1,37 +1,38 @@
-//! Folders that the controller manager makes for volumes outside the control plane's own folder.
+//! Removes the folders that the controller manager creates for volumes outside the control plane's own folder.
 //!
-//! Kubernetes' provisioner for `kubernetes.io/host-path` makes `/tmp/hostpath_pv/<uuid>` for each volume, and
-//! no flag moves that. It removes the folder when the volume is deleted; those of volumes that live
-//! until the control plane is killed are found in etcd's files, which hold the volumes' paths as plain
-//! text. So clearing up needs no process that still answers.
+//! Kubernetes' provisioner for `kubernetes.io/host-path` creates `/tmp/hostpath_pv/<uuid>` for each volume, and no flag
+//! changes this path. It removes the folder when the volume is deleted. The folders of volumes that still exist when the
+//! control plane is killed are found in etcd's files, which contain the paths as plain text. So the cleanup needs no
+//! running process.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Where the provisioner makes its folders.
+/// The folder in which the provisioner creates its folders.
 const BASE: &str = "/tmp/hostpath_pv";
 
-/// Length of a UUID as text.
+/// The length of a UUID as text.
 const UUID: usize = 36;
 
-/// How many bytes of a file are looked at together.
+/// The number of bytes of a file that are searched at once.
 const PIECE: usize = 1 << 16;
 
-/// Where etcd keeps its data, below the control plane's folder.
+/// The folder of etcd's data, below the control plane's folder.
 pub(super) const ETCD_DATA: &str = "etcd";
 
-/// Removes the volumes' folders that etcd's data below `folder` tells of, so far as they are empty:
-/// fake nodes put nothing into them, and what somebody else put there is not ours to remove.
-pub(super) fn remove(folder: &Path) {
+/// Removes the folders of volumes that etcd's data below `folder` names: with the data that pods of a real node have
+/// written. Fake nodes write nothing, so only empty folders are theirs.
+pub(super) fn remove(folder: &Path, with_data: bool) {
     let mut names = BTreeSet::new();
     if !Path::new(BASE).is_dir() {
         return;
     }
     let _ = collect(&folder.join(ETCD_DATA), &mut names);
     for name in names {
-        let _ = fs::remove_dir(Path::new(BASE).join(name));
+        let volume = Path::new(BASE).join(name);
+        let _ = if with_data { fs::remove_dir_all(volume) } else { fs::remove_dir(volume) };
     }
     let _ = fs::remove_dir(BASE);
 }
@@ -63,7 +64,7 @@ fn scan(mut input: impl Read, names: &mut BTreeSet<String>) -> io::Result<()> {
         }
         filled += read;
         let window = &buffer[..filled];
-        // Most of etcd's log is zeros ahead of use; this comparison takes next to no time.
+        // Most of etcd's log is preallocated zeros; comparing them is fast.
         if *window == zeros[..filled] {
             filled = 0;
             continue;
@@ -77,14 +78,14 @@ fn scan(mut input: impl Read, names: &mut BTreeSet<String>) -> io::Result<()> {
             }
             from = start + 1;
         }
-        // What may be the beginning of one that ends in the next piece.
+        // A possible beginning of a path that ends in the next piece.
         let keep = filled.min(longest - 1);
         buffer.copy_within(filled - keep..filled, 0);
         filled = keep;
     }
 }
 
-/// The bytes as text if they are a UUID: nothing else may become part of a path to remove.
+/// The bytes as text if they are a UUID. Nothing else may become part of a path that is removed.
 fn uuid(bytes: &[u8]) -> Option<String> {
     let valid = bytes.iter().enumerate().all(|(i, byte)| match i {
         8 | 13 | 18 | 23 => *byte == b'-',

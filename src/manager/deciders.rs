@@ -1,31 +1,26 @@
-//! Where decisions are made: on threads of their own, so that nothing that is rendered holds up calls, watches,
-//! probes or the Lease; and how many are made at once, so that their memory is bounded.
+//! Decisions run on threads of their own, so that rendering delays no calls, watches, probes or Lease, and in limited
+//! numbers, so that their memory is bounded.
 //!
 //! Nearly every instance stays within the small budget. Several of those are decided about at once, and none takes
-//! long. An instance that needs more is *large*: one of a package, and [`LARGE`] of all, may have their turn at
-//! once, and one decision about them is made at a time. They wait for each other, and nobody waits for them.
+//! long. An instance that needs more is *large*: [`LARGE`] of them, and one of a package, are reconciled at once, and one
+//! decision about them is made at a time. Large instances wait for each other; no other instance waits for them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tracing::Span;
 
-/// How many large instances may have their turn at once. Each holds what it is about to write.
+use crate::cluster::{ConcurrencyLimits, Permit};
+
+/// How many large instances are reconciled at once. Each holds the objects that it is about to write.
 const LARGE: usize = 2;
 
-/// Leave to decide.
+/// The limits of concurrent decisions.
 pub(super) struct Deciders {
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
-    large_turns: Arc<Semaphore>,
-    of_package: Mutex<HashMap<Box<str>, Arc<Semaphore>>>,
+    large_instances: ConcurrencyLimits,
 }
-
-/// Leave for the turn of a large instance, given back when dropped.
-pub(super) struct LargeTurn(
-    #[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2],
-);
 
 impl Default for Deciders {
     fn default() -> Self {
@@ -33,26 +28,25 @@ impl Default for Deciders {
         Self {
             small: Arc::new(Semaphore::new(processors.max(2))),
             large: Arc::new(Semaphore::new(1)),
-            large_turns: Arc::new(Semaphore::new(LARGE)),
-            of_package: Mutex::default(),
+            large_instances: ConcurrencyLimits::common(LARGE, 1),
         }
     }
 }
 
 impl Deciders {
-    /// Runs a decision on another thread, as soon as it is its turn. A panic in it goes on here.
+    /// Runs a decision on another thread, as soon as there is a permit. A panic in it continues here.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         is_large: bool,
         decide: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let leave = if is_large { &self.large } else { &self.small };
-        // Nobody closes a semaphore, so it does not fail.
-        let leave = Arc::clone(leave).acquire_owned().await.ok();
+        let semaphore = if is_large { &self.large } else { &self.small };
+        // The semaphore is never closed, so this does not fail.
+        let permit = Arc::clone(semaphore).acquire_owned().await.ok();
         let span = Span::current();
         let decided = tokio::task::spawn_blocking(move || {
-            // Given back here: whoever does not wait for the end any more does not make room.
-            let _leave = leave;
+            // The permit is returned when the decision ends, also if the caller no longer waits for it.
+            let _permit = permit;
             span.in_scope(decide)
         });
         match decided.await.map_err(tokio::task::JoinError::try_into_panic) {
@@ -63,29 +57,23 @@ impl Deciders {
         }
     }
 
-    /// Leave for the turn of a large instance. Packages take turns.
-    pub(super) async fn large_turn(&self, package: &str) -> LargeTurn {
-        let of_package = {
-            let mut all = self.of_package.lock().unwrap_or_else(PoisonError::into_inner);
-            let semaphore = all.entry(package.into()).or_insert_with(|| Arc::new(Semaphore::new(1)));
-            Arc::clone(semaphore)
-        };
-        let own = of_package.acquire_owned().await.ok();
-        LargeTurn([own, Arc::clone(&self.large_turns).acquire_owned().await.ok()])
+    /// A permit to reconcile a large instance.
+    pub(super) async fn large_permit(&self, package: &str) -> Permit {
+        self.large_instances.of(package).permit().await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::time::Duration;
 
     use super::*;
 
-    /// How long is waited for what does not come.
+    /// How long a test waits for what must not happen.
     const NEVER: Duration = Duration::from_millis(50);
 
-    /// On a runtime of one thread, which any decision made on it would stop.
+    /// On a runtime with one thread, which a decision on it would block.
     #[tokio::test]
     async fn decisions_that_do_not_end_hold_up_nothing_else() {
         let deciders = Arc::new(Deciders::default());
@@ -98,7 +86,7 @@ mod tests {
                 deciders.run(true, move || ends.lock().unwrap().recv().is_err()).await;
             }));
         }
-        // However many large ones there are, one is decided about, and the small ones have their own room.
+        // One large decision runs, and small decisions have permits of their own.
         for number in 0..100 {
             assert_eq!(deciders.run(false, move || number).await, number);
         }
@@ -109,18 +97,19 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_package_has_one_large_turn_and_all_have_two() {
+    #[tokio::test(start_paused = true)]
+    async fn a_package_has_one_large_permit_and_all_have_two() {
         let deciders = Deciders::default();
-        let first = deciders.large_turn("a").await;
-        let _second = deciders.large_turn("b").await;
-        let waits = async |package| tokio::time::timeout(NEVER, deciders.large_turn(package)).await.is_err();
+        let first = deciders.large_permit("a").await;
+        let _second = deciders.large_permit("b").await;
+        let waits =
+            async |package| tokio::time::timeout(NEVER, deciders.large_permit(package)).await.is_err();
         assert!(waits("a").await && waits("c").await);
         drop(first);
-        let third = deciders.large_turn("c").await;
+        let third = deciders.large_permit("c").await;
         assert!(waits("b").await && waits("a").await);
         drop(third);
-        drop(deciders.large_turn("a").await);
+        drop(deciders.large_permit("a").await);
     }
 
     #[tokio::test]

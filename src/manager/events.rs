@@ -1,41 +1,43 @@
-//! Kubernetes Events, on transitions only. They are a courtesy: one at a time in the background, and slowly
-//! while instances have their turns, so that a rollout of thousands does not wait for them; what does not
-//! fit the queue is dropped and counted.
+//! Kubernetes Events, on transitions only. They are published one at a time in the background, and slowly while
+//! instances are reconciled, so that a rollout of thousands does not wait for them. Events that do not fit into the queue
+//! are dropped and counted.
 //!
-//! The library's recorder takes Events of one reason for the same, whatever they say, and keeps the first
-//! text. Ours counts only what reads the same.
+//! The recorder of kube-rs merges Events with the same reason and keeps the first text. Ours merges only Events with the
+//! same text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::Monitor;
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::api::{ApiKind, CallError, Class};
+use crate::clock::{Clock, Instant};
+use crate::cluster::Cluster;
 
 /// How many Events may wait.
 const QUEUE: usize = 4_096;
-/// An Event that reads the same as one of this age or less is counted on that one.
+/// An Event with the same text as one of this age or less is counted on that one.
 const SERIES: Duration = Duration::from_secs(600);
 /// How many recent Events are remembered for that.
 const RECENT: usize = 1_024;
-/// The pause after an Event while instances have their turns.
+/// The pause after an Event while instances are reconciled.
 const PACE: Duration = Duration::from_millis(200);
 /// The longest text, in bytes; the API allows 1,024.
 pub(super) const NOTE: usize = 1_000;
 
-/// Where Events are handed in.
+/// A handle to publish Events.
 #[derive(Clone)]
 pub(super) struct Events {
     sender: mpsc::Sender<Entry>,
     monitor: Arc<Monitor>,
 }
 
-/// One Event to be.
+/// An Event that is not published yet.
 struct Entry {
     regarding: Value,
     warning: bool,
@@ -44,23 +46,28 @@ struct Entry {
 }
 
 impl Events {
-    /// Starts the publisher; it ends with the last handle. `turns` is how many instances have theirs now.
-    pub(super) fn start(cluster: Cluster, turns: Arc<AtomicUsize>, monitor: Arc<Monitor>) -> Self {
+    /// Starts the publisher; it ends with the last handle. `active` is how many reconciles run now.
+    pub(super) fn start(
+        cluster: Cluster,
+        active: Arc<AtomicUsize>,
+        monitor: Arc<Monitor>,
+        clock: Clock,
+    ) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Entry>(QUEUE);
-        let mut publisher = Publisher { cluster, recent: HashMap::new() };
+        let mut publisher = Publisher { cluster, clock, recent: HashMap::new() };
         tokio::spawn(async move {
             while let Some(entry) = receiver.recv().await {
                 match publisher.publish(&entry).await {
                     Ok(()) => {}
-                    // This process ends; the next leader tells what happens then.
+                    // This process ends. The next leader publishes what happens then.
                     Err(error) if error.is_fenced() => return,
-                    // A namespace on its way out takes no Events; that is no fault.
+                    // A terminating namespace accepts no Events.
                     Err(error) if error.is_namespace_terminating() || error.class == Class::NotFound => {
                         debug!(reason = %entry.reason, %error, "an Event was refused");
                     }
                     Err(error) => warn!(reason = %entry.reason, %error, "an Event could not be published"),
                 }
-                if turns.load(Ordering::Relaxed) > 0 {
+                if active.load(Ordering::Relaxed) > 0 {
                     tokio::time::sleep(PACE).await;
                 }
             }
@@ -68,7 +75,7 @@ impl Events {
         Self { sender, monitor }
     }
 
-    /// Hands in an Event about an instance.
+    /// Publishes an Event about an object.
     pub(super) fn publish(&self, instance: &Value, warning: bool, reason: &str, note: &str) {
         let meta = &instance["metadata"];
         let regarding = json!({
@@ -88,21 +95,23 @@ impl Events {
 
 struct Publisher {
     cluster: Cluster,
-    /// By object, reason and text: the Event, how often it happened, and when last.
+    clock: Clock,
+    /// By object, reason and text: the Event's name, how often it happened, and when last.
     recent: HashMap<(String, String, String), (String, u64, Instant)>,
 }
 
 impl Publisher {
     async fn publish(&mut self, entry: &Entry) -> Result<(), CallError> {
-        let kind = event_kind();
+        let kind = ApiKind::built_in("events.k8s.io/v1", "Event");
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        // Events about cluster-scoped objects lie in `default`, as everybody's do.
+        // By convention Events about cluster-scoped objects are in `default`.
         let namespace = entry.regarding["namespace"].as_str().unwrap_or("default").to_owned();
-        let now = format!("{:.6}", crate::clock::now());
+        let now = self.clock.now();
+        let time = format!("{now:.6}");
         let key = (text(&entry.regarding["uid"]), entry.reason.clone(), entry.note.clone());
         if let Some((name, count, at)) = self.recent.get_mut(&key).filter(|(_, _, at)| at.elapsed() < SERIES)
         {
-            let patch = json!({"series": {"count": *count + 1, "lastObservedTime": now}});
+            let patch = json!({"series": {"count": *count + 1, "lastObservedTime": time}});
             match self.cluster.merge_patch(&kind, Some(&namespace), name, None, &patch, "operetta").await {
                 Err(error) if error.class == Class::NotFound => {}
                 result => {
@@ -112,16 +121,12 @@ impl Publisher {
                 }
             }
         }
-        let name = format!(
-            "{}.{:x}{:04x}",
-            text(&entry.regarding["name"]),
-            crate::clock::now().as_nanosecond(),
-            fastrand::u16(..)
-        );
+        let name =
+            format!("{}.{:x}{:04x}", text(&entry.regarding["name"]), now.as_nanosecond(), fastrand::u16(..));
         let body = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
-            "eventTime": now,
+            "eventTime": time,
             "reportingController": "operetta", "reportingInstance": "operetta",
             "action": "Reconcile", "type": if entry.warning { "Warning" } else { "Normal" },
             "reason": entry.reason, "note": entry.note, "regarding": entry.regarding,
@@ -135,16 +140,6 @@ impl Publisher {
         }
         self.recent.insert(key, (name, 1, Instant::now()));
         Ok(())
-    }
-}
-
-fn event_kind() -> ApiKind {
-    ApiKind {
-        group: "events.k8s.io".into(),
-        version: "v1".into(),
-        kind: "Event".into(),
-        plural: "events".into(),
-        namespaced: true,
     }
 }
 

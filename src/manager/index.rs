@@ -1,19 +1,20 @@
-//! What the watches have brought: instances, their children, and which kinds are known. A plain struct,
-//! fed by events and by the replies to our own writes.
+//! The instances and children that watches and replies to our own writes have delivered. A plain struct without I/O.
 //!
-//! Replies are fed in so that the next decision about an instance already sees its last write; an older
-//! event that arrives later is told by its resourceVersion and dropped.
+//! Replies are included so that the next decision sees the last write. An older event that arrives later is
+//! recognized by its resourceVersion and dropped.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::{Gvk, ObjectRef};
 use crate::children::names::{self, Claim};
-use crate::children::{Mark, ObjectRef, Observed};
+use crate::children::{DriftFingerprint, Observed};
+use crate::clock::Instant;
 
 /// Which instance: its CRD, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,12 +37,12 @@ impl std::fmt::Display for InstanceKey {
     }
 }
 
-/// An instance, packed: its JSON is parsed when it is decided about, which is rare.
+/// An instance as JSON text. It is parsed for each decision, which is rare.
 #[derive(Debug, Clone)]
 struct Instance {
     uid: Arc<str>,
     resource_version: Box<str>,
-    /// Deleted with `--cascade=orphan`. The mark is seen for a moment only.
+    /// Deleted with `--cascade=orphan`. The finalizer that shows it is present for a moment only.
     orphaned: bool,
     generation: i64,
     json: Arc<[u8]>,
@@ -57,84 +58,46 @@ impl Instance {
     }
 }
 
-/// Whether the objects of a kind are known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum KindState {
-    /// The first list is under way.
-    Syncing,
-    /// Listed, and watched since.
-    Synced,
-    /// Listed and watched in this version of its group: the server does not serve the one that is asked for.
-    Elsewhere(String),
-    /// The server does not have it: what exists of it is unknown, but none of it can be deleted.
-    NotServed,
-    /// It cannot be listed, for that reason. What exists of it is unknown, not nothing.
-    Unknown(String),
-}
-
-impl KindState {
-    /// Why the objects of the kind are unknown; `None` if they are not.
-    pub(super) fn reason(&self, api_version: &str, kind: &str) -> Option<String> {
-        match self {
-            Self::Synced => None,
-            Self::Elsewhere(other) => Some(format!(
-                "the API server does not serve {kind} of {api_version}, but of {other}: the package is to ask for that"
-            )),
-            Self::Syncing => Some("its objects are being listed".to_owned()),
-            Self::NotServed => Some(format!("the API server does not serve {kind} of {api_version}")),
-            Self::Unknown(reason) => Some(reason.clone()),
-        }
-    }
-}
-
+/// Deleted objects, by uid, with the resourceVersion of the deletion. A reply or a live read that was in flight when
+/// the watch reported the deletion must not bring them back, because no later event would remove them.
 #[derive(Default)]
-struct Kind {
-    state: Option<KindState>,
-    /// What a list under way has brought so far.
-    relist: Option<HashSet<ObjectRef>>,
-}
-
-/// Objects that are known to be gone, by uid with the resourceVersion of their end. A reply or a live read
-/// that was under way when the watch told of it must not bring them back: no later event would take them
-/// away again.
-#[derive(Default)]
-struct Gone {
+pub(super) struct Gone {
     ends: HashMap<Box<str>, End>,
-    /// At how many the old ones are swept out: twice what the last sweep left, so that a sweep costs each
-    /// end little also when thousands go at once.
+    /// The number of entries at which old ones are removed: twice what the last sweep left, so that sweeps stay cheap
+    /// when thousands of objects are deleted at once.
     sweep_at: usize,
 }
 
 struct End {
     resource_version: Box<str>,
     at: Instant,
-    /// Of a child that we had made: the uid of its instance.
+    /// The uid of the instance, if the object was a child that we had applied.
     of: Option<Box<str>>,
 }
 
 impl Gone {
-    fn add(&mut self, uid: &str, resource_version: &str, of: Option<&str>) {
+    pub(super) fn add(&mut self, uid: &str, resource_version: &str, of: Option<&str>) {
         if self.ends.len() >= self.sweep_at.max(1_024) {
             self.ends.retain(|_, end| end.at.elapsed() < REMEMBERED);
             self.sweep_at = self.ends.len() * 2;
         }
-        // It may be told twice, by the watch and by a live read: the first time it was still known.
+        // A watch and a live read may both report it. The child was known only at the first report.
         let of = of.map(Into::into).or_else(|| self.ends.remove(uid).and_then(|end| end.of));
         let end = End { resource_version: resource_version.into(), at: Instant::now(), of };
         self.ends.insert(uid.into(), end);
     }
 
-    /// Whether what is known of that uid at that resourceVersion is from before its end. An object that
-    /// merely lost a label comes back under its uid, but later.
-    fn covers(&self, uid: &str, resource_version: &str) -> bool {
+    /// Whether that resourceVersion is older than the deletion of that uid. An object that only lost a label may come
+    /// back with its uid and a newer resourceVersion.
+    pub(super) fn covers(&self, uid: &str, resource_version: &str) -> bool {
         self.ends.get(uid).is_some_and(|end| !older(&end.resource_version, resource_version))
     }
 }
 
-/// How long an end is remembered: longer than any call may take.
+/// How long a deletion is remembered: longer than the deadline of a call.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
-/// A child, found by which object it is: there are many, and none is to take room twice.
+/// A child in a set that is searched by its object reference, so that the reference is held once.
 struct Child(Arc<Observed>);
 
 impl Borrow<ObjectRef> for Child {
@@ -157,25 +120,26 @@ impl PartialEq for Child {
 
 impl Eq for Child {}
 
-/// The state of the world as far as it concerns us.
+/// All known instances and children.
 #[derive(Default)]
 pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Arc<str>, InstanceKey>,
-    /// What instances were before edits that are not accepted yet.
+    /// Instances before edits that are not accepted yet.
     previous: HashMap<InstanceKey, Arc<[u8]>>,
-    /// Which instance the children of a former one of its name would be.
+    /// The instance by kind, namespace and name, for children of previous instances.
     by_claim: HashMap<Claim, InstanceKey>,
-    /// The label of the kind of the instances, by CRD: part of their claim.
+    /// The kind label of a CRD's instances. It is part of their claim.
     kind_labels: HashMap<Arc<str>, Box<str>>,
-    /// Instances that are gone while children of theirs are still to be orphaned.
-    ghosts: HashMap<InstanceKey, Instance>,
+    /// Deleted instances with children that are still to be orphaned.
+    deleted_instances: HashMap<InstanceKey, Instance>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
-    kinds: HashMap<(Arc<str>, Arc<str>), Kind>,
+    /// The objects that running lists of child kinds have shown.
+    relist_kinds: HashMap<Gvk, HashSet<ObjectRef>>,
     children: HashSet<Child>,
     /// By the uid on their label, in the order of [`ObjectRef`].
     of_instance: HashMap<Arc<str>, Vec<Arc<Observed>>>,
-    /// The uids that children of a claim bear on their labels: mostly one.
+    /// The uids on the labels of children with a claim, mostly one.
     uids_of_claim: HashMap<Claim, Vec<Arc<str>>>,
     gone: Gone,
 }
@@ -187,7 +151,7 @@ pub(super) enum Origin {
     Watch,
     /// The reply to a write of ours.
     OwnWrite,
-    /// A live read. Fresh, but what it shows may be foreign.
+    /// A live read. Another manager may have made the changes that it shows.
     Read,
 }
 
@@ -202,19 +166,20 @@ impl Index {
         self.kind_labels.insert(Arc::clone(crd), label.into());
     }
 
-    fn claim(&self, key: &InstanceKey) -> Claim {
+    /// The hash of kind, namespace and name by which objects name the instance that they belong to.
+    pub(super) fn claim(&self, key: &InstanceKey) -> Claim {
         let kind = self.kind_labels.get(&key.crd).map(|label| &**label).unwrap_or_default();
         names::claim(kind, &names::label_value(&key.name), key.namespace.as_deref().unwrap_or_default())
     }
 
-    /// An instance exists, whatever it is.
+    /// A running list has shown an instance.
     pub(super) fn list_instance(&mut self, key: &InstanceKey) {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
             listed.insert(key.clone());
         }
     }
 
-    /// Takes in an instance; `true` if it is news.
+    /// Takes an instance; `true` if it has changed.
     pub(super) fn put_instance(&mut self, key: InstanceKey, object: &Value) -> bool {
         self.list_instance(&key);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -224,7 +189,7 @@ impl Index {
         }
         if let Some(present) = self.instances.get(&key) {
             let is_same = *present.resource_version == *resource_version && *present.uid == *uid;
-            // A list may bring another object at the same resourceVersion: its CRD has a new default, say.
+            // A list may show another object at the same resourceVersion, for example after a new default in the CRD.
             let is_listing = self.relist_instances.contains_key(&key.crd);
             if is_same && !(is_listing && *present.json != *object.to_string().as_bytes()) {
                 return false;
@@ -264,14 +229,14 @@ impl Index {
         serde_json::from_slice(self.previous.get(key)?).ok()
     }
 
-    /// All that this state of the instance asks for was applied: what it was before does not matter any more.
+    /// The target of this state of the instance is applied. The previous state is forgotten.
     pub(super) fn accept(&mut self, key: &InstanceKey, accepted: &Value) {
         let generation = accepted["metadata"]["generation"].as_i64().unwrap_or_default();
         if !self.previous.contains_key(key) {
             return;
         }
         if self.instances.get(key).is_some_and(|instance| instance.generation != generation) {
-            // It was edited once more meanwhile.
+            // It was edited again meanwhile.
             self.previous.insert(key.clone(), accepted.to_string().into_bytes().into());
         } else {
             self.previous.remove(key);
@@ -295,20 +260,20 @@ impl Index {
         let claim = self.claim(key);
         self.by_claim.remove(&claim);
         if instance.orphaned && self.of_instance.contains_key(&instance.uid) {
-            self.ghosts.insert(key.clone(), instance);
+            self.deleted_instances.insert(key.clone(), instance);
         }
     }
 
-    /// An instance that is gone and whose children are still to be orphaned.
-    pub(super) fn ghost(&mut self, key: &InstanceKey) -> Option<Value> {
-        let ghost = self.ghosts.get(key)?;
-        if self.of_instance.contains_key(&ghost.uid) {
-            let mut value = ghost.value()?;
-            // Nothing holds what is gone.
+    /// A deleted instance with children that are still to be orphaned.
+    pub(super) fn deleted_instance(&mut self, key: &InstanceKey) -> Option<Value> {
+        let instance = self.deleted_instances.get(key)?;
+        if self.of_instance.contains_key(&instance.uid) {
+            let mut value = instance.value()?;
+            // A deleted object has no finalizers.
             value["metadata"]["finalizers"] = Value::Null;
             return Some(value);
         }
-        self.ghosts.remove(key);
+        self.deleted_instances.remove(key);
         None
     }
 
@@ -323,7 +288,7 @@ impl Index {
         self.end_instances(crd)
     }
 
-    /// A list of instances is complete; returns those that it did not bring.
+    /// A list of instances is complete; returns those that it has not shown.
     pub(super) fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
         let listed = self.relist_instances.remove(crd).unwrap_or_default();
         let gone: Vec<_> =
@@ -354,17 +319,27 @@ impl Index {
         self.instances.keys().filter(move |k| *k.crd == *crd)
     }
 
+    /// All instances.
+    pub(super) fn instances(&self) -> impl Iterator<Item = &InstanceKey> {
+        self.instances.keys()
+    }
+
+    /// The instance with that claim.
+    pub(super) fn by_claim(&self, claim: &Claim) -> Option<&InstanceKey> {
+        self.by_claim.get(claim)
+    }
+
     /// Which instance has that uid.
     pub(super) fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
         self.by_uid.get(uid)
     }
 
-    /// Takes in a child; returns the instances that it concerns if it is news: the one that it belongs to, and
-    /// the one that it belonged to before somebody gave it another label.
+    /// Takes a child. If it has changed, returns the concerned instances: its instance, and the previous one if its
+    /// label has changed.
     pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Vec<InstanceKey> {
         let mut concerned = Vec::new();
-        let kind = (Arc::clone(&observed.object.api_version), Arc::clone(&observed.object.kind));
-        if let Some(listed) = self.kinds.get_mut(&kind).and_then(|k| k.relist.as_mut()) {
+        let kind = observed.object.gvk.clone();
+        if let Some(listed) = self.relist_kinds.get_mut(&kind) {
             listed.insert(observed.object.clone());
         }
         if self.gone.covers(&observed.uid, &observed.resource_version) {
@@ -373,8 +348,8 @@ impl Index {
         if let Some(Child(present)) = self.children.get(&observed.object) {
             let present = Arc::clone(present);
             if older(&observed.resource_version, &present.resource_version) {
-                // A later event was faster than the reply to a write of ours. What the write has settled is
-                // settled all the same, and no foreign change.
+                // A later event arrived before the reply to our write. The baseline of the write is still valid; it
+                // is no drift.
                 if origin == Origin::OwnWrite && present.uid == observed.uid {
                     self.replace(Observed { settled: observed.settled, ..(*present).clone() });
                 }
@@ -402,7 +377,7 @@ impl Index {
         concerned
     }
 
-    /// What a child has in common with its instance, or with a sibling, is kept once.
+    /// Shares the values that a child has in common with its instance or a sibling.
     fn share(&self, observed: &mut Observed) {
         let instance = self.by_uid.get_key_value(&observed.instance_uid);
         let (uid, namespace) = match instance.map(|(uid, key)| (uid, key.namespace.as_ref())) {
@@ -418,10 +393,10 @@ impl Index {
         }
     }
 
-    /// Takes in a child, in the place of what was known of it.
+    /// Replaces a child.
     fn replace(&mut self, observed: Observed) {
         let observed = Arc::new(observed);
-        // A thousand siblings are not searched one by one for each event of each of them.
+        // A binary search, because an instance may have a thousand children.
         let siblings = self.of_instance.entry(Arc::clone(&observed.instance_uid)).or_default();
         match siblings.binary_search_by(|sibling| sibling.object.cmp(&observed.object)) {
             Ok(place) => siblings[place] = Arc::clone(&observed),
@@ -430,8 +405,8 @@ impl Index {
         self.children.replace(Child(observed));
     }
 
-    /// A child is gone, or has lost its label, at that resourceVersion if it is known; returns the instance
-    /// that it concerns. `uid` keeps a late word of a former object from removing its successor.
+    /// A child is gone or has lost its label, at that resourceVersion if it is known. Returns the concerned instance.
+    /// `uid` protects a new object of the name from a late event of the old one.
     pub(super) fn remove_child(
         &mut self,
         object: &ObjectRef,
@@ -460,29 +435,29 @@ impl Index {
         owner.or_else(|| self.by_claim.get(&present.claim)).cloned()
     }
 
-    /// Whether the object of that uid was a child of the instance until a moment ago, when its labels went.
+    /// Whether the object of that uid was a child of the instance until its labels were removed recently.
     pub(super) fn was_child_of(&self, uid: &str, instance_uid: &str) -> bool {
         self.gone.ends.get(uid).is_some_and(|end| end.of.as_deref() == Some(instance_uid))
     }
 
-    /// Children of former instances of that name, in a stable order. Their own instance is dead: one kind,
-    /// namespace and name has one instance at a time.
-    pub(super) fn former_of(&self, key: &InstanceKey, instance_uid: &str) -> Vec<Arc<Observed>> {
+    /// Children of previous instances of that name, sorted. Those instances are gone: a kind, namespace and name has one
+    /// instance at a time.
+    pub(super) fn previous_children(&self, key: &InstanceKey, instance_uid: &str) -> Vec<Arc<Observed>> {
         let claim = self.claim(key);
         let uids = self.uids_of_claim.get(&claim).into_iter().flatten().filter(|uid| ***uid != *instance_uid);
-        let mut former: Vec<_> = uids
+        let mut children: Vec<_> = uids
             .filter(|uid| !self.by_uid.contains_key(*uid))
             .filter_map(|uid| self.of_instance.get(uid))
             .flatten()
             .filter(|child| child.claim == claim)
             .cloned()
             .collect();
-        former.sort_by(|a, b| a.object.cmp(&b.object));
-        former
+        children.sort_by(|a, b| a.object.cmp(&b.object));
+        children
     }
 
-    /// What lies in a namespace, the instance `except` aside: an instance, or a child of any.
-    pub(super) fn occupant(&self, namespace: &str, except: &InstanceKey) -> Option<String> {
+    /// An instance in a namespace, other than `except`, or a child of any instance.
+    pub(super) fn namespace_user(&self, namespace: &str, except: &InstanceKey) -> Option<String> {
         let lies_in = |place: &Option<Arc<str>>| place.as_deref() == Some(namespace);
         let instance = self.instances.keys().filter(|key| lies_in(&key.namespace) && *key != except).min();
         instance.map(ToString::to_string).or_else(|| {
@@ -504,72 +479,41 @@ impl Index {
     }
 
     /// A list of a child kind begins.
-    pub(super) fn begin_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>) {
-        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
-        entry.relist = Some(HashSet::new());
-        // What is unknown stays so until a list succeeds: else each attempt would hold up all instances.
-        entry.state.get_or_insert(KindState::Syncing);
+    pub(super) fn begin_kind(&mut self, gvk: &Gvk) {
+        self.relist_kinds.insert(gvk.clone(), HashSet::new());
     }
 
-    /// A list of a child kind is complete, which makes it known as `how`; returns the instances of children that it
-    /// did not bring, and all instances if the kind was not known before.
-    pub(super) fn end_kind(
-        &mut self,
-        api_version: &Arc<str>,
-        kind: &Arc<str>,
-        how: &KindState,
-    ) -> Vec<InstanceKey> {
-        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
-        let listed = entry.relist.take().unwrap_or_default();
-        let first = entry.state.replace(how.clone()).as_ref() != Some(how);
-        let mut gone = self.of_kind(api_version, kind);
+    /// A list of a child kind is complete; returns the instances of children that it has not shown.
+    pub(super) fn end_kind(&mut self, gvk: &Gvk) -> Vec<InstanceKey> {
+        let listed = self.relist_kinds.remove(gvk).unwrap_or_default();
+        let mut gone = self.of_kind(gvk);
         gone.retain(|child| !listed.contains(&child.object));
-        let mut concerned: Vec<_> =
-            gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect();
-        if first {
-            concerned = self.instances.keys().cloned().collect();
-        }
-        concerned
+        gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect()
     }
 
-    /// A list or watch of the kind has failed, perhaps not for long. What was listed once is still good to
-    /// decide on; before that nothing is known, and nobody shall wait for it in silence.
-    pub(super) fn falter_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, reason: &str) -> bool {
-        self.kind_state(api_version, kind) == KindState::Syncing
-            && self.lose_kind(api_version, kind, KindState::Unknown(reason.to_owned()))
-    }
-
-    /// The CRD of a kind has changed: what the server makes of an intent may differ from what it made before,
-    /// though no object shows it. Nobody decides until its objects have been listed anew.
-    pub(super) fn unsettle_kind(&mut self, api_version: &str, kind: &str) {
-        let known = self.kinds.iter_mut().find(|((a, k), _)| **a == *api_version && **k == *kind);
-        if let Some((_, entry)) = known {
-            entry.state = Some(KindState::Syncing);
-        }
-        for child in self.of_kind(api_version, kind) {
-            self.replace(Observed { settled: Mark::Generation(-1, 0), ..(*child).clone() });
+    /// The CRD of a kind has changed: each child is verified again.
+    pub(super) fn unsettle_kind(&mut self, gvk: &Gvk) {
+        for child in self.of_kind(gvk) {
+            self.replace(Observed { settled: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
         }
     }
 
-    /// The kind is watched no more: nobody has it on record.
-    pub(super) fn drop_kind(&mut self, api_version: &str, kind: &str) {
-        for child in self.of_kind(api_version, kind) {
-            self.remove_child(&child.object, &child.uid, None);
-        }
-        self.kinds.retain(|(a, k), _| **a != *api_version || **k != *kind);
+    /// The kind is not watched any more.
+    pub(super) fn drop_kind(&mut self, gvk: &Gvk) {
+        self.begin_kind(gvk);
+        drop(self.end_kind(gvk));
     }
 
-    fn of_kind(&self, api_version: &str, kind: &str) -> Vec<Arc<Observed>> {
-        let is_of_kind = |object: &ObjectRef| *object.kind == *kind && *object.api_version == *api_version;
-        self.all().filter(|child| is_of_kind(&child.object)).cloned().collect()
+    fn of_kind(&self, gvk: &Gvk) -> Vec<Arc<Observed>> {
+        self.all().filter(|child| child.object.gvk == *gvk).cloned().collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Observed>> {
         self.children.iter().map(|Child(child)| child)
     }
 
-    /// Whether there is a child of that sort of an instance of that CRD, also of one that is not known any more.
-    /// `is_such` gets the instance, if it is known.
+    /// Whether an instance of that CRD, known or not, has a child that matches. `is_such` gets the instance if it is
+    /// known.
     pub(super) fn has_child(
         &self,
         crd: &str,
@@ -586,22 +530,9 @@ impl Index {
         })
     }
 
-    /// The kind cannot be listed: `lost` says how that stands. Whether it is news.
-    pub(super) fn lose_kind(&mut self, api_version: &Arc<str>, kind: &Arc<str>, lost: KindState) -> bool {
-        let entry = self.kinds.entry((Arc::clone(api_version), Arc::clone(kind))).or_default();
-        let state = Some(lost);
-        let news = entry.state != state;
-        entry.state = state;
-        news
-    }
-
-    /// What is known of a kind; `Syncing` of one that nobody asked for yet.
-    pub(super) fn kind_state(&self, api_version: &str, kind: &str) -> KindState {
-        self.kinds
-            .iter()
-            .find(|((a, k), _)| **a == *api_version && **k == *kind)
-            .and_then(|(_, entry)| entry.state.clone())
-            .unwrap_or(KindState::Syncing)
+    /// The child that an object is.
+    pub(super) fn child(&self, object: &ObjectRef) -> Option<&Arc<Observed>> {
+        self.children.get(object).map(|Child(child)| child)
     }
 
     /// The children of an instance, in a stable order.
@@ -639,9 +570,8 @@ mod tests {
             "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": instance_uid},
         }))
         .unwrap();
-        let (api_version, kind) = ("v1".into(), "ConfigMap".into());
-        let seen =
-            Seen { api_version: &api_version, kind: &kind, metadata: &metadata, body: None, reports: false };
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 
@@ -679,8 +609,7 @@ mod tests {
             }))
             .unwrap();
             let seen = Seen {
-                api_version: &"rbac/v1".into(),
-                kind: &"ClusterRole".into(),
+                gvk: &Gvk::new("rbac/v1", "ClusterRole"),
                 metadata: &metadata,
                 body: None,
                 reports: false,
@@ -691,25 +620,25 @@ mod tests {
             (put(&mut index, "one", "new", &json!({})), put(&mut index, "two", "other", &json!({})));
         assert_eq!(index.put_child(role("dead", "one"), Origin::Watch), std::slice::from_ref(&one));
         assert_eq!(index.put_child(role("other", "two"), Origin::Watch), std::slice::from_ref(&two));
-        let former = |index: &Index, key, uid| -> Vec<String> {
-            index.former_of(key, uid).iter().map(|o| o.object.name.to_string()).collect()
+        let previous = |index: &Index, key, uid| -> Vec<String> {
+            index.previous_children(key, uid).iter().map(|o| o.object.name.to_string()).collect()
         };
-        assert_eq!(former(&index, &one, "new"), ["role-dead"]);
-        assert!(former(&index, &two, "other").is_empty());
+        assert_eq!(previous(&index, &one, "new"), ["role-dead"]);
+        assert!(previous(&index, &two, "other").is_empty());
         let object = role("dead", "one").object;
         assert_eq!(index.remove_child(&object, "of-dead", None), Some(one.clone()));
-        assert!(former(&index, &one, "new").is_empty());
+        assert!(previous(&index, &one, "new").is_empty());
 
-        // Orphaned: what is left of it is remembered until its children are free.
+        // An orphaned instance is remembered until its children are orphaned.
         let mark = json!({"deletionTimestamp": "t", "finalizers": ["orphan"], "resourceVersion": "10"});
         put(&mut index, "two", "other", &mark);
         put(&mut index, "two", "other", &json!({"deletionTimestamp": "t", "resourceVersion": "11"}));
         let seen = &index.instance(&two).unwrap()["metadata"]["annotations"]["operetta.dev/orphaned"];
         assert_eq!(*seen, "seen");
         index.remove_instance(&two, "other", Some("12"));
-        assert!(index.instance(&two).is_none() && index.ghost(&two).is_some());
+        assert!(index.instance(&two).is_none() && index.deleted_instance(&two).is_some());
         index.remove_child(&role("other", "two").object, "of-other", None);
-        assert!(index.ghost(&two).is_none());
+        assert!(index.deleted_instance(&two).is_none());
     }
 
     #[test]
@@ -745,22 +674,5 @@ mod tests {
         assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), [key("b")]);
         assert_eq!(index.put_child(child("uid-a", "5"), Origin::Watch), [key("b"), key("a")]);
         assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), []);
-    }
-
-    #[test]
-    fn what_is_unknown_stays_so_until_a_list_succeeds() {
-        let mut index = index();
-        let (api_version, kind) = ("v1".into(), "ConfigMap".into());
-        let unknown = KindState::Unknown("500".into());
-        index.begin_kind(&api_version, &kind);
-        assert_eq!(index.kind_state("v1", "ConfigMap"), KindState::Syncing);
-        assert!(index.falter_kind(&api_version, &kind, "500"), "else all instances wait in silence");
-        index.begin_kind(&api_version, &kind);
-        assert_eq!(index.kind_state("v1", "ConfigMap"), unknown);
-        assert!(!index.falter_kind(&api_version, &kind, "500"));
-        assert_eq!(index.end_kind(&api_version, &kind, &KindState::Synced).len(), 2);
-        // A passing failure of what is known changes nothing.
-        assert!(!index.falter_kind(&api_version, &kind, "500"));
-        assert_eq!(index.kind_state("v1", "ConfigMap"), KindState::Synced);
     }
 }

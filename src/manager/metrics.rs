@@ -1,7 +1,7 @@
-//! What Prometheus is told. Labels are packages, kinds and outcomes: there are few of them, and nothing of an
-//! instance or of a Secret is among them.
+//! The metrics for Prometheus. Labels are packages, kinds, plans, steps and outcomes: they are few, and contain nothing of
+//! an instance or a Secret.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -11,16 +11,20 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::{Class, Requests};
+use super::registry::Registered;
+use crate::api::Class;
+use crate::clock::Instant;
+use crate::cluster::Requests;
+use crate::plan::{DELETE_CHILD, Ended};
 
-/// How a turn has ended.
+/// How a reconcile has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Nothing more to do before the next event.
+    /// Nothing is left to do before the next event.
     Done,
-    /// It will be tried again, later each time.
+    /// It is tried again, later each time.
     Failed,
-    /// A bug; contained.
+    /// A panic. It is a bug and harms no other reconcile.
     Panicked,
 }
 
@@ -30,7 +34,7 @@ pub(super) struct OfPackage {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Turn {
+struct OfOutcome {
     package: String,
     outcome: &'static str,
 }
@@ -50,27 +54,67 @@ struct OfClass {
     class: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPlan {
+    package: String,
+    kind: String,
+    plan: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndedRun {
+    package: String,
+    kind: String,
+    plan: String,
+    phase: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStep {
+    package: String,
+    kind: String,
+    plan: String,
+    step: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfRunState {
+    pub package: String,
+    pub kind: String,
+    pub state: &'static str,
+}
+
+/// Of the durations of runs and steps, in seconds: from a tenth to six hours.
+const RUN_BUCKETS: [f64; 7] = [0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0];
+
+/// The plan of runs whose plan is not in the package: their names are up to users.
+const NO_PLAN: &str = "unknown";
+
 type Histograms = Family<OfPackage, Histogram, fn() -> Histogram>;
 
-/// All that is measured.
+/// All metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
     started: Instant,
-    turns: Family<Turn, Counter>,
-    turn_seconds: Histograms,
+    reconciles: Family<OfOutcome, Counter>,
+    reconcile_seconds: Histograms,
     waited_seconds: Histograms,
     child_errors: Family<OfClass, Counter>,
+    ended_runs: Family<EndedRun, Counter>,
+    run_seconds: Family<OfPlan, Histogram, fn() -> Histogram>,
+    step_seconds: Family<OfStep, Histogram, fn() -> Histogram>,
     pub(super) watch_failures: Family<OfKind, Counter>,
     pub(super) events: Counter,
     pub(super) events_dropped: Counter,
     pub(super) leader: Gauge,
-    // Set when they are asked for.
+    // Set when the metrics are read.
     pub(super) ready: Family<OfPackage, Gauge>,
     pub(super) running: Family<OfPackage, Gauge>,
     pub(super) delayed: Family<OfPackage, Gauge>,
     pub(super) watches: Family<OfState, Gauge>,
     pub(super) instances: Family<OfKind, Gauge>,
+    pub(super) runs: Family<OfRunState, Gauge>,
     pub(super) children: Gauge,
     memory: Gauge,
     uptime: Gauge,
@@ -79,13 +123,17 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(requests: &Requests) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        let of_run: fn() -> Histogram = || Histogram::new(RUN_BUCKETS);
         let mut metrics = Self {
             registry: Registry::default(),
             started: Instant::now(),
-            turns: Family::default(),
-            turn_seconds: Family::new_with_constructor(seconds),
+            reconciles: Family::default(),
+            reconcile_seconds: Family::new_with_constructor(seconds),
             waited_seconds: Family::new_with_constructor(seconds),
             child_errors: Family::default(),
+            ended_runs: Family::default(),
+            run_seconds: Family::new_with_constructor(of_run),
+            step_seconds: Family::new_with_constructor(of_run),
             watch_failures: Family::default(),
             events: Counter::default(),
             events_dropped: Counter::default(),
@@ -95,6 +143,7 @@ impl Metrics {
             delayed: Family::default(),
             watches: Family::default(),
             instances: Family::default(),
+            runs: Family::default(),
             children: Gauge::default(),
             memory: Gauge::default(),
             uptime: Gauge::default(),
@@ -104,27 +153,47 @@ impl Metrics {
         all.register("operetta_build", "The version that runs", version);
         requests.register(&mut all);
         all.register(
-            "operetta_turns",
-            "Turns that instances were given, by how they ended",
-            metrics.turns.clone(),
+            "operetta_reconcile",
+            "Reconciles of instances, by how they ended",
+            metrics.reconciles.clone(),
         );
-        all.register("operetta_turn_duration_seconds", "How long turns took", metrics.turn_seconds.clone());
+        all.register(
+            "operetta_reconcile_duration_seconds",
+            "How long reconciles took",
+            metrics.reconcile_seconds.clone(),
+        );
         all.register(
             "operetta_queue_wait_seconds",
-            "How long instances waited for a turn that was due",
+            "How long instances waited in the queue after they were due",
             metrics.waited_seconds.clone(),
         );
-        all.register("operetta_queue_ready", "Instances whose turn is due", metrics.ready.clone());
-        all.register("operetta_queue_running", "Instances that have their turn", metrics.running.clone());
+        all.register("operetta_queue_ready", "Instances that are due", metrics.ready.clone());
         all.register(
-            "operetta_queue_delayed",
-            "Instances with a turn at a later time",
-            metrics.delayed.clone(),
+            "operetta_queue_running",
+            "Instances that are being reconciled",
+            metrics.running.clone(),
         );
+        all.register("operetta_queue_delayed", "Instances that are due later", metrics.delayed.clone());
         all.register(
             "operetta_child_errors",
             "Writes of children that failed, by what follows from it",
             metrics.child_errors.clone(),
+        );
+        all.register("operetta_runs", "Runs of plans that have not ended, by state", metrics.runs.clone());
+        all.register(
+            "operetta_runs_ended",
+            "Runs of plans that have ended, by their last phase",
+            metrics.ended_runs.clone(),
+        );
+        all.register(
+            "operetta_run_duration_seconds",
+            "How long runs of plans took",
+            metrics.run_seconds.clone(),
+        );
+        all.register(
+            "operetta_step_duration_seconds",
+            "How long steps of runs took",
+            metrics.step_seconds.clone(),
         );
         all.register("operetta_watches", "Watches, by state", metrics.watches.clone());
         all.register(
@@ -147,16 +216,16 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn turn(&self, package: &str, ending: Ending, waited: Duration, took: Duration) {
+    pub(super) fn reconciled(&self, package: &str, ending: Ending, waited: Duration, took: Duration) {
         let outcome = match ending {
             Ending::Done => "done",
             Ending::Failed => "failed",
             Ending::Panicked => "panicked",
         };
-        self.turns.get_or_create(&Turn { package: package.to_owned(), outcome }).inc();
+        self.reconciles.get_or_create(&OfOutcome { package: package.to_owned(), outcome }).inc();
         let package = OfPackage { package: package.to_owned() };
         self.waited_seconds.get_or_create(&package).observe(waited.as_secs_f64());
-        self.turn_seconds.get_or_create(&package).observe(took.as_secs_f64());
+        self.reconcile_seconds.get_or_create(&package).observe(took.as_secs_f64());
     }
 
     pub(super) fn child_error(&self, class: Class) {
@@ -167,6 +236,26 @@ impl Metrics {
             Class::Permanent => "permanent",
         };
         self.child_errors.get_or_create(&OfClass { class }).inc();
+    }
+
+    /// Parts of a run have ended, and the run is in that phase.
+    pub(super) fn ended(&self, registered: &Registered, plan: &str, phase: &str, ended: &[Ended]) {
+        let is_known = plan == DELETE_CHILD
+            || registered.resource().is_some_and(|(_, resource)| resource.plan(plan).is_some());
+        let plan = if is_known { plan } else { NO_PLAN }.to_owned();
+        let (package, kind) = (registered.operator().to_owned(), registered.crd.to_string());
+        for Ended { step, duration } in ended {
+            let (package, kind, plan) = (package.clone(), kind.clone(), plan.clone());
+            let seconds = duration.as_secs_f64();
+            if let Some(step) = step.clone() {
+                self.step_seconds.get_or_create(&OfStep { package, kind, plan, step }).observe(seconds);
+                continue;
+            }
+            let of_plan = OfPlan { package: package.clone(), kind: kind.clone(), plan: plan.clone() };
+            self.run_seconds.get_or_create(&of_plan).observe(seconds);
+            let phase = phase.to_owned();
+            self.ended_runs.get_or_create(&EndedRun { package, kind, plan, phase }).inc();
+        }
     }
 
     /// The text for Prometheus.

@@ -1,37 +1,38 @@
-//! What a manager tells about itself: metrics, whether it is ready, and what it is doing.
+//! The observable state of a manager: metrics, readiness, watches and queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use serde_json::{Value, json};
 
-use super::Shared;
-use super::metrics::{Metrics, OfKind, OfPackage, OfState, gauge};
-use super::watch::Watch;
+use super::Parts;
+use super::metrics::{Metrics, OfKind, OfPackage, OfRunState, OfState, gauge};
+use super::owned::RunState;
+use crate::children::names::kind_mark;
 use crate::cluster::Requests;
 
-/// Looks at a manager, before, while and after it runs. Asking it sends no request.
+/// Observes a manager before, while and after it runs. Its methods send no request.
 pub struct Monitor {
     pub(super) metrics: Metrics,
     phase: Mutex<Phase>,
-    shared: OnceLock<Weak<Shared>>,
+    parts: OnceLock<Weak<Parts>>,
     registered: AtomicBool,
-    /// What keeps packages from being active.
+    /// Why packages are not active.
     hindrances: Mutex<Hindrances>,
 }
 
-/// What keeps packages from being active.
+/// Why packages are not active.
 #[derive(Default)]
 struct Hindrances {
-    /// Folders of those that cannot be loaded.
+    /// The folders of packages that cannot be loaded.
     broken: Vec<String>,
-    /// Those whose CRDs cannot be registered.
+    /// Packages whose CRDs cannot be registered, with the reason.
     inactive: Vec<String>,
-    /// What a manager that stands by would meet; `None` until it has looked.
+    /// What would keep packages from being active if a standby led; `None` until it has checked.
     ahead: Option<Vec<String>>,
 }
 
-/// What the process is at.
+/// The phase of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// It connects.
@@ -51,18 +52,18 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// A monitor that also shows these counts.
+    /// A monitor that also exports these counts.
     pub fn new(requests: &Requests) -> Self {
         Self {
             metrics: Metrics::new(requests),
             phase: Mutex::new(Phase::Starting),
-            shared: OnceLock::new(),
+            parts: OnceLock::new(),
             registered: AtomicBool::new(false),
             hindrances: Mutex::default(),
         }
     }
 
-    /// Says what the process is at.
+    /// Enters a phase.
     pub fn enter(&self, phase: Phase) {
         self.metrics.leader.set(i64::from(phase == Phase::Leading));
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
@@ -72,12 +73,12 @@ impl Monitor {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn look_at(&self, shared: &Arc<Shared>) {
+    pub(super) fn look_at(&self, parts: &Arc<Parts>) {
         // A process runs one manager.
-        let _ = self.shared.set(Arc::downgrade(shared));
+        let _ = self.parts.set(Arc::downgrade(parts));
     }
 
-    /// The first look at the CRDs of each package has been taken: what can be watched is.
+    /// The first reconcile of each package's CRDs has ended.
     pub(super) fn registered(&self) {
         self.registered.store(true, Ordering::SeqCst);
     }
@@ -86,7 +87,7 @@ impl Monitor {
         self.hindrances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packages that were given and cannot be loaded.
+    /// Sets the packages that cannot be loaded.
     pub fn cannot_load(&self, folders: Vec<String>) {
         self.hindrances().broken = folders;
     }
@@ -95,22 +96,22 @@ impl Monitor {
         self.hindrances().broken.clone()
     }
 
-    /// Packages that are not active now, each with the reason.
+    /// Sets the packages that are not active, each with the reason.
     pub(super) fn inactive(&self, packages: Vec<String>) {
         self.hindrances().inactive = packages;
     }
 
-    /// What would keep packages from being active if this process led.
+    /// Sets what would keep packages from being active if this process led.
     pub fn ahead(&self, problems: Vec<String>) {
         self.hindrances().ahead = Some(problems);
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
-        self.shared.get().and_then(Weak::upgrade)
+    fn parts(&self) -> Option<Arc<Parts>> {
+        self.parts.get().and_then(Weak::upgrade)
     }
 
-    /// Whether it does what it is there for; else what it waits for. Whoever stands by is ready to take over, if it could:
-    /// else an update would put it in the place of one that works.
+    /// Whether the manager is ready; otherwise what it waits for. A standby is ready only if it could take over;
+    /// otherwise an update would replace a working manager by it.
     ///
     /// # Errors
     /// What it waits for.
@@ -127,17 +128,17 @@ impl Monitor {
                 Some(problems) => Err(format!("standing by; {leader} leads; {}", problems.join("; "))),
             },
             Phase::Leading => {
-                let shared = self.shared().filter(|_| self.registered.load(Ordering::SeqCst));
-                let Some(shared) = shared else { return Err("registering kinds".into()) };
+                let parts = self.parts().filter(|_| self.registered.load(Ordering::SeqCst));
+                let Some(parts) = parts else { return Err("registering kinds".into()) };
                 let inactive = self.hindrances().inactive.clone();
                 if !inactive.is_empty() {
                     return Err(format!("not active: {}", inactive.join("; ")));
                 }
-                let refused = shared.hub.refused();
+                let refused = parts.watches.refused();
                 if !refused.is_empty() {
                     return Err(format!("refused: {}", refused.join("; ")));
                 }
-                let waiting = shared.hub.unlisted();
+                let waiting = parts.watches.unlisted();
                 if waiting.is_empty() {
                     Ok("all watches are up".into())
                 } else {
@@ -147,7 +148,7 @@ impl Monitor {
         }
     }
 
-    /// The metrics as Prometheus reads them.
+    /// The metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let metrics = &self.metrics;
         for family in [&metrics.ready, &metrics.running, &metrics.delayed] {
@@ -155,8 +156,9 @@ impl Monitor {
         }
         metrics.watches.clear();
         metrics.instances.clear();
-        if let Some(shared) = self.shared() {
-            for (package, lane) in shared.queue.view() {
+        metrics.runs.clear();
+        if let Some(parts) = self.parts() {
+            for (package, lane) in parts.scheduler.queue.view() {
                 let package = OfPackage { package: package.to_string() };
                 metrics.ready.get_or_create(&package).set(gauge(lane.ready));
                 metrics.running.get_or_create(&package).set(gauge(lane.running.len()));
@@ -165,26 +167,37 @@ impl Monitor {
             for state in ["watching", "listing", "unknown"] {
                 let _ = metrics.watches.get_or_create(&OfState { state });
             }
-            for watch in watches(&shared) {
-                let state = match watch.state() {
-                    "Watching" => "watching",
+            for watch in parts.watches.view() {
+                let state = match watch.word() {
+                    "Watching" | "Degraded" => "watching",
                     "Listing" => "listing",
                     _ => "unknown",
                 };
                 metrics.watches.get_or_create(&OfState { state }).inc();
             }
-            let index = shared.index();
-            for registered in shared.registry().iter() {
+            let runs = parts.store.owned().run_states();
+            let index = parts.store.index();
+            for registered in parts.store.registry().iter() {
                 let count = index.instances_of(&registered.crd).count();
                 let kind = OfKind { kind: registered.crd.to_string() };
                 metrics.instances.get_or_create(&kind).set(gauge(count));
+                let has_runs = registered.resource().is_some_and(|(_, resource)| resource.has_runs());
+                let mark = kind_mark(&registered.kind_label());
+                for state in RunState::ALL {
+                    let count = runs.get(&(mark, state)).copied().unwrap_or_default();
+                    if has_runs || count > 0 {
+                        let (package, kind) = (registered.operator().to_owned(), registered.crd.to_string());
+                        let of = OfRunState { package, kind, state: state.label() };
+                        metrics.runs.get_or_create(&of).set(gauge(count));
+                    }
+                }
             }
             metrics.children.set(gauge(index.counts().1));
         }
         metrics.text()
     }
 
-    /// Every watch and every queue, for people who look for what is stuck. Names of instances, no content.
+    /// All watches and queues, for debugging. It contains names of instances and no content.
     pub fn state(&self) -> Value {
         let phase = match self.phase() {
             Phase::Starting => json!({"name": "Starting"}),
@@ -192,9 +205,9 @@ impl Monitor {
             Phase::Leading => json!({"name": "Leading"}),
             Phase::Stopping => json!({"name": "Stopping"}),
         };
-        let Some(shared) = self.shared() else { return json!({"phase": phase}) };
+        let Some(parts) = self.parts() else { return json!({"phase": phase}) };
         let mut queues = serde_json::Map::new();
-        for (package, lane) in shared.queue.view() {
+        for (package, lane) in parts.scheduler.queue.view() {
             let mut running: Vec<_> = lane.running.iter().map(ToString::to_string).collect();
             running.sort();
             let mut delayed = lane.delayed;
@@ -210,18 +223,11 @@ impl Monitor {
                 json!({"ready": lane.ready, "running": running, "delayed": delayed}),
             );
         }
-        let watches: Vec<_> = watches(&shared).iter().map(|watch| watch.to_json()).collect();
-        let (instances, children) = shared.index().counts();
+        let watches: Vec<_> = parts.watches.view().iter().map(|watch| watch.to_json()).collect();
+        let (instances, children) = parts.store.index().counts();
         json!({
             "phase": phase, "instances": instances, "children": children,
-            "watches": watches, "queues": queues,
+            "watches": watches, "observations": parts.watches.view_observations(), "queues": queues,
         })
     }
-}
-
-/// All watches: of instances and children, and of what refs name.
-fn watches(shared: &Shared) -> Vec<Arc<Watch>> {
-    let mut all = shared.hub.view();
-    all.extend(shared.refs.view());
-    all
 }

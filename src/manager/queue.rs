@@ -1,9 +1,8 @@
-//! The work queue: a key never runs twice at once, waits out its delay, and is never lost; and each package
-//! has a lane of its own, so that none waits for another's slow turns.
+//! The work queue. A key never runs twice at once, waits for its delay, and is never lost. Each package has a lane,
+//! so that no package waits for slow keys of another.
 //!
-//! A key that is added while it runs, runs once more afterwards. A failing key backs off by itself;
-//! the others do not notice. Lanes take turns. How many keys of a lane run at once is bounded: a few are its
-//! own, the rest come from a common part of which no lane may hold everything.
+//! A key that is added while it runs runs once more afterwards. A failing key backs off and delays no other. Lanes
+//! are served round-robin. The number of keys of a lane that run at once is limited by [`ConcurrencyLimits`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -12,85 +11,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-/// First delay after a failure.
-const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// Longest delay after failures.
-const BACKOFF_LAST: Duration = Duration::from_secs(300);
+use crate::backoff::Backoff;
+use crate::clock::Instant;
+use crate::cluster::{ConcurrencyLimits, Permit};
 
-/// How many keys may run at once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// Of each lane, whatever the others do.
-    own: usize,
-    /// Of one lane at most.
-    most: usize,
-    /// Of all lanes together, beyond what is their own.
-    common: usize,
-}
+/// The delay after failures.
+const FAILED: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
-impl Limits {
-    /// At most so many of one lane.
-    pub(super) fn of_lane(most: usize) -> Self {
-        let most = most.max(2);
-        Self { own: (most / 8).max(1), most, common: most + most.div_ceil(4) }
-    }
-}
-
-/// Which lane a key is in.
+/// Returns the lane of a key.
 type LaneOf<K> = Box<dyn Fn(&K) -> Arc<str> + Send + Sync>;
 
-/// A queue of keys. Shared by reference between those who add and those who work.
+/// A queue of keys. It is shared between the callers that add keys and the workers.
 pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
     lane_of: LaneOf<K>,
 }
 
-/// What a queue holds, for metrics and debugging.
-#[derive(Debug, Default)]
+/// The keys of a lane, for metrics and debugging.
+#[derive(Debug)]
 pub(super) struct LaneView<K> {
-    /// How many keys could run now.
+    /// How many keys are ready.
     pub ready: usize,
-    /// Keys that run.
+    /// Running keys.
     pub running: Vec<K>,
-    /// Keys that wait: until when, and after how many failures in a row.
+    /// Delayed keys: for how long, and after how many failures in a row.
     pub delayed: Vec<(K, Duration, u32)>,
 }
 
 struct State<K> {
-    lanes: HashMap<Arc<str>, Lane<K>>,
+    /// The ready keys by lane.
+    lanes: HashMap<Arc<str>, VecDeque<K>>,
     /// Lanes with ready keys, next one first.
     order: VecDeque<Arc<str>>,
-    /// How many keys run beyond what is their lanes' own.
-    common: usize,
-    limits: Limits,
+    limits: ConcurrencyLimits,
     delayed: BinaryHeap<Reverse<(Instant, u64, K)>>,
     slots: HashMap<K, Slot>,
     serial: u64,
     closed: bool,
 }
 
-struct Lane<K> {
-    ready: VecDeque<K>,
-    running: usize,
-}
-
 struct Slot {
     lane: Arc<str>,
     queued: bool,
-    running: bool,
-    /// The delayed entry that counts; earlier ones of the key in the heap are void.
+    /// Present while the key runs.
+    permit: Option<Permit>,
+    /// The valid delayed entry. Earlier entries of the key in the heap are ignored.
     due: Option<(Instant, u64)>,
     failures: u32,
-    /// Since when it is queued, or runs.
+    /// When it was queued or started.
     since: Instant,
 }
 
 impl Slot {
     fn is_idle(&self) -> bool {
-        !self.queued && !self.running && self.due.is_none() && self.failures == 0
+        !self.queued && self.permit.is_none() && self.due.is_none() && self.failures == 0
     }
 }
 
@@ -101,17 +77,19 @@ pub(super) struct Taken<K> {
     pub key: K,
     /// Its lane.
     pub lane: Arc<str>,
-    /// How long it could have run already.
+    /// How long it was ready.
     pub waited: Duration,
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// An empty queue, and how it is known which lane a key is in.
-    pub(super) fn new(limits: Limits, lane_of: impl Fn(&K) -> Arc<str> + Send + Sync + 'static) -> Self {
+    /// An empty queue that runs so many keys of a lane at once. `lane_of` returns the lane of a key.
+    pub(super) fn new(
+        limits: ConcurrencyLimits,
+        lane_of: impl Fn(&K) -> Arc<str> + Send + Sync + 'static,
+    ) -> Self {
         let state = State {
             lanes: HashMap::new(),
             order: VecDeque::new(),
-            common: 0,
             limits,
             delayed: BinaryHeap::new(),
             slots: HashMap::new(),
@@ -121,8 +99,9 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         Self { state: Mutex::new(state), wake: Notify::new(), lane_of: Box::new(lane_of) }
     }
 
-    /// Runs the key as soon as it is its turn. Shortens any delay.
-    pub(super) fn add(&self, key: K) {
+    /// Queues the key, without any delay that it has.
+    pub(super) fn add(&self, key: impl Into<K>) {
+        let key = key.into();
         let mut state = self.lock();
         let slot = self.slot(&mut state, &key);
         slot.due = None;
@@ -131,7 +110,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
         slot.queued = true;
         // A running key is queued again by `done`.
-        if !slot.running {
+        if slot.permit.is_none() {
             state.push(key);
             drop(state);
             self.wake.notify_one();
@@ -139,7 +118,8 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Runs the key after a delay, unless it is due sooner anyway.
-    pub(super) fn add_after(&self, key: K, delay: Duration) {
+    pub(super) fn add_after(&self, key: impl Into<K>, delay: Duration) {
+        let key = key.into();
         let mut state = self.lock();
         state.serial += 1;
         let serial = state.serial;
@@ -185,26 +165,23 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Says of a running key that all it was added for so far is going to be looked at: only what comes from
-    /// now on runs it again.
-    pub(super) fn looking(&self, key: &K) {
+    /// The running key reads the current state after this call. Only what is added from now on runs it again.
+    pub(super) fn clear_queued(&self, key: &K) {
         if let Some(slot) = self.lock().slots.get_mut(key)
-            && slot.running
+            && slot.permit.is_some()
         {
             slot.queued = false;
         }
     }
 
-    /// Gives a key back. After a failure it runs again, later each time; after a success its delays
-    /// start anew.
+    /// Gives a key back. After a failure it runs again, later each time; after a success its backoff is reset.
     pub(super) fn done(&self, key: K, failed: bool) {
         let mut state = self.lock();
-        let Some(slot) = state.slots.get_mut(&key).filter(|slot| slot.running) else { return };
-        slot.running = false;
+        let Some(slot) = state.slots.get_mut(&key).filter(|slot| slot.permit.is_some()) else { return };
+        slot.permit = None;
         slot.failures = if failed { slot.failures.saturating_add(1) } else { 0 };
-        let (lane, queued, idle) = (Arc::clone(&slot.lane), slot.queued, slot.is_idle());
-        let delay = failed.then(|| backoff(slot.failures));
-        state.leave(&lane);
+        let (queued, idle) = (slot.queued, slot.is_idle());
+        let delay = failed.then(|| FAILED.after(slot.failures));
         if queued {
             state.push(key);
         } else if idle {
@@ -213,37 +190,30 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
             drop(state);
             self.add_after(key, delay);
         }
-        // What runs no more makes room.
+        // Another key may run now.
         self.wake.notify_one();
     }
 
-    /// Wakes all workers with `None`; what is queued stays undone.
+    /// Wakes all workers with `None`. Queued keys do not run.
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        // `notify_waiters` alone would miss a worker between its look and its wait.
+        // `notify_waiters` alone would miss a worker that has not begun to wait yet.
         self.wake.notify_waiters();
         self.wake.notify_one();
     }
 
-    /// What it holds, lane by lane.
+    /// All keys by lane.
     pub(super) fn view(&self) -> HashMap<Arc<str>, LaneView<K>> {
         let state = self.lock();
         let now = Instant::now();
-        let mut lanes: HashMap<_, _> = state
-            .lanes
-            .iter()
-            .map(|(name, lane)| {
-                let view = LaneView { ready: lane.ready.len(), running: Vec::new(), delayed: Vec::new() };
-                (Arc::clone(name), view)
-            })
-            .collect();
+        let mut lanes: HashMap<Arc<str>, LaneView<K>> = HashMap::new();
         for (key, slot) in &state.slots {
             let lane = lanes.entry(Arc::clone(&slot.lane)).or_insert_with(|| LaneView {
-                ready: 0,
+                ready: state.lanes.get(&slot.lane).map_or(0, VecDeque::len),
                 running: Vec::new(),
                 delayed: Vec::new(),
             });
-            if slot.running {
+            if slot.permit.is_some() {
                 lane.running.push(key.clone());
             }
             if let Some((at, _)) = slot.due {
@@ -257,7 +227,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         state.slots.entry(key.clone()).or_insert_with(|| Slot {
             lane: (self.lane_of)(key),
             queued: false,
-            running: false,
+            permit: None,
             due: None,
             failures: 0,
             since: Instant::now(),
@@ -274,35 +244,31 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
     fn push(&mut self, key: K) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
         slot.since = Instant::now();
-        let lane = self
-            .lanes
-            .entry(Arc::clone(&slot.lane))
-            .or_insert_with(|| Lane { ready: VecDeque::new(), running: 0 });
-        if lane.ready.is_empty() {
+        let lane = self.lanes.entry(Arc::clone(&slot.lane)).or_default();
+        if lane.is_empty() {
             self.order.push_back(Arc::clone(&slot.lane));
         }
-        lane.ready.push_back(key);
+        lane.push_back(key);
     }
 
     /// Takes the first key of the next lane that may run one.
     fn take(&mut self) -> Option<Taken<K>> {
         for _ in 0..self.order.len() {
             let name = self.order.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&name) else { continue };
-            let own = lane.running < self.limits.own;
-            if !own && (lane.running >= self.limits.most || self.common >= self.limits.common) {
+            let Some(permit) = self.limits.of(&name).try_permit() else {
                 self.order.push_back(name);
                 continue;
-            }
-            let Some(key) = lane.ready.pop_front() else { continue };
-            lane.running += 1;
-            self.common += usize::from(!own);
-            if !lane.ready.is_empty() {
+            };
+            let Some(lane) = self.lanes.get_mut(&name) else { continue };
+            let Some(key) = lane.pop_front() else { continue };
+            if lane.is_empty() {
+                self.lanes.remove(&name);
+            } else {
                 self.order.push_back(Arc::clone(&name));
             }
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             slot.queued = false;
-            slot.running = true;
+            slot.permit = Some(permit);
             let now = Instant::now();
             let waited = now.saturating_duration_since(slot.since);
             slot.since = now;
@@ -311,18 +277,7 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         None
     }
 
-    /// A key of the lane runs no more.
-    fn leave(&mut self, name: &str) {
-        if let Some(lane) = self.lanes.get_mut(name) {
-            self.common -= usize::from(lane.running > self.limits.own);
-            lane.running -= 1;
-            if lane.running == 0 && lane.ready.is_empty() {
-                self.lanes.remove(name);
-            }
-        }
-    }
-
-    /// Moves what is due from the heap to its lane.
+    /// Moves due keys from the heap to their lanes.
     fn release(&mut self, now: Instant) {
         while let Some(Reverse((at, serial, key))) = self.delayed.peek() {
             let slot = self.slots.get_mut(key);
@@ -332,7 +287,7 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
             }
             let ready = valid.is_some_and(|slot| {
                 slot.due = None;
-                !std::mem::replace(&mut slot.queued, true) && !slot.running
+                !std::mem::replace(&mut slot.queued, true) && slot.permit.is_none()
             });
             if let Some(Reverse((.., key))) = self.delayed.pop()
                 && ready
@@ -343,29 +298,20 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
     }
 }
 
-/// Doubles from [`BACKOFF_FIRST`] to [`BACKOFF_LAST`], a fifth of it by chance, so that many keys that fail
-/// together do not come back together.
-fn backoff(failures: u32) -> Duration {
-    let base = BACKOFF_FIRST
-        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20)))
-        .min(BACKOFF_LAST);
-    base.mul_f64(0.8 + 0.2 * fastrand::f64())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Hundreds are lanes.
     fn queue() -> Queue<u32> {
-        Queue::new(Limits::of_lane(32), |key: &u32| format!("lane {}", key / 100).into())
+        Queue::new(ConcurrencyLimits::new(32), |key: &u32| format!("lane {}", key / 100).into())
     }
 
     async fn next(queue: &Queue<u32>) -> Option<u32> {
         queue.next().await.map(|taken| taken.key)
     }
 
-    /// All that may run now.
+    /// All keys that are ready.
     async fn all(queue: &Queue<u32>) -> Vec<u32> {
         let mut keys = Vec::new();
         while let Ok(Some(key)) = tokio::time::timeout(Duration::from_millis(1), next(queue)).await {
@@ -377,10 +323,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_never_runs_twice_at_once_and_is_not_lost() {
         let queue = queue();
-        queue.add(1);
-        queue.add(1);
+        queue.add(1_u32);
+        queue.add(1_u32);
         assert_eq!(next(&queue).await, Some(1));
-        queue.add(1);
+        queue.add(1_u32);
         assert!(
             tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(),
             "ran twice at once"
@@ -392,19 +338,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_looked_at_anyway_does_not_run_again() {
+    async fn a_key_that_is_added_before_its_snapshot_does_not_run_again() {
         let queue = queue();
-        queue.add(1);
-        queue.looking(&1);
+        queue.add(1_u32);
+        queue.clear_queued(&1);
         assert_eq!(next(&queue).await, Some(1), "only a running key looks");
-        queue.add(1);
-        queue.looking(&1);
+        queue.add(1_u32);
+        queue.clear_queued(&1);
         queue.done(1, false);
         assert!(queue.lock().slots.is_empty(), "ran again for what was seen");
-        queue.add(1);
+        queue.add(1_u32);
         assert_eq!(next(&queue).await, Some(1));
-        queue.looking(&1);
-        queue.add(1);
+        queue.clear_queued(&1);
+        queue.add(1_u32);
         queue.done(1, false);
         assert_eq!(next(&queue).await, Some(1), "an event after the look is lost");
     }
@@ -412,7 +358,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_and_a_success_forgets() {
         let queue = queue();
-        queue.add(1);
+        queue.add(1_u32);
         let mut delays = Vec::new();
         for _ in 0..4 {
             let started = Instant::now();
@@ -423,7 +369,7 @@ mod tests {
         assert!(delays[0].is_zero());
         assert!(delays.windows(2).all(|w| w[0] < w[1]), "{delays:?}");
         assert_eq!(queue.view()["lane 0"].delayed[0].2, 4);
-        queue.add(1);
+        queue.add(1_u32);
         assert_eq!(next(&queue).await, Some(1));
         queue.done(1, false);
         assert!(queue.lock().slots.is_empty());
@@ -432,9 +378,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_earliest_of_several_delays_counts() {
         let queue = queue();
-        queue.add_after(1, Duration::from_secs(60));
-        queue.add_after(1, Duration::from_secs(5));
-        queue.add_after(2, Duration::from_secs(10));
+        queue.add_after(1_u32, Duration::from_secs(60));
+        queue.add_after(1_u32, Duration::from_secs(5));
+        queue.add_after(2_u32, Duration::from_secs(10));
         let start = Instant::now();
         assert_eq!(next(&queue).await, Some(1));
         assert_eq!(start.elapsed().as_secs(), 5);
@@ -464,18 +410,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lanes_take_turns() {
+    async fn lanes_are_served_round_robin() {
         let queue = queue();
-        for key in [1, 2, 3, 101, 102, 201] {
+        for key in [1_u32, 2, 3, 101, 102, 201] {
             queue.add(key);
         }
         assert_eq!(all(&queue).await, [1, 101, 201, 2, 102, 3]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lane_whose_turns_hang_delays_no_other() {
+    async fn a_lane_whose_keys_hang_delays_no_other() {
         let queue = queue();
-        for key in 0..100 {
+        for key in 0..100_u32 {
             queue.add(key);
             queue.add(100 + key);
         }
@@ -483,8 +429,8 @@ mod tests {
         assert_eq!(all(&queue).await.len(), 32, "a lane that is alone has what it may have");
         queue.lock().order.push_back("lane 1".into());
         assert_eq!(all(&queue).await.len(), 16, "its own, and what is left of the common part");
-        // Both hang. A third comes, and for each that is done the next is let in.
-        for key in 200..220 {
+        // Both hang. A third runs, and each end lets the next one run.
+        for key in 200..220_u32 {
             queue.add(key);
         }
         let mut running = VecDeque::from(all(&queue).await);
@@ -496,7 +442,7 @@ mod tests {
             running.extend(all(&queue).await);
         }
         assert_eq!(done, 20);
-        // Room in the common part goes to whoever waits for it, in turn.
+        // Common permits go to waiting lanes in order.
         queue.done(0, true);
         assert_eq!(all(&queue).await.len(), 1);
         assert_eq!(queue.view()["lane 0"].running.len() + queue.view()["lane 1"].running.len(), 48);

@@ -1,20 +1,21 @@
-//! An object of any kind as watches bring it: typed metadata beside the plain JSON.
+//! An object of any kind as a watch delivers it: typed metadata and plain JSON.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::{ApiResource, DynamicResourceScope};
+use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Map, Value};
 
-use crate::children::{Observed, Paths, Seen};
+use crate::api::Gvk;
+use crate::children::{MAX_FIELD_BYTES, Observed, Paths, Seen};
+use crate::template::{JSON_VALUE_BYTES, json_entry_bytes};
 
-/// How deep an object may be nested. The parser gives up at 128, and with the object goes the whole list or
-/// watch that it is in: then one such instance would stop all of its kind.
+/// How deep an object may be nested. The parser fails at 128, and with it the whole list or watch: one such instance would
+/// stop all instances of its kind.
 pub(super) const DEPTH: usize = 100;
 
 /// The object.
@@ -24,8 +25,33 @@ pub(crate) struct Raw {
     pub metadata: ObjectMeta,
     /// All of it but managedFields.
     pub body: Value,
-    /// Whether it was nested deeper than [`DEPTH`]; what lies below is missing.
-    pub is_cut: bool,
+    /// What is missing of it.
+    pub cut: Option<Cut>,
+}
+
+/// Why part of an object was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It is nested deeper than [`DEPTH`]; deeper values are null.
+    Deep,
+    /// A field takes [`MAX_FIELD_BYTES`] or more; that field is null.
+    Large,
+}
+
+impl Cut {
+    /// The condition's reason and what it says of the object.
+    pub(super) fn reason(self) -> (&'static str, String) {
+        match self {
+            Self::Deep => ("NestedTooDeep", format!("nested more than {DEPTH} levels deep")),
+            Self::Large => {
+                let most = MAX_FIELD_BYTES >> 20;
+                (
+                    "TooManyValues",
+                    format!("a field holds so many values that they take more than {most} MiB of memory"),
+                )
+            }
+        }
+    }
 }
 
 impl Raw {
@@ -38,10 +64,10 @@ impl Raw {
         if let Some(map) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             map.remove("managedFields");
         }
-        Ok(Self { metadata, body, is_cut: false })
+        Ok(Self { metadata, body, cut: None })
     }
 
-    /// Whether we have applied it, not only its labels say so; see [`Observed::is_made_by_us`].
+    /// Whether we have applied it. Labels alone do not show that; see [`Observed::is_made_by_us`].
     pub(crate) fn is_applied(&self) -> bool {
         self.metadata.managed_fields.iter().flatten().any(|entry| {
             let ours = entry.manager.as_deref().is_some_and(|manager| manager.starts_with("operetta/"));
@@ -49,48 +75,72 @@ impl Raw {
         })
     }
 
+    /// An object of which only the metadata was requested.
+    pub(super) fn of_metadata(partial: PartialObjectMeta<Self>) -> Self {
+        Self { metadata: partial.metadata, ..Self::default() }
+    }
+
     /// As a child of ours, if it is one.
     pub(super) fn observe(
         &self,
-        api_version: &Arc<str>,
-        kind: &Arc<str>,
+        gvk: &Gvk,
         reports: bool,
         reads: impl Fn(&str, &str) -> Paths,
     ) -> Option<Observed> {
-        Seen { api_version, kind, metadata: &self.metadata, body: Some(&self.body), reports }.observe(reads)
+        Seen { gvk, metadata: &self.metadata, body: Some(&self.body), reports }.observe(reads)
     }
 }
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut is_cut = false;
-        let body = Shallow { left: DEPTH, is_cut: &mut is_cut }.deserialize(deserializer)?;
+        let mut reading = Reading { left: MAX_FIELD_BYTES, cut: None };
+        let body = Bounded { depth: DEPTH, reading: &mut reading }.deserialize(deserializer)?;
         let raw = Self::from_value(body).map_err(D::Error::custom)?;
-        Ok(Self { is_cut, ..raw })
+        Ok(Self { cut: reading.cut, ..raw })
     }
 }
 
-/// Reads a value down to a depth, and skips what lies below.
-struct Shallow<'a> {
+/// The progress of reading an object.
+struct Reading {
+    /// The bytes that the current field may still take.
     left: usize,
-    is_cut: &'a mut bool,
+    cut: Option<Cut>,
 }
 
-impl<'de> DeserializeSeed<'de> for Shallow<'_> {
+impl Reading {
+    fn take(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+}
+
+/// Reads a value down to a depth and up to a size, and skips the rest.
+struct Bounded<'a> {
+    depth: usize,
+    reading: &'a mut Reading,
+}
+
+impl Bounded<'_> {
+    fn child(&mut self) -> Bounded<'_> {
+        Bounded { depth: self.depth - 1, reading: self.reading }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        if self.left == 0 {
-            *self.is_cut = true;
+        if self.depth == 0 || self.reading.left == 0 {
+            self.reading.cut = Some(if self.depth == 0 { Cut::Deep } else { Cut::Large });
             // Skipping does not recurse.
             IgnoredAny::deserialize(deserializer)?;
             return Ok(Value::Null);
         }
+        self.reading.take(JSON_VALUE_BYTES);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Shallow<'_> {
+impl<'de> Visitor<'de> for Bounded<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -114,10 +164,12 @@ impl<'de> Visitor<'de> for Shallow<'_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        self.reading.take(value.len());
         Ok(value.into())
     }
 
     fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        self.reading.take(value.len());
         Ok(value.into())
     }
 
@@ -133,22 +185,30 @@ impl<'de> Visitor<'de> for Shallow<'_> {
         self.deserialize(deserializer)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) =
-            items.next_element_seed(Shallow { left: self.left - 1, is_cut: &mut *self.is_cut })?
-        {
+        while let Some(item) = items.next_element_seed(self.child())? {
             list.push(item);
         }
         Ok(Value::Array(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
+        let is_object = self.depth == DEPTH;
         while let Some(key) = entries.next_key::<String>()? {
-            let value =
-                entries.next_value_seed(Shallow { left: self.left - 1, is_cut: &mut *self.is_cut })?;
-            map.insert(key, value);
+            self.reading.take(json_entry_bytes(map.len(), &key));
+            // The server limits metadata, and an object without it is useless.
+            if is_object {
+                self.reading.left = if key == "metadata" { usize::MAX } else { MAX_FIELD_BYTES };
+            }
+            let value = entries.next_value_seed(self.child())?;
+            if is_object && self.reading.left == 0 {
+                self.reading.cut = Some(Cut::Large);
+                map.insert(key, Value::Null);
+            } else {
+                map.insert(key, value);
+            }
         }
         Ok(Value::Object(map))
     }
@@ -190,9 +250,10 @@ impl Resource for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::json_bytes;
 
     #[test]
-    fn one_deep_object_does_not_spoil_the_list() {
+    fn one_deep_object_does_not_fail_the_list() {
         let deep = |depth: usize| {
             format!(
                 r#"{{"metadata":{{"name":"x"}},"spec":{}1{}}}"#,
@@ -204,8 +265,33 @@ mod tests {
         let list = format!("[{flat},{},{}]", deep(90), deep(10_000));
         let list: Vec<Raw> = serde_json::from_str(&list).unwrap();
         assert_eq!(list[0].body, serde_json::from_str::<Value>(flat).unwrap());
-        assert_eq!(list.iter().map(|raw| raw.is_cut).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(list.iter().map(|raw| raw.cut).collect::<Vec<_>>(), [None, None, Some(Cut::Deep)]);
         assert_eq!(list[1].body, serde_json::from_str::<Value>(&deep(90)).unwrap());
         assert_eq!(list[2].metadata.name.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_field_of_many_values_is_dropped_and_the_others_are_kept() {
+        let object =
+            |spec: &str| format!(r#"{{"metadata":{{"name":"x"}},"spec":{spec},"status":{{"a":1}}}}"#);
+        let of = |spec: &str| -> Raw { serde_json::from_str(&object(spec)).unwrap() };
+        let list = |item: &str, count: usize| format!("[{}]", vec![item; count].join(","));
+        for (spec, is_whole) in [
+            (list("0", MAX_FIELD_BYTES / JSON_VALUE_BYTES - 2), true),
+            (list("0", MAX_FIELD_BYTES / JSON_VALUE_BYTES - 1), false),
+            (list(r#"{"a":1}"#, 5_000), true),
+            (list(r#"{"a":1}"#, 10_000), false),
+            (format!("\"{}\"", "x".repeat(1 << 20)), true),
+        ] {
+            let raw = of(&spec);
+            assert_eq!((raw.cut, raw.body["spec"].is_null()), ((!is_whole).then_some(Cut::Large), !is_whole));
+            // `render` measures the parsed value.
+            let value: Value = serde_json::from_str(&spec).unwrap();
+            assert_eq!(json_bytes(&value) < MAX_FIELD_BYTES, is_whole);
+            assert_eq!(
+                (raw.metadata.name.as_deref(), raw.body["status"]["a"].as_i64()),
+                (Some("x"), Some(1))
+            );
+        }
     }
 }

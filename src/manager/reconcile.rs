@@ -1,513 +1,542 @@
-//! One instance at a time: observe, decide, act, until nothing is left to do now; then its status.
+//! The reconcile of one instance: it decides and acts until nothing is left to do, then writes the status.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{debug, trace, warn};
 
-use super::Shared;
-use super::act::Acted;
-use super::deciders::LargeTurn;
-use super::index::{InstanceKey, KindState};
+use super::act::Executor;
+use super::effects::Effects;
+use super::index::InstanceKey;
 use super::registry::Registered;
-use super::stopped::{Again, Stopped};
-use crate::children::{self, Action, Context, Decision, Leaving, Memory, Observed, Refused, Swing, Unlisted};
-use crate::cluster::{CallError, Class};
-use crate::template::{Budget, Totals};
+use super::scheduler::Scheduler;
+use super::state::{InstanceState, MAX_DECISIONS, Progress};
+use super::status::{Settled, StatusWriter};
+use super::stopped::Evaluate;
+use super::store::Store;
+use super::watches::{WatchState, Watches};
+use crate::api::{CallError, Class, Gvk};
+use crate::children::plans::RunAction;
+use crate::children::{
+    self, Action, ActivePackage, Decision, Effect, KindInfo, Listing, Observed, Outcome as Done, ReadError,
+    Snapshot,
+};
+use crate::cluster::Permit;
+use crate::package::Resource;
+use crate::template::Totals;
 
-/// Rounds of observe, decide, act in one go; what is left then waits for its next turn.
-const ROUNDS: usize = 8;
-
-/// Bytes of JSON from which an instance is large: parsed it takes several times that.
+/// The JSON size in bytes from which an instance is large. Parsed it takes several times that.
 const LARGE_INSTANCE: usize = 64 << 10;
 
-/// Clashes with other writers in a row before we make way.
-const CLASHES: u32 = 4;
+/// How often the observations of an instance are made while a step of a run waits.
+const STEP_REFRESH: Duration = Duration::from_secs(1);
 
 /// How many objects an Event names.
-const LISTED: usize = 8;
+const MAX_NAMES: usize = 8;
 
-/// What the manager remembers of an instance between its turns.
-#[derive(Debug, Default)]
-pub(super) struct Mind {
-    /// What decisions remember.
-    pub memory: Memory,
-    /// The last Event of a verdict, so that each transition gets one.
-    pub(super) told: Option<(String, String)>,
-    /// The last status write that changed nothing: what was there and the patch. The server prunes or
-    /// normalises what it says, and the same again would change as little.
-    pub(super) vain: Option<String>,
-    /// What the server has refused of the last status.
-    pub(super) refused: Option<Refused>,
-    /// Turns in a row in which a call failed that concerns all of the instance.
-    failing: u32,
-    /// Turns in a row that ended with something left to do.
-    restless: u32,
-    /// Writes in a row before which somebody else was first.
-    pub(super) clashes: u32,
-    /// Which CRDs it was that the server refused or dropped something by.
-    schemas: u64,
-    /// Whether it needs more than the small budget.
-    is_large: bool,
-    /// Of one whose last evaluation stopped at a limit.
-    stopped: Option<Stopped>,
+/// Reconciles instances.
+pub(super) struct InstanceReconciler {
+    pub(super) store: Arc<Store>,
+    pub(super) effects: Arc<Effects>,
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) executor: Arc<Executor>,
+    pub(super) status: StatusWriter,
+    /// The namespace that `operator.namespace` names.
+    pub(super) namespace: String,
 }
 
-impl Mind {
-    /// Whether forgetting it would change nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        // `previous` is in the index as long as it counts.
-        let Memory { failures, kept, release, accepted, reapplied, repairs, previous: _, unrecorded, swings } =
-            &self.memory;
-        self.told.is_none()
-            && self.vain.is_none()
-            && self.refused.is_none()
-            && self.failing == 0
-            && self.restless == 0
-            && self.clashes == 0
-            && !self.is_large
-            && self.stopped.is_none()
-            && failures.is_empty()
-            && kept.is_empty()
-            && release.is_none()
-            && accepted.is_empty()
-            && reapplied.is_empty()
-            && repairs.is_empty()
-            && unrecorded.is_none()
-            && swings.is_empty()
-    }
-}
-
-/// How long until the next turn of an instance that does not come to rest. The longest chain of children
-/// that may be takes no longer for it; what goes round in a circle must not do so at full speed.
-fn pause(restless: u32) -> Duration {
-    let free = u32::try_from(children::MAX_CHILDREN / ROUNDS).unwrap_or(u32::MAX);
-    let doubled = 2u32.saturating_pow(restless.saturating_sub(free).min(16));
-    Duration::from_millis(50).saturating_mul(doubled).min(Duration::from_secs(60))
-}
-
-/// How long until the next try after so many writes in a row came second.
-pub(super) fn after_clashes(clashes: u32) -> Duration {
-    // The first of them are chance.
-    let doubled = 2u32.saturating_pow(clashes.saturating_sub(CLASHES).min(16));
-    Duration::from_millis(10).saturating_mul(doubled).min(Duration::from_secs(60))
-}
-
-/// How a turn ended.
+/// The result of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nothing more to do before the next event.
+    /// Nothing is left to do before the next event.
     Done,
-    /// A call failed; try again, later each time.
+    /// A call failed. The next attempt waits, longer each time.
     Failed,
 }
 
-/// A look at one instance.
-pub(super) struct Look {
-    pub(super) instance: Value,
-    pub(super) observed: Vec<Arc<Observed>>,
-    former: Vec<Arc<Observed>>,
-    pub(super) kinds: HashMap<(String, String), KindState>,
+/// What follows a decision.
+enum Next {
+    /// Another decision.
+    Decide,
+    /// A run has moved on. Another decision.
+    RunMoved,
+    /// The end of the reconcile.
+    End(Outcome),
 }
 
-/// What came of an attempt to decide.
-enum Decided {
-    /// It is gone, or its children are still being listed.
-    Nothing,
-    /// It stopped at a limit before, and nothing has changed.
-    Stopped,
-    /// It stopped at a limit before, and is not due again.
+/// The result of an attempt to decide.
+enum Attempt {
+    /// The instance is gone, or its children are still being listed.
+    NotReady,
+    /// It stopped at a limit before, and its input has not changed.
+    Unchanged,
+    /// It stopped at a limit before. The next evaluation waits.
     Later(Duration),
-    /// The small budget does not do.
-    Large,
+    /// The small budget is not enough.
+    ExceedsSmallBudget,
     /// A decision.
-    Made(Box<Made>),
+    Decided(Box<Decided>),
 }
 
-/// A decision with what it is about.
-struct Made {
-    look: Look,
+/// A decision and its input.
+struct Decided {
+    snapshot: Snapshot,
     decision: Decision,
-    /// If it stopped at a limit and the status says so: a hash of all that was evaluated.
+    /// A hash of all that was evaluated, if it stopped at a limit and the status reports that.
     input: Option<u64>,
-    /// Whether the small budget would have done.
+    /// Whether the small budget is enough.
     is_small: bool,
 }
 
-impl Shared {
-    /// Gives an instance its turn.
+impl InstanceReconciler {
+    /// Reconciles an instance.
     pub(super) async fn reconcile(self: &Arc<Self>, key: &InstanceKey) -> Outcome {
-        let mut mind = self.take_mind(key);
-        let outcome = self.rounds(key, &mut mind).await;
-        self.put_mind(key, mind);
+        let mut state = self.scheduler.take_state(key);
+        let outcome = self.decide_and_act(key, &mut state).await;
+        self.publish_created(&mut state);
+        self.tell_stray_runs(key).await;
+        if !self.store.index().has_instance(key) {
+            self.scheduler.stopwatches.forget(key);
+        } else if !state.is_empty() {
+            self.scheduler.put_state(key, state);
+        }
         outcome
     }
 
-    async fn rounds(self: &Arc<Self>, key: &InstanceKey, mind: &mut Mind) -> Outcome {
-        let mut large: Option<LargeTurn> = None;
-        let mut rounds = 0..ROUNDS;
-        while rounds.next().is_some() {
-            // Our own writes come back as events while this turn goes on; the look below sees them.
-            self.queue.looking(key);
-            // Only after that: a kind that leaves the record leaves the index as well, and who looked for it would
-            // wait for a list that never comes. Whoever changes the registry from here on brings us back.
-            let Some(registered) = self.registry().get(&key.crd) else { return Outcome::Done };
-            let registered = &registered;
-            mind.is_large |= self.index().instance_bytes(key) > LARGE_INSTANCE;
-            if mind.is_large && large.is_none() {
-                trace!("waiting for the turn of a large instance");
-                large = Some(self.deciders.large_turn(registered.operator()).await);
-                rounds = 0..ROUNDS;
+    fn record(&self, state: &mut InstanceState, progress: Progress<'_>) {
+        state.record(progress, self.scheduler.clock.elapsed());
+    }
+
+    /// Decides and acts until nothing is left to do now, at most [`MAX_DECISIONS`] times.
+    async fn decide_and_act(self: &Arc<Self>, key: &InstanceKey, state: &mut InstanceState) -> Outcome {
+        let mut large_permit: Option<Permit> = None;
+        let mut decisions = 0;
+        let mut has_run_moved = false;
+        while decisions < MAX_DECISIONS {
+            // Events of our own writes arrive during the reconcile. The snapshot below includes them.
+            self.scheduler.queue.clear_queued(&key.clone().into());
+            // Read after that: a kind that leaves the record leaves the index as well, and a reconcile that still needs
+            // it would wait for a list that never comes. A later change of the registry queues the key again.
+            let Some(registered) = self.store.registry().get(&key.crd) else { return Outcome::Done };
+            let is_large = state.is_large || self.store.index().instance_bytes(key) > LARGE_INSTANCE;
+            if is_large && large_permit.is_none() {
+                trace!("waiting for the permit of a large instance");
+                large_permit = Some(self.scheduler.deciders.large_permit(registered.operator()).await);
+                decisions = 0;
                 continue;
+            }
+            if registered.has_plans()
+                && let Err(error) = self.effects.proof_key(&self.namespace).await
+            {
+                warn!(%error, "the key of digests cannot be read");
+                return self.failed(key, &error);
             }
             trace!("deciding");
-            self.forget_verdicts(mind);
-            mind.memory.previous = self.index().previous(key).map(Arc::new);
-            let Made { look, decision, input, is_small } =
-                match self.decided(key, registered, mind, large.is_some()).await {
-                    Decided::Made(made) => *made,
-                    Decided::Nothing | Decided::Stopped => return Outcome::Done,
-                    Decided::Later(pause) => {
-                        self.queue.add_after(key.clone(), pause);
-                        return Outcome::Done;
-                    }
-                    Decided::Large => {
-                        mind.is_large = true;
-                        continue;
-                    }
-                };
-            mind.is_large = !is_small;
-            if decision.exceeded.is_some() {
-                let now = self.started.elapsed();
-                mind.stopped.get_or_insert_default().note(input, decision.wants.clone(), now);
-            } else {
-                mind.stopped = None;
-            }
-            if self.refs.follow(self, key, &decision.wants) {
-                if !self.index().has_instance(key) {
-                    self.refs.follow(self, key, &[]);
-                    return Outcome::Done;
+            decisions += 1;
+            self.record(state, Progress::Schemas(self.store.schemas()));
+            let decided = match self.decide(key, &registered, state, large_permit.is_some()).await {
+                Attempt::Decided(decided) => *decided,
+                Attempt::NotReady | Attempt::Unchanged => return Outcome::Done,
+                Attempt::Later(wait) => return self.done_for(key, wait),
+                Attempt::ExceedsSmallBudget => {
+                    self.record(state, Progress::ExceedsSmallBudget);
+                    continue;
                 }
-                // What others read as well is known already; else its watch brings us back.
-                continue;
-            }
-            if let Some(observer) = &self.observer {
-                observer(key, Some(&decision));
-            }
-            if decision.accepted {
-                self.index().accept(key, &look.instance);
-                mind.memory.accept();
-            }
-            if decision.actions.is_empty() {
-                mind.restless = 0;
-                mind.failing = 0;
-                mind.memory.keep(look.observed.iter().chain(&look.former));
-                mind.memory.swings.sweep(self.started.elapsed());
-                if decision.pending {
-                    // A moment later it is known: nobody shall read in a status that it was not.
-                    return Outcome::Done;
-                }
-                return self.settle(key, registered, &look, decision, mind).await;
-            }
-            let writes_instance =
-                decision.actions.iter().any(|a| matches!(a, Action::AddFinalizer | Action::RecordJobs(_)));
-            if writes_instance && let Some(why) = self.held(&key.crd) {
-                debug!(%why, "its CRD is not as it should be; waiting");
-                return Outcome::Done;
-            }
-            debug!(actions = decision.actions.len(), "acting");
-            let Decision { checks, actions, swings, status, .. } = decision;
-            match self.act(key, registered, &look.instance, &checks, actions, &mut mind.memory).await {
-                Ok(acted) if acted.waits => return Outcome::Done,
-                Ok(acted) => {
-                    mind.failing = 0;
-                    mind.clashes = if acted.clashed { mind.clashes.saturating_add(1) } else { 0 };
-                    let done = |swing: &&Swing| {
-                        [&acted.updated, &acted.deleted, &acted.retained]
-                            .iter()
-                            .any(|objects| objects.contains(&swing.object))
-                    };
-                    mind.memory.swings.note(swings.iter().filter(done), self.started.elapsed());
-                    self.tell_acted(&look.instance, &acted);
-                }
-                Err(error) if error.class == Class::Conflict || error.class == Class::NotFound => {
-                    debug!(%error, "somebody else was first; reading again");
-                    if let Err(error) = self.refresh(key, registered).await {
-                        warn!(%error, "the instance cannot be read");
-                        return self.failed(key, &error);
-                    }
-                    mind.clashes = mind.clashes.saturating_add(1);
-                }
-                Err(error) => {
-                    warn!(%error, "acting failed; trying again");
-                    mind.failing = mind.failing.saturating_add(1);
-                    // Once is chance; who looks at the instance need not know.
-                    if mind.failing > 1
-                        && let Some(status) = status
-                    {
-                        self.tell_failure(key, registered, &look, status, &error, mind).await;
-                    }
-                    return self.failed(key, &error);
-                }
-            }
-            if mind.clashes > CLASHES {
-                self.queue.add_after(key.clone(), after_clashes(mind.clashes));
-                return Outcome::Done;
+            };
+            match self.carry_out(key, &registered, decided, state).await {
+                Next::Decide => {}
+                Next::RunMoved => has_run_moved = true,
+                Next::End(outcome) => return outcome,
             }
         }
-        mind.restless = mind.restless.saturating_add(1);
-        self.queue.add_after(key.clone(), pause(mind.restless));
+        self.record(state, Progress::Incomplete);
+        if let Some(wait) = state.incomplete_wait(has_run_moved) {
+            return self.done_for(key, wait);
+        }
+        // At the end of its lane: others go first.
+        self.scheduler.queue.add(key.clone());
         Outcome::Done
     }
 
-    /// What the server has refused or dropped by other CRDs than those of now is tried again.
-    fn forget_verdicts(&self, mind: &mut Mind) {
-        let schemas = self.schemas.load(Ordering::Relaxed);
-        if std::mem::replace(&mut mind.schemas, schemas) != schemas {
-            mind.memory.failures.clear();
-            mind.memory.accepted.clear();
-            mind.vain = None;
-            mind.refused = None;
-        }
-    }
-
-    /// What is known of the instance now; `None` if it is gone or its children are still being listed.
-    fn look(&self, key: &InstanceKey, registered: &Registered) -> Option<Look> {
-        let mut index = self.index();
-        let instance = index.instance(key).or_else(|| index.ghost(key))?;
-        let kinds: HashMap<_, _> = registered
-            .child_kinds
-            .iter()
-            .map(|(a, k)| ((a.clone(), k.clone()), index.kind_state(a, k)))
-            .collect();
-        // `end_kind` and `lose_kind` queue everybody, so nobody is forgotten here.
-        if kinds.values().any(|state| *state == KindState::Syncing) {
-            return None;
-        }
-        let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-        // Anybody can write a label; where an object lies tells whether it can be a child.
-        let home = key.namespace.as_deref();
-        let (mut observed, mut former) = (index.children_of(uid), index.former_of(key, uid));
-        observed.retain(|o| registered.reaches(home, &o.object));
-        former.retain(|o| registered.reaches(home, &o.object));
-        Some(Look { instance, observed, former, kinds })
-    }
-
-    /// Looks and decides, on another thread.
-    async fn decided(
-        self: &Arc<Self>,
+    /// Follows what the decision reads, then executes its actions, or writes the status if there are none.
+    async fn carry_out(
+        &self,
         key: &InstanceKey,
         registered: &Arc<Registered>,
-        mind: &mut Mind,
-        is_large: bool,
-    ) -> Decided {
-        let memory = std::mem::take(&mut mind.memory);
-        let stopped = mind.stopped.take();
-        let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
-        let decide = move || {
-            let decided = shared.decided_here(&key, &registered, &memory, stopped.as_ref(), is_large);
-            (decided, memory, stopped)
-        };
-        let decided;
-        (decided, mind.memory, mind.stopped) = self.deciders.run(is_large, decide).await;
-        decided
-    }
-
-    fn decided_here(
-        self: &Arc<Self>,
-        key: &InstanceKey,
-        registered: &Registered,
-        memory: &Memory,
-        stopped: Option<&Stopped>,
-        is_large: bool,
-    ) -> Decided {
-        let Some(look) = self.look(key, registered) else { return Decided::Nothing };
-        let input = |wants: &[children::Want]| self.input(key, registered, &look, wants);
-        // To go, it needs no evaluation.
-        if look.instance["metadata"]["deletionTimestamp"].is_null()
-            && let Some(stopped) = stopped
-        {
-            match stopped.again(input, self.started.elapsed()) {
-                Again::Now => {}
-                Again::Later(pause) => return Decided::Later(pause),
-                Again::Never => return Decided::Stopped,
-            }
+        decided: Decided,
+        state: &mut InstanceState,
+    ) -> Next {
+        let Decided { snapshot, decision, input, is_small } = decided;
+        let has_stopped = decision.exceeded.is_some();
+        self.record(state, Progress::Decided { is_small, has_stopped, input });
+        let has_answers = self.watches.observe(key, &decision.polls);
+        let is_read = !decision.polls.is_empty() || !decision.revisions.is_empty();
+        let is_gone = is_read && !self.store.index().has_instance(key);
+        let has_revisions = self.watches.revisions.follow(key, registered.operator(), &decision.revisions);
+        if self.watches.follow(key, &decision.wants) || has_answers || has_revisions || is_gone {
+            return self.after_new_reads(key);
         }
-        let totals = if is_large { Totals::FULL } else { Totals::SMALL };
-        let budget = Arc::new(Budget::new(totals));
-        let Some(decision) = self.decide(key, registered, &look, memory, Arc::clone(&budget)) else {
-            return Decided::Nothing;
-        };
-        let is_total = decision.exceeded.as_ref().is_some_and(|exceeded| exceeded.is_total);
-        let is_small = !is_total && !decision.is_partial && budget.fits(Totals::SMALL);
-        if !is_large && !is_small {
-            return Decided::Large;
-        }
-        let is_said = |decision: &Decision| {
-            let status = decision.status.as_ref();
-            status.is_none_or(|status| children::status_patch(&look.instance["status"], status, "").is_none())
-        };
-        let input = (decision.exceeded.is_some() && is_said(&decision)).then(|| input(&decision.wants));
-        Decided::Made(Box::new(Made { look, decision, input, is_small }))
-    }
-
-    fn decide(
-        self: &Arc<Self>,
-        key: &InstanceKey,
-        registered: &Registered,
-        look: &Look,
-        memory: &Memory,
-        budget: Arc<Budget>,
-    ) -> Option<Decision> {
-        let occupant = |namespace: &str| self.index().occupant(namespace, key);
-        let unlisted: Vec<Unlisted> = look
-            .kinds
-            .iter()
-            .filter_map(|((api_version, kind), state)| match state {
-                KindState::Unknown(reason) => Some(Unlisted {
-                    api_version: api_version.clone(),
-                    kind: kind.clone(),
-                    reason: reason.clone(),
-                    order: None,
-                }),
-                _ => None,
-            })
-            .collect();
-        let Some((package, resource)) = registered.resource() else {
-            let deleting = !look.instance["metadata"]["deletionTimestamp"].is_null();
-            let leaving = Leaving {
-                instance: &look.instance,
-                observed: &look.observed,
-                former: &look.former,
-                occupant: &occupant,
-                unlisted: &unlisted,
+        if snapshot.deletions.is_none() && !decision.asks.is_empty() {
+            return match self.watch_deletion_runs().await {
+                // The end of the first list queues the instance.
+                Ok(()) => Next::End(Outcome::Done),
+                Err(error) => {
+                    warn!(%error, "the API of runs cannot be installed; deletions cannot be approved");
+                    Next::End(self.failed(key, &error))
+                }
             };
-            if deleting {
-                return Some(children::decide_deletion(&leaving, memory, self.started.elapsed()));
-            }
-            let why = registered.inactive.as_ref()?;
-            return Some(Decision::not_loaded(&look.instance, why.to_string()));
-        };
-        let registry = self.registry();
-        let is_package_kind = |api_version: &str, kind: &str| registry.is_instance_kind(api_version, kind);
-        let namespaced =
-            |api_version: &str, kind: &str| self.kinds.known(api_version, kind).map(|k| k.namespaced);
-        let unknown = |api_version: &str, kind: &str| {
-            let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()))?;
-            let reason = state.reason(api_version, kind)?;
-            let hint = (*state == KindState::NotServed).then(|| self.kinds.hint(api_version, kind));
-            Some(hint.map_or_else(|| reason.clone(), |hint| format!("{reason}; {hint}")))
-        };
-        let listed = |api_version: &str, kind: &str| {
-            let state = look.kinds.get(&(api_version.to_owned(), kind.to_owned()));
-            state.is_none_or(|state| matches!(state, KindState::Synced | KindState::Elsewhere(_)))
-        };
-        let apis = if resource.reads_cluster { self.served.get(self) } else { None };
-        let ctx = Context {
-            package,
-            resource,
-            instance: &look.instance,
-            operator_namespace: &self.namespace,
-            observed: &look.observed,
-            namespaced: &namespaced,
-            unknown: &unknown,
-            listed: &listed,
-            unlisted: &unlisted,
-            checked: &|shape| self.shapes.passed(shape),
-            former: &look.former,
-            is_package_kind: &is_package_kind,
-            occupant: &occupant,
-            refs: &|want| self.refs.find(key, want),
-            apis: apis.as_ref(),
-            budget,
-        };
-        Some(children::decide(&ctx, memory, self.started.elapsed()))
+        }
+        self.effects.observe(key, Some(&decision));
+        if let Some(conditions) = &decision.conditions {
+            let now = self.scheduler.clock.elapsed();
+            state.decisions.record(&Done::ConditionsWatched(conditions.clone()), now);
+        }
+        if decision.accepted {
+            self.store.index().accept(key, &snapshot.instance);
+            self.record(state, Progress::TargetAccepted);
+        }
+        if decision.actions.is_empty() {
+            self.refresh_for_step(key, &decision, state);
+            self.record(state, Progress::NothingLeft(&snapshot));
+            return Next::End(self.settle(key, registered, &snapshot.instance, decision, state).await);
+        }
+        if writes_instance(&decision.actions)
+            && let Some(reason) = self.store.held(&key.crd)
+        {
+            debug!(%reason, "writes to instances of the CRD are on hold; waiting");
+            return Next::End(Outcome::Done);
+        }
+        self.act(key, registered, &snapshot.instance, decision, state).await
     }
 
-    /// A call failed that concerns the instance as a whole. Where the server says when to come back, it is then.
-    pub(super) fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
-        match error.asked_to_wait() {
-            Some(wait) => {
-                self.queue.add_after(key.clone(), wait);
-                Outcome::Done
+    /// While a step waits, the instance's observations are made more often than the package says.
+    fn refresh_for_step(&self, key: &InstanceKey, decision: &Decision, state: &mut InstanceState) {
+        if !decision.waits_for_step || decision.polls.is_empty() {
+            state.refresh_at = None;
+            return;
+        }
+        let now = self.scheduler.clock.elapsed();
+        match state.refresh_at {
+            Some(at) if at <= now => {
+                // An answer like the one before queues nobody.
+                state.refresh_at = Some(now + STEP_REFRESH);
+                self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
+                self.watches.refresh(key, false);
             }
-            None => Outcome::Failed,
+            Some(at) => self.scheduler.queue.add_after(key.clone(), at.saturating_sub(now)),
+            None => {
+                state.refresh_at = Some(now + STEP_REFRESH);
+                self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
+            }
         }
     }
 
-    /// Reads the instance live; what is gone leaves the index.
-    pub(super) async fn refresh(
+    /// The instance reads objects that were not followed before. If other instances follow them, they are known already;
+    /// otherwise their watch queues the instance.
+    fn after_new_reads(&self, key: &InstanceKey) -> Next {
+        if self.store.index().has_instance(key) {
+            return Next::Decide;
+        }
+        self.watches.follow(key, &[]);
+        self.watches.observe(key, &[]);
+        self.watches.revisions.forget(key);
+        Next::End(Outcome::Done)
+    }
+
+    /// Nothing is left to do now: writes the status.
+    async fn settle(
         &self,
         key: &InstanceKey,
         registered: &Registered,
-    ) -> Result<Option<Value>, CallError> {
-        let cluster = self.for_instances(registered);
-        let live = cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?;
-        if let Some(object) = &live {
-            self.learn_instance(key, object);
-        } else {
-            let mut index = self.index();
-            let uid =
-                index.instance(key).map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
-            if let Some(uid) = uid {
-                index.remove_instance(key, &uid, None);
+        instance: &Value,
+        decision: Decision,
+        state: &mut InstanceState,
+    ) -> Outcome {
+        // Refs are still loading: a status would report them as unknown for a moment.
+        if decision.pending {
+            return Outcome::Done;
+        }
+        if let Some(wait) = decision.again {
+            self.scheduler.queue.add_after(key.clone(), wait);
+        }
+        match self.status.settle(key, registered, instance, decision, state).await {
+            Settled::Done => Outcome::Done,
+            Settled::RetryAfter(wait) => self.done_for(key, wait),
+            Settled::Failed(error) => self.failed(key, &error),
+        }
+    }
+
+    /// Executes the actions of a decision.
+    async fn act(
+        &self,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        instance: &Value,
+        decision: Decision,
+        state: &mut InstanceState,
+    ) -> Next {
+        debug!(actions = decision.actions.len(), "acting");
+        let Decision { checks, actions, target_changes, status, .. } = decision;
+        let moves_run = actions.iter().any(|action| {
+            let Action::Run(action) = action else { return false };
+            matches!(&**action, RunAction::Store { status, .. } if status["phase"] == "Running")
+        });
+        let mut outcomes = Vec::new();
+        let result = self.executor.act(key, registered, instance, &checks, actions, &mut outcomes).await;
+        if moves_run {
+            // The next step is decided by what is so now, not by what was so up to a minute ago.
+            self.watches.refresh(key, true);
+        }
+        self.record(state, Progress::Acted(&result, &outcomes, target_changes));
+        self.count_failures(&outcomes);
+        match result {
+            Ok(()) if outcomes.iter().any(|outcome| matches!(outcome, Done::DryRunPending)) => {
+                return Next::End(Outcome::Done);
+            }
+            Ok(()) => self.publish_effects(instance, &outcomes, state),
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
+                debug!(%error, "the instance has changed; reading it");
+                if let Err(error) = self.executor.refresh(key, registered).await {
+                    warn!(%error, "the instance cannot be read");
+                    return Next::End(self.failed(key, &error));
+                }
+            }
+            Err(error) => {
+                warn!(%error, "acting failed; trying again");
+                if state.keeps_failing()
+                    && let Some(status) = status
+                {
+                    self.status.report_failure(key, registered, instance, status, &error, state).await;
+                }
+                return Next::End(self.failed(key, &error));
             }
         }
-        Ok(live)
-    }
-
-    /// Takes a live instance, or the reply to a write of it, into the index.
-    pub(super) fn learn_instance(&self, key: &InstanceKey, object: &Value) {
-        let mut object = object.clone();
-        if let Some(meta) = object["metadata"].as_object_mut() {
-            meta.remove("managedFields");
+        if state.must_yield() {
+            return Next::End(self.done_for(key, state.conflict_wait()));
         }
-        self.index().put_instance(key.clone(), &object);
+        if moves_run { Next::RunMoved } else { Next::Decide }
     }
 
-    fn tell_acted(&self, instance: &Value, acted: &Acted) {
+    /// Ends the reconcile; the next one is after that time, or after an event.
+    fn done_for(&self, key: &InstanceKey, wait: Duration) -> Outcome {
+        self.scheduler.queue.add_after(key.clone(), wait);
+        Outcome::Done
+    }
+
+    /// A call failed that concerns the whole instance. The server may have said when to try again.
+    fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
+        error.asked_to_wait().map_or(Outcome::Failed, |wait| self.done_for(key, wait))
+    }
+
+    /// What is known of the instance now; `None` if it is gone, its children are still being listed, or nothing is known
+    /// of its package yet.
+    fn snapshot(&self, key: &InstanceKey, registered: &Registered, limits: Totals) -> Option<Snapshot> {
+        let registry = self.store.registry();
+        let info = |gvk: Gvk, listing: Listing| KindInfo {
+            namespaced: self.store.kinds.known(&gvk).map(|known| known.namespaced),
+            is_instance_kind: registry.is_instance_kind(&gvk),
+            gvk,
+            listing,
+        };
+        // Before the children: a kind that is listed now has all of its children in the index. The end of its first
+        // list and a failure of it queue all instances, so none is forgotten here.
+        let mut kinds = Vec::with_capacity(registered.child_kinds.len());
+        for gvk in &registered.child_kinds {
+            kinds.push(info(gvk.clone(), self.listing(gvk)?));
+        }
+        let (instance, previous, observed, previous_children) = {
+            let mut index = self.store.index();
+            let instance = index.instance(key).or_else(|| index.deleted_instance(key))?;
+            let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+            let (observed, previous_children) = (index.children_of(uid), index.previous_children(key, uid));
+            (instance, index.previous(key), observed, previous_children)
+        };
+        let mut children = observed.iter().chain(&previous_children);
+        if children.any(|observed| observed.asking.is_some()) && self.are_runs_listed_now() {
+            return None;
+        }
+        let package = match (&registered.package, &registered.inactive) {
+            (Some((package, index)), _) => Ok(ActivePackage::new(package, *index)?),
+            (None, Some(reason)) => Err(Arc::clone(reason)),
+            (None, None) if instance["metadata"]["deletionTimestamp"].is_null() => return None,
+            (None, None) => Err("it is not loaded".into()),
+        };
+        let resource = package.as_ref().ok().map(ActivePackage::resource);
+        let earlier = registered.earlier().map(|(_, resource)| resource);
+        for gvk in resource.into_iter().chain(earlier).flat_map(Resource::kinds) {
+            if !kinds.iter().any(|info| info.gvk == *gvk) {
+                kinds.push(info(gvk.clone(), Listing::Listed));
+            }
+        }
+        let mut resources = resource.into_iter().chain(registered.earlier().map(|(_, resource)| resource));
+        let reads_cluster = resources.any(|resource| resource.reads_cluster);
+        let has_plans = resource.is_some_and(|resource| !resource.plans.is_empty());
+        let plans = has_plans.then(|| Box::new(self.plan_snapshot(key, &instance)));
+        let deletions = self.deletion_runs(key).map(Box::new);
+        // Every editor of an object can write its labels. An object in a namespace that the package does not use is no child.
+        let can_be_child = |o: &Arc<Observed>| registered.reaches(key.namespace.as_deref(), &o.object);
+        Some(Snapshot {
+            instance,
+            previous,
+            package,
+            operator_namespace: self.namespace.clone(),
+            observed: observed.into_iter().filter(can_be_child).collect(),
+            previous_children: previous_children.into_iter().filter(can_be_child).collect(),
+            kinds,
+            refs: self.watches.known(key),
+            polls: self.watches.observations(key),
+            namespace_users: BTreeMap::new(),
+            plans,
+            deletions,
+            apis: if reads_cluster { self.watches.served_apis() } else { None },
+            limits,
+        })
+    }
+
+    /// Whether the objects of a kind are known; `None` while they are listed for the first time.
+    fn listing(&self, gvk: &Gvk) -> Option<Listing> {
+        let state = self.watches.children_state(gvk);
+        let reason = state.reason(gvk).unwrap_or_default();
+        Some(match state {
+            WatchState::Pending => return None,
+            WatchState::Watching => Listing::Listed,
+            WatchState::OtherVersion(_) => Listing::OtherVersion(reason),
+            WatchState::Unavailable(ReadError::KindMissing) => {
+                Listing::NotServed(format!("{reason}; {}", self.store.kinds.hint(gvk)))
+            }
+            WatchState::Unavailable(_) => Listing::Unreadable(reason),
+        })
+    }
+
+    /// Takes a snapshot and decides, on another thread.
+    async fn decide(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        state: &mut InstanceState,
+        is_large: bool,
+    ) -> Attempt {
+        let owned = std::mem::take(state);
+        let (this, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
+        let decide = move || (this.decide_here(&key, &registered, &owned, is_large), owned);
+        let attempt;
+        (attempt, *state) = self.scheduler.deciders.run(is_large, decide).await;
+        attempt
+    }
+
+    fn decide_here(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        state: &InstanceState,
+        is_large: bool,
+    ) -> Attempt {
+        let limits = if is_large { Totals::FULL } else { Totals::SMALL };
+        let Some(mut snapshot) = self.snapshot(key, registered, limits) else { return Attempt::NotReady };
+        let now = self.scheduler.clock.elapsed();
+        // A deletion evaluates nothing.
+        if !snapshot.is_deleting() {
+            match state.evaluate(|| snapshot.evaluated(), now) {
+                Evaluate::Now => {}
+                Evaluate::Later(wait) => return Attempt::Later(wait),
+                Evaluate::OnChange => return Attempt::Unchanged,
+            }
+        }
+        let mut decision = children::decide(&snapshot, &state.decisions, now);
+        if !decision.namespaces.is_empty() {
+            let index = self.store.index();
+            for namespace in std::mem::take(&mut decision.namespaces) {
+                let user = index.namespace_user(&namespace, key);
+                snapshot.namespace_users.insert(namespace, user);
+            }
+            drop(index);
+            decision = children::decide(&snapshot, &state.decisions, now);
+        }
+        let is_total = decision.exceeded.as_ref().is_some_and(|exceeded| exceeded.is_total);
+        let is_small = !is_total && !decision.is_partial && decision.used.fits(Totals::SMALL);
+        if !is_large && !is_small {
+            return Attempt::ExceedsSmallBudget;
+        }
+        let is_reported = |decision: &Decision| {
+            let status = decision.status.as_ref();
+            status.is_none_or(|status| {
+                children::status_patch(&snapshot.instance["status"], status, "").is_none()
+            })
+        };
+        let input = (decision.exceeded.is_some() && is_reported(&decision)).then(|| snapshot.evaluated());
+        Attempt::Decided(Box::new(Decided { snapshot, decision, input, is_small }))
+    }
+
+    fn count_failures(&self, outcomes: &[Done]) {
+        for outcome in outcomes {
+            if let Done::Refused(_, error) | Done::DryRunRefused(_, error) = outcome {
+                self.effects.monitor.metrics.child_error(error.class);
+            }
+        }
+    }
+
+    /// Publishes an Event for each kind of change to children.
+    /// Publishes what was done, an Event for each kind of effect. That only children were created is published at the end
+    /// of the reconcile: if the instance is Ready then, one Event says both.
+    fn publish_effects(&self, instance: &Value, outcomes: &[Done], state: &mut InstanceState) {
+        self.publish_created(state);
         let here = instance["metadata"]["namespace"].as_str();
-        for (reason, verb, objects) in [
-            ("Created", "created", &acted.created),
-            ("Adopted", "took over", &acted.adopted),
-            ("Updated", "updated", &acted.updated),
-            ("Repaired", "restored what somebody else changed in", &acted.repaired),
-            ("Recreated", "deletes, to make it anew,", &acted.replaced),
-            ("Deleted", "deleted", &acted.deleted),
-            ("Retained", "keeps", &acted.retained),
-            ("DeletionPending", "waits for approval to delete", &acted.asked),
-            ("Orphaned", "lets go of", &acted.orphaned),
-        ] {
-            if objects.is_empty() {
-                continue;
-            }
+        let mut effects: BTreeMap<Effect, Vec<_>> = BTreeMap::new();
+        for (effect, object) in outcomes.iter().filter_map(Done::effect) {
+            effects.entry(effect).or_default().push(object);
+        }
+        let is_creation = effects.keys().all(|effect| *effect == Effect::Created);
+        for (effect, objects) in effects {
+            let verb = match effect {
+                Effect::Created => "created",
+                Effect::Adopted => "adopted",
+                Effect::Updated => "updated",
+                Effect::Repaired => "restored what another client changed in",
+                Effect::Recreated => "recreating",
+                Effect::Deleted => "deleted",
+                Effect::Retained => "retained",
+                Effect::DeletionPending => "waits for approval to delete",
+                Effect::Orphaned => "orphaned",
+            };
             let mut names: Vec<String> = objects
                 .iter()
                 .map(|object| match object.namespace.as_deref() {
                     Some(namespace) if Some(namespace) != here => object.to_string(),
-                    _ => format!("{} {}", object.kind, object.name),
+                    _ => format!("{} {}", object.gvk.kind, object.name),
                 })
                 .collect();
             names.sort();
-            let more = names.len().saturating_sub(LISTED);
-            names.truncate(LISTED);
+            let more = names.len().saturating_sub(MAX_NAMES);
+            names.truncate(MAX_NAMES);
             let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-            self.events.publish(instance, false, reason, &format!("{verb} {}{rest}", names.join(", ")));
+            let text = format!("{verb} {}{rest}", names.join(", "));
+            if is_creation {
+                self.record(state, Progress::Created(reference(instance), text));
+            } else {
+                self.effects.events.publish(instance, false, &format!("{effect:?}"), &text);
+            }
+        }
+    }
+
+    /// Publishes that children were created, if no other Event has said so.
+    fn publish_created(&self, state: &mut InstanceState) {
+        if let Some((instance, text)) = state.take_created_event() {
+            self.effects.events.publish(&instance, false, "Created", &text);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What an Event needs of an instance.
+fn reference(instance: &Value) -> Value {
+    let meta = &instance["metadata"];
+    let metadata = json!({"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]});
+    json!({"apiVersion": instance["apiVersion"], "kind": instance["kind"], "metadata": metadata})
+}
 
-    #[test]
-    fn long_chains_are_not_slowed_down_and_circles_are() {
-        for (restless, wait) in [(1, 50), (125, 50), (126, 100), (130, 1_600), (u32::MAX, 60_000)] {
-            assert_eq!(pause(restless), Duration::from_millis(wait), "{restless}");
-        }
-    }
+/// Whether an action needs the instance's CRD as it should be.
+fn writes_instance(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::AddFinalizer | Action::RecordJobs(_)))
 }

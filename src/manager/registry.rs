@@ -1,11 +1,10 @@
-//! Which packages are in force, and which instance belongs to which.
+//! The active packages and their kinds.
 
+use crate::api::{ApiKind, Gvk, ObjectRef};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::children::{ObjectRef, Paths, Reach, names};
-use crate::cluster::ApiKind;
-use crate::crd;
+use crate::children::{NamespaceScope, Paths, names};
 use crate::package::{Package, Resource};
 use crate::template::Segment;
 
@@ -15,31 +14,29 @@ pub(super) struct Registered {
     pub crd: Arc<str>,
     /// The kind of the instances.
     pub kind: Arc<ApiKind>,
-    /// The package and the index of the resource in it; `None` if the package could not be loaded: then
-    /// instances are only helped to go.
+    /// The package and the index of the resource in it; `None` if the package could not be loaded: then only
+    /// deletions of instances are completed.
     pub package: Option<(Arc<Package>, usize)>,
-    /// Kinds that children have, or had, as `(apiVersion, kind)`.
-    pub child_kinds: BTreeSet<(String, String)>,
-    /// In which namespaces children lie, or lay.
-    pub reach: Reach,
-    /// What is told on every instance while somebody else puts the CRD back again and again.
-    pub contested: Option<Arc<str>>,
+    /// The earlier revisions of the package that instances still use, and the index of the resource in each.
+    pub earlier: Vec<(Arc<Package>, usize)>,
+    /// The kinds of children, now or earlier.
+    pub child_kinds: BTreeSet<Gvk>,
+    /// The namespaces of children, now or earlier.
+    pub namespace_scope: NamespaceScope,
+    /// The message on every instance while another manager keeps reverting the CRD.
+    pub crd_conflict: Option<Arc<str>>,
     /// Why the package is not active.
     pub inactive: Option<Arc<str>>,
 }
 
 impl Registered {
-    /// The same, with another reason why the package is not active.
-    pub(super) fn because(&self, why: Arc<str>) -> Self {
-        Self {
-            crd: Arc::clone(&self.crd),
-            kind: Arc::clone(&self.kind),
-            package: self.package.clone(),
-            child_kinds: self.child_kinds.clone(),
-            reach: self.reach.clone(),
-            contested: self.contested.clone(),
-            inactive: Some(why),
-        }
+    /// Whether both are equal for reconciles of instances, given the same package.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.child_kinds == other.child_kinds
+            && self.namespace_scope == other.namespace_scope
+            && self.crd_conflict == other.crd_conflict
+            && self.inactive == other.inactive
+            && self.earlier().map(|(package, _)| &package.digest).eq(other.earlier().map(|(p, _)| &p.digest))
     }
 
     /// The name of the package; empty if it is not loaded.
@@ -52,9 +49,9 @@ impl Registered {
         names::kind_label(&self.kind.kind, &self.kind.group)
     }
 
-    /// Whether an object that bears the label of an instance in that namespace can be its child.
+    /// Whether an object with the label of an instance in that namespace can be its child.
     pub(super) fn reaches(&self, home: Option<&str>, object: &ObjectRef) -> bool {
-        self.reach.holds(home, &self.child_kinds, object)
+        self.namespace_scope.holds(home, &self.child_kinds, object)
     }
 
     /// The package and its resource.
@@ -62,15 +59,20 @@ impl Registered {
         let (package, index) = self.package.as_ref()?;
         Some((package, package.resources.get(*index)?))
     }
+
+    /// The earlier revisions of its package that instances still use, and its resource in each.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = (&Arc<Package>, &Resource)> {
+        self.earlier.iter().filter_map(|(package, index)| Some((package, package.resources.get(*index)?)))
+    }
 }
 
-/// All of them. Immutable: a change makes a new one.
+/// All managed kinds. Immutable: a change creates a new registry.
 #[derive(Default)]
 pub(super) struct Registry {
     by_crd: HashMap<Arc<str>, Arc<Registered>>,
-    /// Kinds that other managers care for.
+    /// Kinds that other managers reconcile.
     others: Vec<Arc<Registered>>,
-    /// What expressions read of a child's live object, by operator and child id.
+    /// The fields of live children that expressions read, by operator and child id.
     reads: HashMap<String, HashMap<String, Paths>>,
 }
 
@@ -81,7 +83,7 @@ impl Registry {
     ) -> Self {
         let mut registry = Self { others, ..Self::default() };
         for entry in registered {
-            if let Some((package, resource)) = entry.resource() {
+            for (package, resource) in entry.resource().into_iter().chain(entry.earlier()) {
                 let reads = registry.reads.entry(package.name.clone()).or_default();
                 for child in &resource.children {
                     // Two kinds of one package may use the same id: keep what either reads.
@@ -90,7 +92,7 @@ impl Registry {
                     paths.extend(child.reads_live.iter().map(|path| plain_prefix(path)));
                     paths.sort();
                     paths.dedup();
-                    // What bears an id of earlier versions is this child's as well.
+                    // An object with an id of an earlier version belongs to this child as well.
                     for id in child.renamed_from.iter().chain([&child.id]) {
                         reads.insert(id.clone(), paths.as_slice().into());
                     }
@@ -109,33 +111,33 @@ impl Registry {
         self.by_crd.values()
     }
 
-    /// Kinds whose instances other managers care for.
+    /// Kinds whose instances other managers reconcile.
     pub(super) fn others(&self) -> impl Iterator<Item = &Arc<Registered>> {
         self.others.iter()
     }
 
-    /// Whether the objects of a kind are instances of a package, loaded or not, whoever cares for them.
-    pub(super) fn is_instance_kind(&self, api_version: &str, kind: &str) -> bool {
-        let group = crd::group_of(api_version);
-        self.iter().chain(self.others()).any(|r| r.kind.group == group && r.kind.kind == kind)
+    /// Whether the objects of a kind are instances of a package, loaded or not, of this manager or another.
+    pub(super) fn is_instance_kind(&self, gvk: &Gvk) -> bool {
+        let mut all = self.iter().chain(self.others());
+        all.any(|r| r.kind.group == gvk.group() && *r.kind.kind == *gvk.kind)
     }
 
     /// The kinds of children that are on record.
-    pub(super) fn child_kinds(&self) -> BTreeSet<(String, String)> {
+    pub(super) fn child_kinds(&self) -> BTreeSet<Gvk> {
         self.iter().flat_map(|registered| registered.child_kinds.iter().cloned()).collect()
     }
 
     /// Whether children of that kind are on record.
-    pub(super) fn has_child_kind(&self, api_version: &str, kind: &str) -> bool {
-        self.iter().any(|r| r.child_kinds.iter().any(|(of, name)| of == api_version && name == kind))
+    pub(super) fn has_child_kind(&self, gvk: &Gvk) -> bool {
+        self.iter().any(|r| r.child_kinds.contains(gvk))
     }
 
-    /// Whose instances have that value of the label [`names::KIND`].
+    /// The kind whose instances have that value of the label [`names::KIND`].
     pub(super) fn by_kind_label(&self, label: &str) -> Option<Arc<Registered>> {
         self.by_crd.values().find(|r| r.kind_label() == label).cloned()
     }
 
-    /// What is read of a child's live object.
+    /// The fields that expressions read of a live child.
     pub(super) fn reads(&self, operator: &str, child: &str) -> Paths {
         self.reads
             .get(operator)
@@ -144,25 +146,42 @@ impl Registry {
             .unwrap_or_else(|| Arc::from([]))
     }
 
+    /// The kinds of children of which more is read than in `before`, and which are not all new.
+    pub(super) fn more_read(&self, before: &Self, of: &Registered) -> BTreeSet<Gvk> {
+        let mut kinds = BTreeSet::new();
+        for (package, resource) in of.earlier() {
+            for child in resource.children.iter().filter(|child| !child.reads_live.is_empty()) {
+                let known = before.reads(&package.name, &child.id);
+                let is_new = |path: &Vec<String>| !known.iter().any(|known| path.starts_with(known));
+                if self.reads(&package.name, &child.id).iter().any(is_new) {
+                    kinds.extend(child.kinds.iter().cloned());
+                }
+            }
+        }
+        kinds
+    }
+
     /// Whether any expression reads more of the objects of a kind than their metadata.
-    pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
-        self.by_crd.values().any(|registered| registered.reads_content(api_version, kind))
+    pub(super) fn reads_content(&self, gvk: &Gvk) -> bool {
+        self.by_crd.values().any(|registered| registered.reads_content(gvk))
     }
 }
 
 impl Registered {
+    /// Whether its kind has plans.
+    pub(super) fn has_plans(&self) -> bool {
+        self.resource().is_some_and(|(_, resource)| !resource.plans.is_empty())
+    }
+
     /// Whether an expression of its package reads more of a child of that kind than its metadata.
-    pub(super) fn reads_content(&self, api_version: &str, kind: &str) -> bool {
-        self.resource().is_some_and(|(_, resource)| {
-            resource
-                .children
-                .iter()
-                .any(|child| !child.reads_live.is_empty() && child.has_kind(api_version, kind))
+    pub(super) fn reads_content(&self, gvk: &Gvk) -> bool {
+        self.resource().into_iter().chain(self.earlier()).any(|(_, resource)| {
+            resource.children.iter().any(|child| !child.reads_live.is_empty() && child.has_kind(gvk))
         })
     }
 }
 
-/// The path up to where it is computed: all below is kept.
+/// The path up to its first computed segment. Everything below is kept.
 fn plain_prefix(path: &[Segment]) -> Vec<String> {
     path.iter()
         .map_while(|segment| match segment {

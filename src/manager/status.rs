@@ -1,183 +1,167 @@
-//! What is told of an instance once there is nothing to do now: its status, and an Event where that is news.
+//! Writes the status of an instance once nothing is left to do now, with an Event for each transition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use super::Shared;
+use super::act::Executor;
+use super::effects::Effects;
 use super::index::InstanceKey;
-use super::raw::DEPTH;
-use super::reconcile::{Look, Mind, Outcome, after_clashes};
+use super::raw::Cut;
 use super::registry::Registered;
+use super::state::{InstanceState, Progress};
+use super::store::Store;
+use crate::api::{CallError, Class};
 use crate::children::{self, Decision, Health, Status, Summary, Verdict};
-use crate::cluster::{CallError, Class};
+use crate::clock::Clock;
 use crate::printable;
 
 /// How often a status is written with less of what the server refuses.
 const ATTEMPTS: usize = 3;
 
-/// What a write of a status came to.
+/// Writes statuses and publishes Events about them.
+pub(super) struct StatusWriter {
+    pub(super) store: Arc<Store>,
+    pub(super) effects: Arc<Effects>,
+    pub(super) executor: Arc<Executor>,
+    pub(super) clock: Clock,
+}
+
+/// The end of a reconcile that has nothing left to do.
+pub(super) enum Settled {
+    /// The status is up to date, or must not be written now.
+    Done,
+    /// The status is written later.
+    RetryAfter(Duration),
+    /// A call failed.
+    Failed(CallError),
+}
+
+/// The result of a write of a status.
 enum Written {
-    /// It says what it should.
+    /// The status is up to date.
     Done {
         /// What is left out of it.
         failure: Option<String>,
         /// The instance after the write, if there was one.
         live: Option<Box<Value>>,
     },
-    /// Read anew: decided again soon.
-    Again(Outcome),
-    /// Not now, or not at all.
+    /// The instance has changed and was read again: it is reconciled again after a wait.
+    Conflict(Duration),
+    /// The instance has changed and cannot be read.
+    Unreadable(CallError),
+    /// The write failed.
     Failed(CallError),
 }
 
-impl Shared {
-    /// Nothing to do now: say so in the status, if that is news.
+impl StatusWriter {
+    fn record(&self, state: &mut InstanceState, progress: Progress<'_>) {
+        state.record(progress, self.clock.elapsed());
+    }
+
+    /// Writes the status of a decision, and publishes an Event if it is a transition.
     pub(super) async fn settle(
-        self: &Arc<Self>,
+        &self,
         key: &InstanceKey,
         registered: &Registered,
-        look: &Look,
+        instance: &Value,
         decision: Decision,
-        mind: &mut Mind,
-    ) -> Outcome {
-        if let Some(after) = decision.again {
-            self.queue.add_after(key.clone(), after);
-        }
+        state: &mut InstanceState,
+    ) -> Settled {
         let summary = decision.verdict.summary();
-        let instance = &look.instance;
-        // It is told once the CRD is right again: then all instances are listed anew.
-        let status = decision.status.as_ref().filter(|_| self.held(&key.crd).is_none());
+        // While writes are on hold the status waits: all instances are listed again afterwards.
+        let status = decision.status.as_ref().filter(|_| self.store.held(&key.crd).is_none());
         let Some(status) = status else {
-            self.tell_verdict(instance, instance, &summary, mind);
-            return Outcome::Done;
+            self.publish_verdict(instance, instance, &summary, state);
+            return Settled::Done;
         };
+        let is_inactive = registered.package.is_none() && instance["metadata"]["deletionTimestamp"].is_null();
+        if !is_inactive {
+            self.record(state, Progress::Active);
+        }
+        if let Some(wait) = state.inactive_status_wait(self.clock.elapsed()) {
+            return Settled::RetryAfter(wait);
+        }
         let mut status = status.clone();
-        status.contested(registered.contested.as_deref(), &instance["status"]);
-        match self.write_status(key, registered, instance, &status, mind).await {
+        status.crd_conflict(registered.crd_conflict.as_deref(), &instance["status"]);
+        match self.write_status(key, registered, instance, &status, state).await {
             Written::Done { failure, live } => {
-                self.tell_verdict(instance, live.as_deref().unwrap_or(instance), &summary, mind);
-                self.tell_status_failure(instance, failure.as_deref());
-                if failure.is_some()
-                    && let Some(observer) = &self.observer
-                {
-                    if let Some(refused) = &mind.refused {
+                if is_inactive && live.is_some() {
+                    self.record(state, Progress::InactiveStatusWritten);
+                }
+                self.publish_verdict(instance, live.as_deref().unwrap_or(instance), &summary, state);
+                self.publish_status_failure(instance, failure.as_deref());
+                if failure.is_some() {
+                    if let Some(refused) = &state.refused_status {
                         status.leave_out(refused);
                     }
-                    observer(key, Some(&Decision { status: Some(status), ..decision }));
+                    self.effects.observe(key, Some(&Decision { status: Some(status), ..decision }));
                 }
-                Outcome::Done
+                Settled::Done
             }
-            Written::Again(outcome) => outcome,
+            Written::Conflict(wait) => Settled::RetryAfter(wait),
+            Written::Unreadable(error) => Settled::Failed(error),
             Written::Failed(error) => {
                 warn!(%error, "the status cannot be written");
                 if error.class == Class::Permanent {
                     let message = format!("the API server refuses the status: {error}");
-                    let told = ("StatusFailed".to_owned(), message);
-                    if mind.told.as_ref() != Some(&told) {
-                        self.events.publish(instance, true, &told.0, &told.1);
-                        mind.told = Some(told);
+                    let event = ("StatusFailed".to_owned(), message);
+                    if state.last_event.as_ref() != Some(&event) {
+                        self.effects.events.publish(instance, true, &event.0, &event.1);
+                        self.record(state, Progress::Event(Some(event)));
                     }
                 }
-                self.failed(key, &error)
+                Settled::Failed(error)
             }
         }
     }
 
-    /// What was decided could not be done, and not for the first time: that must not be in the log alone.
-    pub(super) async fn tell_failure(
-        self: &Arc<Self>,
+    /// Writes into the status that calls keep failing.
+    pub(super) async fn report_failure(
+        &self,
         key: &InstanceKey,
         registered: &Registered,
-        look: &Look,
+        instance: &Value,
         status: Status,
         error: &CallError,
-        mind: &mut Mind,
+        state: &mut InstanceState,
     ) {
-        if error.is_fenced() || self.held(&key.crd).is_some() {
+        if error.is_fenced() || self.store.held(&key.crd).is_some() {
             return;
         }
-        let (reason, message) = ("ApplyRetried".to_owned(), error.to_string());
+        let (reason, message) = ("ApplyRetrying".to_owned(), error.to_string());
         let status = status.retold(&Verdict::Reconciling { reason, message });
-        if let Written::Failed(error) =
-            self.write_status(key, registered, &look.instance, &status, mind).await
-        {
-            debug!(%error, "nor can the status be written");
+        if let Written::Failed(error) = self.write_status(key, registered, instance, &status, state).await {
+            debug!(%error, "the status cannot be written either");
         }
     }
 
-    /// Says of an instance that is nested too deeply to be read that it is left as it is. `part`: what was read of it.
-    pub(super) async fn tell_unreadable(
-        self: &Arc<Self>,
-        key: &InstanceKey,
-        registered: &Registered,
-        part: &Value,
-    ) {
-        let (reason, message) = (
-            "NestedTooDeep".to_owned(),
-            format!(
-                "nested more than {DEPTH} levels deep: it is not read, and its children stay as they are"
-            ),
-        );
-        let verdict = Verdict::Stalled { reason, message };
-        let status = Status::unseen(part, &verdict);
-        let now = format!("{:.0}", crate::clock::now());
-        let Some(patch) = children::status_patch(&part["status"], &status, &now) else { return };
-        let meta = &part["metadata"];
-        let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
-        let written = self
-            .for_instances(registered)
-            .merge_patch(
-                &registered.kind,
-                key.namespace.as_deref(),
-                &key.name,
-                Some("status"),
-                &body,
-                "operetta",
-            )
-            .await;
-        let summary = verdict.summary();
-        match written {
-            Ok(_) => {}
-            // The answer holds the instance, which cannot be read.
-            Err(error) if error.code == 0 => {
-                debug!(instance = %key, %error, "its status was written, mostly");
-            }
-            // Its next event tells again.
-            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => return,
-            Err(error) => {
-                warn!(instance = %key, %error, "the status cannot be written");
-                return;
-            }
-        }
-        self.events.publish(part, true, &summary.reason, &summary.message);
-    }
-
-    /// Writes a status, if it says anything new. What the server refuses of it is left out.
+    /// Writes a status if it changes anything, without what the server refuses of it.
     async fn write_status(
-        self: &Arc<Self>,
+        &self,
         key: &InstanceKey,
         registered: &Registered,
         instance: &Value,
         status: &Status,
-        mind: &mut Mind,
+        state: &mut InstanceState,
     ) -> Written {
-        let now = format!("{:.0}", crate::clock::now());
+        let now = format!("{:.0}", self.clock.now());
         let mut attempts = 0;
         loop {
             attempts += 1;
             let mut trimmed = status.clone();
-            if let Some(refused) = &mind.refused {
+            if let Some(refused) = &state.refused_status {
                 trimmed.leave_out(refused);
             }
             let failure = trimmed.failure();
             let Some(patch) = children::status_patch(&instance["status"], &trimmed, &now) else {
-                mind.clashes = 0;
+                self.record(state, Progress::StatusCurrent);
                 return Written::Done { failure, live: None };
             };
             let attempt = children::names::short_hash(&format!("{}{patch}", instance["status"]), 16);
-            if mind.vain.as_ref() == Some(&attempt) {
+            if state.last_noop_patch.as_ref() == Some(&attempt) {
                 return Written::Done { failure, live: None };
             }
             let meta = &instance["metadata"];
@@ -185,60 +169,59 @@ impl Shared {
             let name = &*key.name;
             let namespace = key.namespace.as_deref();
             let written = self
+                .effects
                 .for_instances(registered)
                 .merge_patch(&registered.kind, namespace, name, Some("status"), &body, "operetta")
                 .await;
             let error = match written {
                 Ok(object) => {
-                    mind.clashes = 0;
-                    let changed = object["metadata"]["resourceVersion"] != meta["resourceVersion"];
-                    mind.vain = (!changed).then_some(attempt);
-                    self.learn_instance(key, &object);
+                    let is_noop = object["metadata"]["resourceVersion"] == meta["resourceVersion"];
+                    self.record(state, Progress::StatusWritten(is_noop.then_some(attempt)));
+                    self.store.learn_instance(key, &object);
                     return Written::Done { failure, live: Some(Box::new(object)) };
                 }
                 Err(error) => error,
             };
             if matches!(error.class, Class::Conflict | Class::NotFound) {
-                let live = match self.refresh(key, registered).await {
+                let live = match self.executor.refresh(key, registered).await {
                     Ok(live) => live,
-                    Err(error) => return Written::Again(self.failed(key, &error)),
+                    Err(error) => return Written::Unreadable(error),
                 };
-                // Its CRD has no status, and nobody gives it one while the package is not active.
+                // The CRD has no status subresource, and nothing adds one while the package is not active.
                 if error.class == Class::NotFound && registered.package.is_none() && live.is_some() {
                     return Written::Done { failure, live: None };
                 }
-                // Read anew and decided anew; in a storm of other writers a little later each time.
-                mind.clashes = mind.clashes.saturating_add(1);
-                self.queue.add_after(key.clone(), after_clashes(mind.clashes));
-                return Written::Again(Outcome::Done);
+                self.record(state, Progress::StatusConflict);
+                return Written::Conflict(state.conflict_wait());
             }
-            match status.refused(&error, mind.refused.as_ref()).filter(|_| attempts < ATTEMPTS) {
+            match status.refused(&error, state.refused_status.as_ref()).filter(|_| attempts < ATTEMPTS) {
                 Some(refused) => {
-                    debug!(%error, "the status is refused; written without what is at fault");
-                    mind.refused = Some(refused);
+                    debug!(%error, "the status is refused; writing it without the refused part");
+                    self.record(state, Progress::StatusRefused(refused));
                 }
                 None => return Written::Failed(error),
             }
         }
     }
 
-    /// One Event a transition. `before` and `after`: the instance before and after its status was written.
-    fn tell_verdict(&self, before: &Value, after: &Value, summary: &Summary, mind: &mut Mind) {
+    /// Publishes one Event for each transition. `before` and `after`: the instance before and after the write of its
+    /// status.
+    fn publish_verdict(&self, before: &Value, after: &Value, summary: &Summary, state: &mut InstanceState) {
         let warning = summary.health == Health::Stalled;
-        // Progress is in the conditions; an Event a step would drown the rest.
+        // Progress is in the conditions. An Event for each step would hide the others.
         if matches!(summary.health, Health::Reconciling | Health::Deleting) {
-            mind.told = None;
+            self.record(state, Progress::Event(None));
             return;
         }
         let (reason, message) = (&summary.reason, &summary.message);
-        let told = (reason.clone(), if warning { message.clone() } else { String::new() });
-        if mind.told.as_ref() == Some(&told) {
+        let event = (reason.clone(), if warning { message.clone() } else { String::new() });
+        if state.last_event.as_ref() == Some(&event) {
             return;
         }
-        // After a restart the status tells whether this is news.
-        let is_news = mind.told.is_some() || ready_reason(before) != Some(reason);
-        mind.told = Some(told).filter(|told| !is_in_status(after, told));
-        if !is_news {
+        // After a restart the status shows whether this is a transition.
+        let is_transition = state.last_event.is_some() || ready_reason(before) != Some(reason);
+        self.record(state, Progress::Event(Some(event).filter(|event| !is_in_status(after, event))));
+        if !is_transition {
             return;
         }
         let message = &*printable::sentence(message);
@@ -247,21 +230,68 @@ impl Shared {
         } else {
             info!(%reason, "{message}");
         }
-        self.events.publish(before, warning, reason, message);
+        // Children that were created in the same reconcile need no Event of their own.
+        let is_ready = summary.health == Health::Ready;
+        let created = if is_ready { state.take_created_event() } else { None };
+        let message = created.map_or(message.to_owned(), |(_, created)| format!("{created}; {message}"));
+        self.effects.events.publish(before, warning, reason, &message);
     }
 
-    /// An Event, if what is left out of the status was not left out before. `instance`: as it was before the write.
-    fn tell_status_failure(&self, instance: &Value, failure: Option<&str>) {
+    /// Publishes an Event if the server refuses a part of the status that it did not refuse before. `instance`: before the
+    /// write.
+    fn publish_status_failure(&self, instance: &Value, failure: Option<&str>) {
         let Some(message) = failure.map(printable::sentence) else { return };
         let message = &*message;
         let before = children::condition(instance, "StatusFailed");
-        let is_told = before.and_then(|told| told["message"].as_str());
+        let reported = before.and_then(|condition| condition["message"].as_str());
         // The condition may have been shortened.
-        if is_told.is_some_and(|told| told == message || told.contains("… (shortened)")) {
+        if reported.is_some_and(|reported| reported == message || reported.contains("… (shortened)")) {
             return;
         }
         warn!(%message, "a part of the status is left out");
-        self.events.publish(instance, true, "StatusFailed", message);
+        self.effects.events.publish(instance, true, "StatusFailed", message);
+    }
+}
+
+impl Effects {
+    /// Reports that an instance is not reconciled because it was not read as a whole. `part`: what was read of it.
+    pub(super) async fn report_unreadable(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        part: &Value,
+        cut: Cut,
+    ) {
+        let (reason, what) = cut.reason();
+        let message = format!("{what}: the instance is not read, and its children stay as they are");
+        let reason = reason.to_owned();
+        let verdict = Verdict::Stalled { reason, message };
+        let status = Status::unseen(part, &verdict);
+        let now = format!("{:.0}", self.clock.now());
+        let Some(patch) = children::status_patch(&part["status"], &status, &now) else { return };
+        let meta = &part["metadata"];
+        let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
+        let written = self
+            .for_instances(registered)
+            .merge_patch_unread_status(
+                &registered.kind,
+                key.namespace.as_deref(),
+                &key.name,
+                &body,
+                "operetta",
+            )
+            .await;
+        let summary = verdict.summary();
+        match written {
+            Ok(()) => {}
+            // The next event of the instance reports it again.
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => return,
+            Err(error) => {
+                warn!(instance = %key, %error, "the status cannot be written");
+                return;
+            }
+        }
+        self.events.publish(part, true, &summary.reason, &summary.message);
     }
 }
 
@@ -270,8 +300,8 @@ fn ready_reason(instance: &Value) -> Option<&str> {
     children::condition(instance, "Ready")?["reason"].as_str()
 }
 
-/// Whether the status says as much as an Event did; then nobody needs to remember it, and ten thousand instances that
-/// are well take no room.
+/// Whether the status contains as much as the Event. Then the Event is not remembered, so that ready instances take no
+/// memory.
 fn is_in_status(instance: &Value, (reason, message): &(String, String)) -> bool {
     message.is_empty() && ready_reason(instance) == Some(reason)
 }
@@ -281,12 +311,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_status_says_need_not_be_remembered() {
+    fn an_event_that_the_status_contains_is_not_remembered() {
         let instance = json!({"status": {"conditions": [{"type": "Ready", "reason": "Ready"}]}});
-        let told = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
-        assert!(is_in_status(&instance, &told("Ready", "")));
-        assert!(!is_in_status(&instance, &told("Paused", "")));
-        assert!(!is_in_status(&instance, &told("Ready", "of which the status may tell only a part")));
-        assert!(!is_in_status(&json!({}), &told("Ready", "")));
+        let event = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+        assert!(is_in_status(&instance, &event("Ready", "")));
+        assert!(!is_in_status(&instance, &event("Paused", "")));
+        assert!(!is_in_status(&instance, &event("Ready", "the status may contain only a part of it")));
+        assert!(!is_in_status(&json!({}), &event("Ready", "")));
     }
 }

@@ -1,4 +1,4 @@
-//! From one child, or a group of them, to a [`Child`].
+//! Compiles one child, or a group of children, to a [`Child`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,30 +6,33 @@ use std::sync::Arc;
 use super::compile::Compiler;
 use super::decode::At;
 use super::manifest;
-use super::outline::Namespaces;
+use super::plan::OnLoss;
+use super::template_scan::Namespaces;
 use super::{
-    Child, ConflictPolicy, DeletionPolicy, ForEach, MaxUnavailable, OnImmutableChange, Yields, lint,
+    Child, ConflictPolicy, DeletionPolicy, ForEach, ImmutableChange, MaxUnavailable, OnImmutableChange,
+    Yields, lint,
 };
+use crate::api::{BuiltIn, Gvk};
 use crate::diag::Diagnostic;
 use crate::template::Expr;
 
-/// The variable of a forEach without `as`.
+/// The item variable of a forEach without `as`.
 const DEFAULT_ITEM: &str = "item";
 
-/// A child as it is written, and the group that it stands in.
+/// A child of the manifest with its group.
 pub(super) struct Flat {
     pub(super) child: manifest::Child,
     pub(super) group: Option<usize>,
 }
 
-/// What the children of a group share.
+/// The settings that the children of a group share.
 pub(super) struct Group {
     for_each: Option<ForEach>,
     when: Option<Expr>,
 }
 
 impl Compiler<'_> {
-    /// Children and groups as children alone.
+    /// Flattens children and groups to a list of children.
     pub(super) fn flatten(&mut self, entries: Vec<manifest::ChildEntry>) -> (Vec<Flat>, Vec<Group>) {
         let mut children = Vec::with_capacity(entries.len());
         let mut groups = Vec::new();
@@ -51,14 +54,15 @@ impl Compiler<'_> {
                 && group.for_each.is_none()
                 && group.when.is_none()
             {
-                let error = first.id.error("package::missing", "the group shares neither forEach nor `when`");
-                self.diagnostics.push(error.help("give it one, or list its children outside of it"));
+                let error = first.id.error("package::missing", "the group has neither forEach nor `when`");
+                self.diagnostics.push(error.help("add one, or move its children out of the group"));
             }
             for child in members {
                 if child.for_each.is_some() {
-                    let message = format!("`{}` is in a group, whose forEach it shares", child.id.value.0);
+                    let message =
+                        format!("`{}` has a forEach, but its group already has one", child.id.value.0);
                     let error = child.id.error("package::value", message);
-                    self.diagnostics.push(error.help("remove its forEach, or list it outside of the group"));
+                    self.diagnostics.push(error.help("remove its forEach, or move it out of the group"));
                 }
                 children.push(Flat { child, group: Some(number) });
             }
@@ -81,20 +85,20 @@ impl Compiler<'_> {
             },
             group: flat.group,
             group_when: group.and_then(|group| group.when.clone()),
-            feeds_back: false,
+            reads_own_output: false,
+            reads_refs: Vec::new(),
             max_unavailable: manifest.max_unavailable.as_ref().and_then(|max| self.max_unavailable(max)),
             depends_on: Vec::new(),
             depth: 0,
             ready_when: self.optional(manifest.ready_when.as_ref()),
+            on_loss: OnLoss::Recreate,
+            lost_when: self.optional(manifest.lost_when.as_ref()),
             deletion_policy: DeletionPolicy::Delete,
-            policy_chosen: manifest.deletion_policy.is_some(),
+            explicit_policy: manifest.deletion_policy.is_some(),
             renamed_from: manifest.renamed_from.iter().flatten().map(|id| id.value.clone()).collect(),
             adopt: manifest.adopt.unwrap_or_default(),
             conflict_policy: manifest.conflict_policy.unwrap_or(ConflictPolicy::Force),
-            on_immutable_change: manifest
-                .on_immutable_change
-                .as_ref()
-                .map_or_else(Default::default, |on| on.value),
+            on_immutable_change: self.on_immutable_change(manifest.on_immutable_change.as_ref()),
             yields: manifest.yields.as_ref().and_then(|yields| self.yields(yields)),
             exposes_secret_data: manifest.exposes_secret_data.unwrap_or_default(),
             reads_live: Vec::new(),
@@ -103,13 +107,13 @@ impl Compiler<'_> {
             location: manifest.id.at.clone(),
         };
         if manifest.max_unavailable.is_some() && manifest.for_each.is_none() && flat.group.is_none() {
-            let error = manifest.id.error("package::value", "maxUnavailable is for children with forEach");
+            let error = manifest.id.error("package::value", "maxUnavailable requires forEach");
             self.diagnostics.push(error.help("remove it"));
         }
         if let Some(path) = &manifest.template.0 {
             self.template(&mut child, path, namespaced);
         }
-        let holds_data = child.kinds.iter().any(|(api_version, kind)| holds_data(api_version, kind));
+        let holds_data = child.kinds.iter().any(holds_data);
         child.deletion_policy = manifest.deletion_policy.unwrap_or_else(|| {
             if !holds_data {
                 return DeletionPolicy::Delete;
@@ -122,7 +126,7 @@ impl Compiler<'_> {
         child
     }
 
-    /// Who generates something must say what its loss means, for nobody can render it again.
+    /// A child with generated values must set `onLoss`, because its values cannot be rendered again.
     fn passwords(&mut self, child: &Child, manifest: &manifest::Child) {
         let engine = Arc::clone(&self.engine);
         let Some(template) = engine.template(&child.template) else { return };
@@ -130,39 +134,39 @@ impl Compiler<'_> {
         if places.is_empty() {
             return;
         }
-        if child
-            .kinds
-            .iter()
-            .any(|(api_version, kind)| (api_version.as_str(), kind.as_str()) != ("v1", "Secret"))
-        {
+        if !child.kinds.iter().all(super::secrecy::is_secret) {
             return self.generates_nothing(places);
         }
         self.diagnostics.extend(places.iter().filter_map(lint::generated::not_alone));
         if manifest.on_loss.is_none() {
-            let message = format!("`{}` holds what is generated: say what happens when it is lost", child.id);
+            let message = format!("`{}` contains generated values and does not set onLoss", child.id);
             let error = Diagnostic::error("package::password", message).located(child.location.clone());
-            self.diagnostics.push(error.help("add onLoss: Recreate, which makes a new one"));
+            self.diagnostics
+                .push(error.help("add onLoss: Recreate, which generates new values when the object is lost"));
         }
     }
 
-    /// To make an object anew is to delete it: nothing for what holds data or is to stay.
+    /// Refuses `Recreate`, which deletes the object, for children that hold data or must stay.
     fn may_recreate(&mut self, child: &Child, manifest: &manifest::Child, holds_data: bool) {
         let Some(on) = manifest.on_immutable_change.as_ref() else { return };
-        if on.value != OnImmutableChange::Recreate {
+        if matches!(on.value, manifest::OnImmutableChange::Word(ImmutableChange::Fail)) {
             return;
         }
-        let kind = child.kinds.first().map_or("", |(_, kind)| kind.as_str());
+        let kind = child.kinds.first().map_or("", |gvk| &gvk.kind);
         let message = if holds_data {
-            format!("`{}` is a {kind} and holds data: it cannot be deleted to be made anew", child.id)
+            format!("`{}` is a {kind} and holds data, so it cannot be recreated", child.id)
         } else if self.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty()) {
-            format!("`{}` holds what is generated, which would be another one in the new object", child.id)
+            format!(
+                "`{}` contains generated values, which would change if the object were recreated",
+                child.id
+            )
         } else if child.deletion_policy != DeletionPolicy::Delete {
-            format!("`{}` is to stay: it cannot be deleted to be made anew", child.id)
+            format!("the deletionPolicy of `{}` does not allow recreating it", child.id)
         } else {
             return;
         };
         let error = on.error("package::recreate", message);
-        self.diagnostics.push(error.help("take out onImmutableChange: Recreate"));
+        self.diagnostics.push(error.help("remove onImmutableChange"));
     }
 
     fn template(&mut self, child: &mut Child, path: &At<String>, namespaced: bool) {
@@ -190,9 +194,9 @@ impl Compiler<'_> {
         let key = self.optional(manifest.key.as_ref());
         let as_ = manifest.name.as_ref().map_or(DEFAULT_ITEM, |name| name.value.0.as_str()).to_owned();
         if let Some(name) = &manifest.name
-            && (lint::ROOTS.contains(&as_.as_str()) || lint::LATER.contains(&as_.as_str()))
+            && lint::ROOTS.contains(&as_.as_str())
         {
-            let error = name.error("package::reserved", format!("`{as_}` is a variable of Operetta's own"));
+            let error = name.error("package::reserved", format!("`{as_}` is a reserved variable"));
             self.diagnostics.push(error.help("choose another name"));
         }
         Some(ForEach { in_: in_?, as_, key })
@@ -209,6 +213,18 @@ impl Compiler<'_> {
         })
     }
 
+    fn on_immutable_change(&mut self, source: Option<&At<manifest::OnImmutableChange>>) -> OnImmutableChange {
+        let fail = OnImmutableChange::Word(ImmutableChange::Fail);
+        let Some(source) = source else { return fail };
+        match &source.value {
+            manifest::OnImmutableChange::Word(word) => OnImmutableChange::Word(*word),
+            manifest::OnImmutableChange::Text(text) => {
+                let source = At { value: text.clone(), at: source.at.clone(), path: source.path.clone() };
+                self.text(&source).map_or(fail, OnImmutableChange::Computed)
+            }
+        }
+    }
+
     fn yields(&mut self, source: &manifest::Yields) -> Option<Yields> {
         Some(match source {
             manifest::Yields::One(source) => Yields::One(self.text(&source.0)?),
@@ -218,7 +234,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Two children that always exist must not be one object.
+    /// Reports two children that always exist and are the same object.
     pub(super) fn same_objects(&mut self, manifests: &[Flat]) {
         let mut ids = HashSet::new();
         let mut objects = HashMap::new();
@@ -234,50 +250,47 @@ impl Compiler<'_> {
             if manifest.when.is_some() || manifest.for_each.is_some() || group.is_some() {
                 continue;
             }
-            let kind =
-                self.engine.template(path).and_then(|template| template.kinds().ok()?.first().cloned());
-            let name = self.outlines.get(path).and_then(super::outline::Outline::name);
-            let (Some(kind), Some(name)) = (kind, name) else { continue };
-            if let Some(other) = objects.insert((kind.clone(), name.to_owned()), &id.value.0) {
-                let message =
-                    format!("`{}` and `{other}` are one object: both are the {} {name}", id.value.0, kind.1);
+            let gvk = self.engine.template(path).and_then(|template| template.kinds().ok()?.first().cloned());
+            let name = self.outlines.get(path).and_then(super::template_scan::Outline::name);
+            let (Some(gvk), Some(name)) = (gvk, name) else { continue };
+            if let Some(other) = objects.insert((gvk.clone(), name.to_owned()), &id.value.0) {
+                let message = format!(
+                    "`{}` and `{other}` are one object: both are the {} {name}",
+                    id.value.0, gvk.kind
+                );
                 self.diagnostics
                     .push(id.error("package::same-object", message).help("give them different names"));
             }
         }
     }
 
-    /// An id has one child, today and formerly: else nobody could tell whose the objects are.
+    /// Reports ids that several children have or had, because their objects could not be assigned to one child.
     pub(super) fn former_ids(&mut self, manifests: &[Flat]) {
         let ids: HashSet<&str> = manifests.iter().map(|flat| flat.child.id.value.0.as_str()).collect();
         let mut former = HashSet::new();
         for id in manifests.iter().flat_map(|flat| flat.child.renamed_from.iter().flatten()) {
             let message = if ids.contains(id.value.as_str()) {
-                format!("`{}` is a child of this version: its objects are its own", id.value)
+                format!("`{}` is the id of a child of this version", id.value)
             } else if !former.insert(id.value.as_str()) {
                 format!("two children were renamed from `{}`", id.value)
             } else {
                 continue;
             };
             let error = id.error("package::renamed", message);
-            self.diagnostics.push(error.help("renamedFrom lists ids that no child has any more, each once"));
+            self.diagnostics.push(error.help("list only ids that no child has now, each id once"));
         }
     }
 }
 
-/// What is said of a child that holds data and whose author did not say what becomes of it.
+/// The warning about a child that holds data and has no explicit deletion policy.
 pub(super) fn no_choice(child: &Child) -> Diagnostic {
-    let message = format!("`{}` holds data: say what happens to it when it is no longer wanted", child.id);
+    let message = format!("`{}` holds data and has no deletionPolicy", child.id);
     Diagnostic::warning("package::deletion-policy", message)
         .located(child.location.clone())
-        .help("add deletionPolicy: Retain (as it is without), Ask or Delete")
+        .help("add deletionPolicy: Retain (the default for this kind), Ask or Delete")
 }
 
-/// Kinds whose deletion loses what nobody can render again.
-pub fn holds_data(api_version: &str, kind: &str) -> bool {
-    match kind {
-        "PersistentVolumeClaim" | "PersistentVolume" | "Namespace" => api_version == "v1",
-        "CustomResourceDefinition" => api_version.starts_with("apiextensions.k8s.io/"),
-        _ => false,
-    }
+/// Whether deleting an object of this kind loses data that cannot be rendered again.
+pub fn holds_data(gvk: &Gvk) -> bool {
+    BuiltIn::find(gvk.group(), &gvk.kind).is_some_and(|known| known.holds_data)
 }

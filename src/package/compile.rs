@@ -1,7 +1,7 @@
-//! From the files of a package to a [`Package`].
+//! Compiles the files of a package to a [`Package`].
 //!
-//! Every stage goes on after a mistake with what it could read, so that one run names them all: the
-//! tree of `operator.yaml`, then CRDs, templates and expressions, then what they say of each other.
+//! Every stage continues after an error with what it could read, so that one run reports all errors: the tree of
+//! `operator.yaml`, then CRDs, templates and expressions, then their references to each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -15,18 +15,20 @@ use super::decode::{At, Decode, Decoder};
 use super::lint;
 use super::lint::sketch::Sketches;
 use super::manifest::{self, Manifest, SemVerRange};
-use super::outline::Outline;
+use super::template_scan::Outline;
 use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
+use crate::api::{ApiKind, Gvk};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
-use crate::template::habits::in_text;
+use crate::template::foreign_syntax::in_text;
 use crate::template::{Engine, Limits};
 use crate::yaml::{self, Node, NodeValue};
 
 /// Compiles and lints a package.
 ///
 /// # Errors
-/// All that is wrong with it, warnings included. With success come the warnings.
+///
+/// All diagnostics, warnings included. A successful result contains the warnings.
 pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
     match inspect(files) {
         (Some(package), found) if !found.iter().any(Diagnostic::is_error) => Ok((package, found)),
@@ -34,11 +36,11 @@ pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnost
     }
 }
 
-/// Compiles and lints a package: all that is wrong with it, and what could be read of it nevertheless. Only a
-/// package without errors can be interpreted; another one can be checked further.
+/// Compiles and lints a package. Returns all diagnostics and what could be read nevertheless. Only a package without
+/// errors can be interpreted; another one can be checked further.
 pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let Some(source) = files.get(OPERATOR_YAML) else {
-        let message = format!("{} holds no {OPERATOR_YAML}", files.root().display());
+        let message = format!("{} has no {OPERATOR_YAML}", files.root().display());
         return (None, vec![Diagnostic::error(UNREADABLE, message)]);
     };
     let templates: Vec<_> = files
@@ -78,7 +80,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     (package, diagnostics)
 }
 
-/// By file and place, `operator.yaml` first; each once.
+/// Sorts by file and position, `operator.yaml` first, and removes duplicates.
 pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by_cached_key(|diagnostic| {
         diagnostic.location.as_ref().map(|location| {
@@ -91,7 +93,7 @@ pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
 
 type Read = (Manifest, bool, Vec<Diagnostic>);
 
-/// The manifest, whether all of it could be read, and what could not.
+/// Reads the manifest; the result says whether all of it could be read.
 fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
     let node = one_document(source).map_err(|error| vec![error])?;
     let mut decoder = Decoder::new(source);
@@ -103,8 +105,7 @@ fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
     }
 }
 
-/// Whether something that has a name may be lost by a mistake, so that what reads it must not be told that there is
-/// none.
+/// Whether the error may hide a name, so that readers of that name must not be reported as reading a missing name.
 fn hides_names(diagnostic: &Diagnostic) -> bool {
     const NAMES: [&str; 9] =
         ["let", "refs", "children", "forEach", "as", "defaults", "id", "resources", "spec"];
@@ -146,9 +147,11 @@ fn hides_names(diagnostic: &Diagnostic) -> bool {
 fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     let mut documents = yaml::parse(source, &yaml::Options::default())?;
     if let [_, second, ..] = documents.as_slice() {
-        let error =
-            Diagnostic::error("package::documents", "the file must hold one YAML document, holds several");
-        return Err(error.at(source, second.span).help("move the others to files of their own"));
+        let error = Diagnostic::error(
+            "package::documents",
+            "the file contains several YAML documents, one is allowed",
+        );
+        return Err(error.at(source, second.span).help("move the others to separate files"));
     }
     documents.pop().filter(|node| !node.is_null()).ok_or_else(|| {
         Diagnostic::error("package::empty", "the file is empty")
@@ -156,7 +159,7 @@ fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     })
 }
 
-/// What the compilation of the parts of a package shares.
+/// The state that compiling the parts of a package shares.
 pub(super) struct Compiler<'a> {
     pub(super) files: &'a Files,
     pub(super) engine: Arc<Engine>,
@@ -164,21 +167,21 @@ pub(super) struct Compiler<'a> {
     pub(super) sketches: Sketches,
     /// Templates of children.
     pub(super) child_templates: BTreeSet<String>,
-    /// The `let`s that something reads; none if it may be any of them.
+    /// The `let`s that are read; `None` if any of them may be read.
     pub(super) read_lets: Option<BTreeSet<String>>,
-    /// Whether every template and expression compiles: else what seems unread may only be broken.
+    /// Whether every template and expression compiles. Otherwise an unread value may be read by a broken template.
     pub(super) readable: bool,
-    /// Whether all of `operator.yaml` could be read: only then is a missing name a mistake of its own.
+    /// Whether all of `operator.yaml` could be read. Only then is a missing name an error of its own.
     pub(super) complete: bool,
-    /// Files that something refers to.
+    /// Files that are referenced.
     pub(super) used: HashSet<String>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// A CRD that could be read.
+/// A readable CRD.
 pub(super) struct Crd {
     pub(super) value: Value,
-    pub(super) kind: crd::Kind,
+    pub(super) kind: ApiKind,
     pub(super) location: Location,
     pub(super) node: Node,
     pub(super) source: Arc<Source>,
@@ -196,7 +199,7 @@ impl Compiler<'_> {
         if manifests.is_empty() && self.complete {
             let error = Diagnostic::error("package::empty", "the package has no resources");
             self.diagnostics
-                .push(error.path("spec.resources").help("give it a CRD: resources: [{crd: crds/x.yaml}]"));
+                .push(error.path("spec.resources").help("add one: resources: [{crd: crds/x.yaml}]"));
         }
         let mut resources: Vec<Resource> = Vec::with_capacity(manifests.len());
         for manifest in manifests {
@@ -220,11 +223,11 @@ impl Compiler<'_> {
             defaults: Value::Object(defaults),
             engine: Arc::clone(&self.engine),
             resources,
-            root: self.files.root().to_owned(),
+            files: self.files.clone(),
         })
     }
 
-    /// What the texts of the files say by themselves.
+    /// Checks the raw text of the files.
     fn written(&mut self, operator: &Arc<Source>, templates: &[(String, Arc<Source>)]) {
         if let Ok(node) = one_document(operator) {
             lint::words::keys(operator, &node, &mut self.diagnostics);
@@ -233,19 +236,18 @@ impl Compiler<'_> {
             let kinds =
                 self.engine.template(path).and_then(|template| template.kinds().ok().map(<[_]>::to_vec));
             lint::words::keys(part.source(), part.node(), &mut self.diagnostics);
-            let is_built_in = |kind: &(String, String)| lint::workloads::is_built_in(&kind.0);
-            let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(is_built_in));
+            let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(lint::workloads::is_built_in));
             lint::words::values(part.source(), part.node(), is_built_in, &mut self.diagnostics);
         }
         for source in templates.iter().map(|(_, source)| source).chain([operator]) {
             for (at, length, help) in in_text(&source.text) {
-                let message = "this stays as it is: it is no expression of Operetta";
+                let message = "this is literal text: it is not an expression of Operetta";
                 let warning = Diagnostic::warning("package::foreign", message);
                 self.diagnostics.push(warning.at(source, Span::new(at, at + length)).help(help));
             }
         }
         for (path, outline) in &self.outlines {
-            // Where the list of children may be what is broken, what gives an object is the template of one.
+            // If the list of children is broken, every template of an object counts as a child's template.
             let gives_object = || self.engine.template(path).is_some_and(|template| template.kinds().is_ok());
             let is_child = self.child_templates.contains(path) || !self.complete && gives_object();
             outline.own_keys(is_child, &mut self.diagnostics);
@@ -256,29 +258,25 @@ impl Compiler<'_> {
         self.diagnostics.extend(lint::omitted_text(&self.engine));
     }
 
-    /// Whether this Operetta is one that the package works with.
+    /// Reports a package that does not support this version of Operetta.
     fn fits(&mut self, range: &At<SemVerRange>) {
         if let Ok(ours) = Version::parse(env!("CARGO_PKG_VERSION"))
             && !range.value.0.matches(&ours)
         {
-            let message = format!("the package needs Operetta {}, this is {ours}", range.value.0);
-            self.diagnostics
-                .push(range.error("package::requires", message).help("use another version of one of them"));
+            let message = format!("the package requires Operetta {}, this is {ours}", range.value.0);
+            self.diagnostics.push(
+                range
+                    .error("package::requires", message)
+                    .help("use another version of the package or of Operetta"),
+            );
         }
     }
 
-    /// An instance of a package holds data, as far as one can know: a child that is one needs a choice.
+    /// An instance of a package may hold data, so a child that is one needs an explicit deletion policy.
     fn instances_chosen(&mut self, resources: &mut [Resource]) {
-        let own: HashSet<(String, String)> = resources
-            .iter()
-            .flat_map(|resource| {
-                resource
-                    .served_versions()
-                    .map(|version| (format!("{}/{version}", resource.kind.group), resource.kind.kind.clone()))
-            })
-            .collect();
+        let own: HashSet<Gvk> = resources.iter().flat_map(Resource::served_kinds).collect();
         for child in resources.iter_mut().flat_map(|resource| &mut resource.children) {
-            if child.policy_chosen || !child.kinds.iter().any(|kind| own.contains(kind)) {
+            if child.explicit_policy || !child.kinds.iter().any(|kind| own.contains(kind)) {
                 continue;
             }
             child.deletion_policy = DeletionPolicy::Retain;
@@ -290,7 +288,7 @@ impl Compiler<'_> {
         for (index, resource) in resources.iter().enumerate() {
             let name = (&resource.kind.group, &resource.kind.kind);
             if resources[..index].iter().any(|other| (&other.kind.group, &other.kind.kind) == name) {
-                let message = format!("the package brings {} twice", resource.kind.kind);
+                let message = format!("the package contains the kind {} twice", resource.kind.kind);
                 self.diagnostics.push(
                     Diagnostic::error("package::duplicate", message).located(resource.location.clone()),
                 );
@@ -298,7 +296,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The file that `operator.yaml` names; `folder` is where it belongs.
+    /// The file that `operator.yaml` references; `folder` is its expected folder.
     pub(super) fn file(&mut self, path: &At<String>, folder: &str) -> Option<Arc<Source>> {
         if let Some(source) = self.files.get(&path.value) {
             self.used.insert(path.value.clone());
@@ -307,15 +305,15 @@ impl Compiler<'_> {
         let candidates = || self.files.iter().map(|(path, _)| path).filter(|path| path.starts_with(folder));
         let same_name = |candidate: &&str| candidate.rsplit('/').next() == path.value.rsplit('/').next();
         let near = did_you_mean(&path.value, candidates()).or_else(|| candidates().find(same_name));
-        let error = path.error("package::missing-file", format!("the package holds no file {}", path.value));
+        let error = path.error("package::missing-file", format!("the package has no file {}", path.value));
         self.diagnostics.push(match near {
             Some(near) => error.help(format!("did you mean {near}?")),
-            None => error.help(format!("the path begins at the package's folder: {folder}x.yaml")),
+            None => error.help(format!("the path is relative to the package: {folder}x.yaml")),
         });
         None
     }
 
-    /// The CRD of a resource, the kind it defines and where it stands.
+    /// The CRD of a resource, the kind that it defines, and its location.
     pub(super) fn crd(&mut self, crd: manifest::Crd) -> Option<Crd> {
         let (node, source, location) = match crd {
             manifest::Crd::Inline(inline) => (inline.value, Arc::clone(&inline.at.source), inline.at),
@@ -333,7 +331,7 @@ impl Compiler<'_> {
         self.crd_of(node, source, location)
     }
 
-    /// Checks the CRDs that nothing refers to, where what refers to them may be what is broken.
+    /// Checks unreferenced CRDs if their reference may be in a broken part.
     fn other_crds(&mut self) {
         if self.complete {
             return;
@@ -359,7 +357,7 @@ impl Compiler<'_> {
         let value = node.to_json();
         lint::words::keys(&source, &node, &mut self.diagnostics);
         lint::words::in_schema(&source, &node, &mut self.diagnostics);
-        // The package fails; what its schema says is held against the templates all the same.
+        // The package is invalid. Its schema is still used to check the templates.
         let found = crd::check(&value);
         let sound = found.is_empty();
         for (path, message, help) in found {
@@ -375,7 +373,7 @@ impl Compiler<'_> {
         Some(Crd { value, kind: kind?, location, node, source })
     }
 
-    /// Files that nothing refers to are most likely forgotten, or their use is misspelt.
+    /// Reports unreferenced files: they are probably forgotten, or their path is misspelt.
     fn unused(&mut self) {
         if self.diagnostics.iter().any(Diagnostic::is_error) {
             return; // what uses them may be what is broken
@@ -398,7 +396,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The names in the calls of `partial` in a text.
+/// The names in the `partial` calls of a text.
 fn partials(text: &str) -> impl Iterator<Item = &str> {
     text.split("partial(").skip(1).filter_map(|rest| {
         let rest = rest.trim_start_matches([' ', '\n', '\\']);
@@ -407,7 +405,7 @@ fn partials(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The place of a path such as `spec.versions[0].name` or `data[a.b]`, or of the nearest that is there.
+/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or of its nearest existing parent.
 pub(crate) fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
@@ -424,7 +422,7 @@ pub(crate) fn place(root: &Node, path: &str) -> Span {
             _ => node.entry(step).map(|(key, value)| (key.span, value)),
         };
         let Some((at, value)) = next else { break };
-        // Of a list item that is itself a list or a map, the beginning is enough.
+        // For a list item that is a list or a map, its start is sufficient.
         let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
         span = if short { Span::new(at.start, at.start) } else { at };
         node = value;

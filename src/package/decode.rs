@@ -1,8 +1,7 @@
-//! From a YAML tree to typed values that know where they stand.
+//! Decodes a YAML tree to typed values with positions.
 //!
-//! serde stops at the first mistake and forgets positions. A package's author wants all mistakes at
-//! once, each with its place; so this decoder walks the tree, notes every error, leaves out what it
-//! cannot read and goes on.
+//! serde stops at the first error and loses positions. The author of a package needs all errors at once, each with its
+//! position. So this decoder walks the tree, records every error, skips what it cannot read, and continues.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,17 +12,17 @@ use serde_json::Value;
 
 use super::lint::words::boolean_word;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
-use crate::template::habits::of_key;
+use crate::template::foreign_syntax::of_key;
 use crate::yaml::{Node, NodeValue, Style};
 
-/// A value with its place and its path.
+/// A value with its location and its path.
 #[derive(Debug, Clone)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Its location.
     pub at: Location,
-    /// Its path in the file, for instance `spec.resources[0].crd`.
+    /// Its path in the file, for example `spec.resources[0].crd`.
     pub path: String,
 }
 
@@ -34,7 +33,7 @@ impl<T> At<T> {
     }
 }
 
-/// What the decoder knows while it walks: the file, the path so far, the mistakes found.
+/// The state of the decoder: the file, the current path, and the errors found.
 #[derive(Debug)]
 pub struct Decoder {
     source: Arc<Source>,
@@ -42,57 +41,57 @@ pub struct Decoder {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// A type that can be read from YAML.
+/// A type that can be decoded from YAML.
 pub trait Decode: Sized {
-    /// Reads it, or notes why not.
+    /// Decodes the node, or records why it cannot.
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self>;
 
     /// Whether a map must have a key of this type.
     const REQUIRED: bool = true;
 
-    /// What stands for a value that is not there, or could not be read.
+    /// The value for a missing or unreadable key.
     fn lost() -> Option<Self> {
         None
     }
 }
 
-/// The keys of a map: those that this version reads, and those of the whole format that it does not
-/// do yet (they must not be taken for typos).
+/// The keys of a map: those that this version supports, and those of the format that it does not support yet (they are
+/// not typos).
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    /// Read by this version.
+    /// Supported by this version.
     pub known: &'static [&'static str],
-    /// Part of the format, not done yet.
+    /// Part of the format, not supported yet.
     pub later: &'static [&'static str],
 }
 
 impl Decoder {
-    /// For that file.
+    /// A decoder for a file.
     pub fn new(source: &Arc<Source>) -> Self {
         Self { source: Arc::clone(source), path: String::new(), diagnostics: Vec::new() }
     }
 
-    /// The mistakes found.
+    /// The errors found.
     pub fn finish(self) -> Vec<Diagnostic> {
         self.diagnostics
     }
 
-    /// The place of a range of this file.
+    /// The location of a range of this file.
     pub fn location(&self, span: Span) -> Location {
         Location::new(&self.source, span)
     }
 
-    /// The path that is being read.
+    /// The current path.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// That value, at the node's place.
+    /// The value at the node's location.
     pub fn place<T>(&self, node: &Node, value: T) -> At<T> {
         At { value, at: self.location(self.span(node)), path: self.path.clone() }
     }
 
-    /// What to point at: of lists and maps the first line.
+    /// The range to point at: for lists and maps the first line.
     fn span(&self, node: &Node) -> Span {
         let Span { start, end } = node.span;
         let lines = matches!(node.value, NodeValue::Seq(_) | NodeValue::Map(_));
@@ -100,13 +99,13 @@ impl Decoder {
         Span::new(start, first.map_or(end, |first| start + first))
     }
 
-    /// Notes an error about a value at the path that is being read.
+    /// Records an error about the value at the current path.
     pub fn error(&mut self, code: &'static str, node: &Node, message: impl Into<String>) {
         let span = self.span(node);
         self.push(Diagnostic::error(code, message).at(&self.source, span));
     }
 
-    /// Notes an error with what to do about it.
+    /// Records an error with a solution.
     pub fn error_help(
         &mut self,
         code: &'static str,
@@ -123,7 +122,7 @@ impl Decoder {
         self.diagnostics.push(Diagnostic { path, ..diagnostic });
     }
 
-    /// Reads `f` one key deeper.
+    /// Runs `f` with a key added to the path.
     pub fn in_key<T>(&mut self, key: &str, f: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
         if before > 0 {
@@ -135,7 +134,7 @@ impl Decoder {
         result
     }
 
-    /// Reads `f` one list item deeper.
+    /// Runs `f` with a list index added to the path.
     pub fn in_item<T>(&mut self, index: usize, f: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
         let _ = write!(self.path, "[{index}]");
@@ -144,17 +143,17 @@ impl Decoder {
         result
     }
 
-    /// How the node is written in the file.
+    /// The source text of the node.
     pub fn text(&self, node: &Node) -> &str {
         self.source.text.get(node.span.start..node.span.end).unwrap_or_default().trim_end()
     }
 
-    /// Notes that the node is not what was wanted.
+    /// Records that the node has the wrong type.
     pub fn mismatch(&mut self, node: &Node, wanted: &str) {
         let shape = match &node.value {
             NodeValue::Null => {
-                let message = format!("has no value, wanted {wanted}");
-                let help = "give it a value, or remove the key";
+                let message = format!("has no value, must be {wanted}");
+                let help = "set a value, or remove the key";
                 return self.error_help("package::type", node, message, help);
             }
             NodeValue::Bool(value) => match boolean_word(&self.source, node) {
@@ -189,7 +188,7 @@ impl Decoder {
         let mut found = Vec::with_capacity(entries.len());
         let mut cut: Option<(&str, &Node)> = None;
         for (key, value) in entries {
-            // `{when: x | default(1, true)}` is, to YAML, a map of two keys.
+            // To YAML, `{when: x | default(1, true)}` is a map of two keys.
             if let Some((name, part)) = cut
                 && matches!(value.value, NodeValue::Null)
             {
@@ -216,7 +215,7 @@ impl Decoder {
         Some(found)
     }
 
-    /// The entries of a map whose keys are given; notes unknown ones.
+    /// The entries of a map with known keys; records unknown keys.
     pub fn fields<'n>(&mut self, node: &'n Node, keys: Keys) -> Option<Vec<(&'n str, &'n Node)>> {
         let entries = self.entries(node, "a map")?;
         let mut found = Vec::with_capacity(entries.len());
@@ -232,7 +231,7 @@ impl Decoder {
 
     fn unknown(&mut self, name: &str, key: &Node, keys: Keys) {
         if keys.later.contains(&name) {
-            let message = format!("this version of Operetta does not do `{name}` yet");
+            let message = format!("this version of Operetta does not support `{name}` yet");
             return self.error_help("package::not-yet", key, message, "remove it");
         }
         let candidates = keys.known.iter().chain(keys.later).copied();
@@ -240,13 +239,13 @@ impl Decoder {
             Some(near) => format!("did you mean `{near}`?"),
             None => match of_key(name) {
                 Some(help) => help.to_owned(),
-                None => format!("the keys here are {}", keys.known.join(", ")),
+                None => format!("the allowed keys are {}", keys.known.join(", ")),
             },
         };
         self.error_help("package::unknown-key", key, format!("unknown key `{name}`"), help);
     }
 
-    /// The value of one key of a map.
+    /// Decodes the value of one key of a map.
     pub fn field<T: Decode>(&mut self, map: &Node, fields: &[(&str, &Node)], key: &str) -> Option<T> {
         let Some((_, node)) = fields.iter().find(|(name, _)| *name == key) else {
             if T::REQUIRED {
@@ -258,7 +257,7 @@ impl Decoder {
         self.in_key(key, |decoder| T::decode(node, decoder)).or_else(T::lost)
     }
 
-    /// The first key of a map: what an error about the whole map points at.
+    /// The first key of a map: the position of an error about the whole map.
     fn head(map: &Node) -> &Node {
         match &map.value {
             NodeValue::Map(entries) => entries.first().map_or(map, |(key, _)| key),
@@ -267,7 +266,7 @@ impl Decoder {
     }
 }
 
-/// Whether a bracket or a quote is left open or closed too often.
+/// Whether the text has unbalanced brackets or quotes.
 fn unbalanced(text: &str) -> bool {
     let mut open = Vec::new();
     let mut quote = None;
@@ -283,8 +282,8 @@ fn unbalanced(text: &str) -> bool {
     !open.is_empty() || quote.is_some()
 }
 
-/// Declares a map of the format: the type, its JSON Schema and its decoder from one list of keys and
-/// fields, and the keys that this version does not do yet.
+/// Declares a map of the format: one list of keys and fields defines the type, its JSON Schema, its decoder, and the
+/// keys that this version does not support yet.
 macro_rules! manifest {
     (
         $(#[$meta:meta])*
@@ -313,7 +312,7 @@ macro_rules! manifest {
     };
 }
 
-/// Declares a choice between words, and the words that this version does not do yet.
+/// Declares an enum of strings, and the strings that this version does not support yet.
 macro_rules! choice {
     (
         $(#[$meta:meta])*
@@ -352,11 +351,11 @@ macro_rules! choice {
 pub(super) use {choice, manifest};
 
 impl Decoder {
-    /// Notes that a word is none of those that can stand here.
+    /// Records that a string is none of the allowed ones.
     pub fn no_such_choice(&mut self, node: &Node, word: &str, keys: Keys) {
         if keys.later.contains(&word) {
-            let message = format!("this version of Operetta does not do `{word}` yet");
-            let help = format!("it does {}", keys.known.join(", "));
+            let message = format!("this version of Operetta does not support `{word}` yet");
+            let help = format!("it supports {}", keys.known.join(", "));
             return self.error_help("package::not-yet", node, message, help);
         }
         let help =
@@ -381,7 +380,7 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
-/// A required value whose mistakes do not hide the map around it: that map is read all the same.
+/// A required value whose errors do not hide the map around it.
 #[derive(Debug, Clone)]
 pub struct Must<T>(pub Option<T>);
 
@@ -464,7 +463,7 @@ impl Decode for bool {
     }
 }
 
-/// Any YAML: a constant, taken as it is.
+/// Any YAML value: a constant.
 #[derive(Debug, Clone)]
 pub struct Constants(pub serde_json::Map<String, Value>);
 

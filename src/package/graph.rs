@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::template::{Lets, ReadPath, Reads, Segment};
 
-/// All paths that something reads, with those of the `let`s it reads, directly or by way of others.
+/// All paths that are read, including those of `let`s, directly or through others.
 pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a Lets) -> Vec<&'a ReadPath> {
     let mut paths: Vec<&ReadPath> = reads.into_iter().flat_map(|reads| &reads.paths).collect();
     let mut seen = BTreeSet::new();
@@ -35,8 +35,8 @@ pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a L
     paths
 }
 
-/// An order in which dependencies come first and what is independent keeps its place; or the children
-/// of a cycle, each depending on the next and the last on the first.
+/// A topological order, stable for independent entries; or the children of a cycle, each depending on the next and the
+/// last on the first.
 pub(super) fn order(depends_on: &[BTreeSet<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let count = depends_on.len();
     let mut placed = vec![false; count];
@@ -50,8 +50,8 @@ pub(super) fn order(depends_on: &[BTreeSet<usize>]) -> Result<Vec<usize>, Vec<us
     Ok(order)
 }
 
-/// A cycle among those that could not be placed: each of them depends on another one of them, so
-/// whoever walks on comes by again.
+/// A cycle among the entries that could not be placed: each depends on another of them, so following the dependencies
+/// returns to an earlier one.
 fn cycle(depends_on: &[BTreeSet<usize>], placed: &[bool]) -> Vec<usize> {
     let mut walk: Vec<usize> = Vec::new();
     let mut at = placed.iter().position(|placed| !placed);
@@ -65,12 +65,12 @@ fn cycle(depends_on: &[BTreeSet<usize>], placed: &[bool]) -> Vec<usize> {
     walk
 }
 
-/// Sorted, and without what lies within another one.
+/// Sorts the paths and removes those within another path.
 pub(super) fn outermost(mut paths: Vec<Vec<Segment>>) -> Vec<Vec<Segment>> {
     paths.sort();
     let mut kept: Vec<Vec<Segment>> = Vec::new();
     for path in paths {
-        // Sorted, so whatever holds this one was kept just before.
+        // The paths are sorted, so a path that contains this one is the last kept one.
         if kept.last().is_none_or(|last| !path.starts_with(last)) {
             kept.push(path);
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_and_the_rest_keeps_its_place() {
+    fn the_order_is_topological_and_stable() {
         for (graph, wanted) in [
             (edges(&[]), Ok(vec![])),
             (edges(&[&[], &[], &[]]), Ok(vec![0, 1, 2])),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_within_another_is_left_out() {
+    fn nested_paths_are_removed() {
         let path = |keys: &[&str]| keys.iter().map(|key| Segment::Key((*key).to_owned())).collect::<Vec<_>>();
         let paths =
             vec![path(&["status", "phase"]), path(&["status"]), path(&["spec", "a"]), path(&["spec", "a"])];

@@ -1,5 +1,4 @@
-//! What expressions and templates read, held against what there is: the CRD's schema, children,
-//! `let`s, defaults, variables.
+//! Checks what expressions and templates read: fields of the CRD's schema, children, `let`s, defaults, variables.
 
 pub(super) mod columns;
 mod conditional;
@@ -16,17 +15,19 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::uses::{Parts, Role, Use};
+use super::expression_sites::{ExpressionSite, Parts, Role};
+use super::plan::sites::PlanScope;
+use super::plan::{Plan, calls};
 use super::{Child, Ref, graph};
 pub(super) use conditions::omitted_text;
 
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::template::habits::of_variable;
+use crate::template::foreign_syntax::of_variable;
 use crate::template::{Engine, ReadPath, Segment};
 
-/// The variables of every expression, those included that only some see.
-pub(super) const ROOTS: [&str; 12] = [
+/// The variables of expressions, including those that only some expressions see.
+pub(super) const ROOTS: [&str; 16] = [
     "instance",
     "spec",
     "name",
@@ -39,31 +40,38 @@ pub(super) const ROOTS: [&str; 12] = [
     "refs",
     "cluster",
     "self",
+    "record",
+    "previous",
+    "run",
+    "outputs",
 ];
-/// Variables of the whole format that this version does not do yet.
-pub(super) const LATER: [&str; 4] = ["record", "previous", "run", "outputs"];
-/// What `cluster` holds.
+/// The variables of a run.
+const OF_RUN: [&str; 2] = ["run", "outputs"];
+/// The fields of `run`.
+const RUN: [&str; 8] = ["id", "name", "plan", "step", "attempt", "startedAt", "params", "lost"];
+/// The fields of `cluster`.
 const CLUSTER: [&str; 2] = ["version", "has"];
-/// What `operator` holds.
+/// The fields of `operator`.
 const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "namespace"];
 
-/// What is known about the resource.
-pub(super) struct Known<'a> {
+/// What the checks know about the resource.
+pub(super) struct ResourceInfo<'a> {
     /// The schema of the instances, if the CRD has one.
     pub(super) schema: Option<&'a Value>,
-    /// Whether instances lie in namespaces.
+    /// Whether instances are namespaced.
     pub(super) namespaced: bool,
     /// The package's constants.
     pub(super) defaults: &'a Map<String, Value>,
-    /// Whether every name of `operator.yaml` is known: else what seems to be missing may only be broken.
+    /// Whether every name of `operator.yaml` is known. Otherwise a missing name may be in a broken part.
     pub(super) complete: bool,
 }
 
-/// All that is wrong with what the parts of a resource read.
-pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Vec<Diagnostic> {
-    let mut linter = Linter { parts, known, seen: HashSet::new(), diagnostics: Vec::new() };
+/// Reports all errors in what the parts of a resource read.
+pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
+    let mut linter = Linter { parts, known, seen: HashSet::new(), step: None, diagnostics: Vec::new() };
     let mut reached = BTreeSet::new();
-    for usage in parts.uses(engine) {
+    for usage in parts.expression_sites(engine) {
+        linter.step = usage.plan.as_ref().map(|scope| scope.path.clone());
         for path in graph::follow([usage.reads], &parts.lets) {
             if let ("let", Some(Segment::Key(name))) = (path.root.as_str(), path.segments.first()) {
                 reached.insert(name.clone());
@@ -72,11 +80,18 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
         }
         linter.members(&usage);
     }
+    linter.step = None;
     linter.keyed_refs();
     linter.diagnostics.extend(conditional::unguarded(engine, parts));
-    // What nothing reads yet may be meant for any place: it sees all variables.
+    // An unread `let` may be meant for any place, so it sees all variables.
     for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
-        let anywhere = Use { reads: text.reads(), child: None, reference: None, role: Role::Anywhere };
+        let anywhere = ExpressionSite {
+            reads: text.reads(),
+            child: None,
+            reference: None,
+            plan: None,
+            role: Role::Anywhere,
+        };
         for path in &text.reads().paths {
             if !items(parts).any(|item| item == path.root) {
                 linter.path(path, &anywhere);
@@ -91,9 +106,11 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Ve
 
 struct Linter<'a> {
     parts: &'a Parts,
-    known: &'a Known<'a>,
-    /// Places already complained about: a `let` is come by from everything that reads it.
+    known: &'a ResourceInfo<'a>,
+    /// Positions that are already reported: a `let` is visited from each of its readers.
     seen: HashSet<(String, usize, String)>,
+    /// The path of the step that is checked.
+    step: Option<String>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -101,7 +118,7 @@ impl Linter<'_> {
     fn error(&mut self, code: &'static str, at: &Location, message: String, help: Option<String>) {
         if self.seen.insert((at.source.name.clone(), at.span.start, message.clone())) {
             let error = Diagnostic::error(code, message).located(at.clone());
-            self.diagnostics.push(Diagnostic { help, ..error });
+            self.diagnostics.push(Diagnostic { help, path: self.step.clone(), ..error });
         }
     }
 
@@ -114,45 +131,72 @@ impl Linter<'_> {
         }
     }
 
-    /// A path that is read where the variables of `usage` are seen.
-    fn path(&mut self, path: &ReadPath, usage: &Use) {
+    /// Checks a path with the variables that `usage` sees.
+    fn path(&mut self, path: &ReadPath, usage: &ExpressionSite) {
         let root = path.root.as_str();
         let item = usage.item(self.parts);
+        let scope = usage.plan.as_deref();
+        let in_run = scope.is_some_and(|scope| scope.in_run) || usage.role == Role::Anywhere;
+        let has_plans = !self.parts.plans.is_empty();
         let seen = match root {
             "self" => usage.sees_self(),
             _ if usage.sees_item() && item == Some(root) => return,
+            _ if scope.is_some_and(|scope| scope.items.contains(&root)) => return,
+            _ if usage.answers(self.parts).contains(&root) => {
+                return;
+            }
+            "run" | "outputs" => in_run,
+            "record" | "previous" => has_plans,
             _ => ROOTS.contains(&root),
         };
         if seen {
-            return self.read(path);
+            self.read(path);
+            return self.in_plan(path, scope);
         }
         let all_items = || items(self.parts);
         let (message, help) = if root == "self" {
-            let help = "elsewhere live objects are read as `children.<id>`";
+            let help = "use `children.<id>` to read a live object here";
             (
-                "`self` is the live object of a child: only its own template and readyWhen see it".to_owned(),
+                "`self` is the live object of a child and exists only in its own template and readyWhen"
+                    .to_owned(),
                 Some(help.to_owned()),
             )
-        } else if LATER.contains(&root) && !all_items().any(|name| name == root) {
-            return self.error(
-                "package::not-yet",
-                &path.location,
-                format!("this version of Operetta does not do `{root}` yet"),
-                None,
-            );
+        } else if matches!(root, "record" | "previous") {
+            (
+                format!("`{root}` needs plans, and this kind has none"),
+                Some("remove it, or add plans".to_owned()),
+            )
+        } else if OF_RUN.contains(&root) && !items(self.parts).any(|name| name == root) {
+            let help = "use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run";
+            (format!("`{root}` exists only in a run of a plan"), Some(help.to_owned()))
         } else if !self.known.complete {
             return;
         } else if all_items().any(|name| name == root) {
-            let message = format!("`{root}` is the item of a forEach, which is not known here");
+            let message = format!("`{root}` is the item of a forEach and does not exist here");
             let of_child = self.parts.children.iter().filter_map(item_of).any(|name| name == root);
-            let help = if of_child {
-                "only that child's own template, when, key and readyWhen see it"
+            let of_plan = plan_items(self.parts).any(|name| name == root);
+            let help = if of_plan {
+                "use it only in the steps with that forEach, and in the steps of that phase"
+            } else if of_child {
+                "use it only in the template, when, key and readyWhen of that child"
             } else {
-                "only that ref's own name, selector, when and key see it"
+                "use it only in the name, selector, when and key of that ref"
             };
             (message, Some(help.to_owned()))
         } else {
-            let names = ROOTS.iter().copied().filter(|name| *name != "self" || usage.sees_self());
+            let names = ROOTS.iter().copied().filter(|name| match *name {
+                "self" => usage.sees_self(),
+                "run" | "outputs" => in_run,
+                "record" | "previous" => has_plans,
+                _ => true,
+            });
+            let names = names.chain(
+                scope
+                    .into_iter()
+                    .flat_map(|scope| scope.items.iter())
+                    .chain(usage.answers(self.parts))
+                    .copied(),
+            );
             let names = names.chain(item.filter(|_| usage.sees_item())).map(str::to_owned);
             let help = of_variable(root).map(str::to_owned).or_else(|| Self::near(root, names, ""));
             (format!("unknown variable `{root}`"), help)
@@ -160,14 +204,14 @@ impl Linter<'_> {
         self.error("package::unknown-variable", &path.location, message, help);
     }
 
-    /// A path whose variable is known.
+    /// Checks a path whose variable exists.
     fn read(&mut self, path: &ReadPath) {
         let key = match path.segments.first() {
             Some(Segment::Key(key)) => Some(key.as_str()),
             _ => None,
         };
         match (path.root.as_str(), key) {
-            ("spec", _) => self.schema(path, &["spec"], &path.segments),
+            ("spec" | "previous", _) => self.schema(path, &["spec"], &path.segments),
             ("namespace", _) if !self.known.namespaced && !path.guarded => {
                 let message = "`namespace` is undefined: the instances are cluster-scoped".to_owned();
                 let help = "write a literal, or {{ operator.namespace }}".to_owned();
@@ -202,7 +246,7 @@ impl Linter<'_> {
             }
             ("refs", Some(id)) => self.reference(path, id),
             ("refs", None) => {
-                let message = "refs are read by id: which ones, must be known".to_owned();
+                let message = "the id of a ref must be a literal".to_owned();
                 let help = "write refs.<id>".to_owned();
                 self.error("package::unknown-ref", &path.location, message, Some(help));
             }
@@ -213,7 +257,7 @@ impl Linter<'_> {
             }
             ("children", None) => {
                 let message =
-                    "children are read by id: which ones, and so the order, must be known".to_owned();
+                    "the id of a child must be a literal, because it determines the order".to_owned();
                 let help = "write children.<id>".to_owned();
                 self.error("package::unknown-child", &path.location, message, Some(help));
             }
@@ -221,7 +265,109 @@ impl Linter<'_> {
         }
     }
 
-    /// A path into what a ref gives.
+    /// Checks a path into a run, the outputs of steps, or what plans have recorded.
+    fn in_plan(&mut self, path: &ReadPath, scope: Option<&PlanScope<'_>>) {
+        let [Segment::Key(key), rest @ ..] = path.segments.as_slice() else { return };
+        match path.root.as_str() {
+            "run" if !RUN.contains(&key.as_str()) => {
+                let help = Self::near(key, RUN.iter().map(|&name| name.to_owned()), "run.");
+                self.error(
+                    "package::unknown-path",
+                    &path.location,
+                    format!("`run.{key}` does not exist"),
+                    help,
+                );
+            }
+            "run" if key == "params" => {
+                if let (Some(scope), [Segment::Key(name), ..]) = (scope, rest) {
+                    self.param(path, scope, name);
+                }
+            }
+            "outputs" => {
+                if let Some(scope) = scope.filter(|_| self.known.complete) {
+                    self.output(path, scope, key, rest);
+                }
+            }
+            "record" if self.known.complete => {
+                let recorded =
+                    || self.parts.plans.iter().flat_map(Plan::visits).flat_map(|visit| &visit.step.record);
+                if !recorded().any(|(name, _)| name == key) {
+                    let help = Self::near(key, recorded().map(|(name, _)| name.clone()), "record.");
+                    let message = format!("no step records `{key}`");
+                    let help = help.or_else(|| Some(format!("add record: {{{key}: ...}} to a step")));
+                    self.error("package::unknown-path", &path.location, message, help);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks a parameter: of the plan's own schema, or where it has none, of the plans that run it.
+    fn param(&mut self, path: &ReadPath, scope: &PlanScope<'_>, name: &str) {
+        let schemas = calls::params_of(&self.parts.plans, &scope.plan.name);
+        let fits = |schema: &Value| !matches!(crd::lookup(schema, &[name]), Lookup::Unknown { .. });
+        // A template may serve several plans, of which some have no parameters.
+        let is_never_set = path.guarded && schemas.is_empty();
+        if is_never_set || schemas.iter().any(|schema| fits(schema)) || !self.known.complete {
+            return;
+        }
+        let plan = &scope.plan.name;
+        let known = schemas
+            .iter()
+            .filter_map(|schema| schema["properties"].as_object())
+            .flat_map(|known| known.keys());
+        let help = Self::near(name, known.cloned(), "run.params.");
+        let help = help.unwrap_or_else(|| {
+            format!("add it to the plan: params: {{type: object, properties: {{{name}: {{type: string}}}}}}")
+        });
+        let message = format!("the plan `{plan}` has no parameter `{name}`");
+        self.error("package::unknown-path", &path.location, message, Some(help));
+    }
+
+    /// Checks `outputs.<step>.<name>`; in a record also `outputs.<name>`.
+    fn output(&mut self, path: &ReadPath, scope: &PlanScope<'_>, key: &str, rest: &[Segment]) {
+        if scope.own.is_some_and(|step| step.outputs.iter().any(|output| output.name == key)) {
+            return;
+        }
+        if let Some(step) = scope.before.iter().find(|step| step.name == key) {
+            let [Segment::Key(name), ..] = rest else { return };
+            let shown = || step.outputs.iter().map(|output| output.name.clone());
+            if step.for_each.is_some() || shown().any(|known| known == *name) {
+                return; // the items of a list have its outputs
+            }
+            let help = Self::near(name, shown(), &format!("outputs.{key}."));
+            let help = help.unwrap_or_else(|| format!("add outputs: {{{name}: ...}} to the step `{key}`"));
+            let message = format!("the step `{key}` has no output `{name}`");
+            return self.error("package::unknown-step", &path.location, message, Some(help));
+        }
+        let steps = scope.plan.visits();
+        let (message, help) = match steps.iter().find(|visit| visit.step.name == key) {
+            Some(visit) if visit.inside.path.starts_with(&scope.path) && visit.inside.path != scope.path => (
+                format!("the step `{key}` is a step of this phase"),
+                "read it in a step of the phase".to_owned(),
+            ),
+            Some(visit) => {
+                let message = format!(
+                    "`outputs.{key}` does not exist here: {} is not an earlier step",
+                    visit.inside.path
+                );
+                let help = "outputs are visible to the later steps beside the step, and to the steps within those; side \
+                            by side (strategy: parallel) none is earlier; use `record` for more";
+                (message, help.to_owned())
+            }
+            None => {
+                let names = scope.before.iter().map(|step| step.name.clone());
+                let names = names
+                    .chain(scope.own.iter().flat_map(|own| &own.outputs).map(|output| output.name.clone()));
+                let help = Self::near(key, names, "outputs.")
+                    .unwrap_or_else(|| "write outputs.<step>.<name>".to_owned());
+                (format!("there is no step `{key}` before this one"), help)
+            }
+        };
+        self.error("package::unknown-step", &path.location, message, Some(help));
+    }
+
+    /// Checks a path into a ref.
     fn reference(&mut self, path: &ReadPath, id: &str) {
         let Some(reference) = self.parts.refs.iter().find(|reference| reference.id == id) else {
             if self.known.complete {
@@ -244,9 +390,20 @@ impl Linter<'_> {
         }
     }
 
-    /// The first step into an object of a built-in kind that has few fields.
+    /// Checks the first step into an object of a built-in kind with few fields.
     fn field(&mut self, path: &ReadPath, reference: &Ref, key: &str) {
-        let own: &[&str] = match (&*reference.api_version, &*reference.kind) {
+        if let Some(observation) = reference.observation() {
+            let fields = observation.fields();
+            if key != "error" && !fields.contains(&key) {
+                let prefix = format!("refs.{}.", reference.id);
+                let help = Self::near(key, fields.iter().map(|&name| name.to_owned()), &prefix);
+                let message = format!("an observation by {} has no field {key}", observation.verb());
+                self.error("package::unknown-path", &path.location, message, help);
+            }
+            return;
+        }
+        let Some(gvk) = &reference.gvk else { return };
+        let own: &[&str] = match gvk.parts() {
             ("v1", "Secret") => &["data", "type", "immutable"],
             ("v1", "ConfigMap") => &["data", "binaryData", "immutable"],
             ("v1", "ServiceAccount") => &["secrets", "imagePullSecrets", "automountServiceAccountToken"],
@@ -258,16 +415,16 @@ impl Linter<'_> {
             return;
         }
         let each = if reference.for_each.is_some() { "[key]" } else { "" };
-        let (id, kind) = (format!("{}{each}", reference.id), &reference.kind);
+        let (id, kind) = (format!("{}{each}", reference.id), &gvk.kind);
         let help = if key == "stringData" {
-            Some(format!("it can only be written; read refs.{id}.data.<key> | b64decode"))
+            Some(format!("`stringData` is write-only; read refs.{id}.data.<key> | b64decode"))
         } else {
             Self::near(key, known.iter().map(|&name| name.to_owned()), &format!("refs.{id}."))
         };
         self.error("package::unknown-path", &path.location, format!("a {kind} has no field {key}"), help);
     }
 
-    /// A path into the instance, below `base`.
+    /// Checks a path into the instance, below `base`.
     fn schema(&mut self, path: &ReadPath, base: &[&str], segments: &[Segment]) {
         let Some(schema) = self.known.schema else { return };
         let mut keys: Vec<String> = base.iter().map(|&key| key.to_owned()).collect();
@@ -277,7 +434,7 @@ impl Linter<'_> {
             Segment::Any => "*".to_owned(),
         }));
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // The first step that leads nowhere.
+        // The first step that does not exist.
         let Some((depth, candidates)) =
             (1..=keys.len()).find_map(|depth| match crd::lookup(schema, &keys[..depth]) {
                 Lookup::Unknown { candidates, .. } => Some((depth, candidates)),
@@ -293,7 +450,7 @@ impl Linter<'_> {
         self.error("package::unknown-path", &path.location, message, help);
     }
 
-    /// Refs with forEach that name the same object for each key.
+    /// Reports refs with forEach that select the same object for each key.
     fn keyed_refs(&mut self) {
         for reference in &self.parts.refs {
             let Some(for_each) = &reference.for_each else { continue };
@@ -301,15 +458,15 @@ impl Linter<'_> {
             if !reads.iter().any(|path| path.root == for_each.as_) {
                 let (id, item) = (&reference.id, &for_each.as_);
                 let message =
-                    format!("the ref `{id}` does not read `{item}`: all its keys would be the same objects");
-                let help = format!("put it into the name or the selector: \"{{{{ {item} }}}}\"");
+                    format!("the ref `{id}` does not read `{item}`: every key would select the same objects");
+                let help = format!("use it in the name or the selector: \"{{{{ {item} }}}}\"");
                 self.error("package::same-object", &reference.location.clone(), message, Some(help));
             }
         }
     }
 
-    /// Members of a forEach child whose template does not know which of them it renders.
-    fn members(&mut self, usage: &Use) {
+    /// Reports forEach children whose template does not read the item.
+    fn members(&mut self, usage: &ExpressionSite) {
         let Some(child) =
             usage.child.filter(|_| usage.role == Role::Template).map(|child| &self.parts.children[child])
         else {
@@ -322,24 +479,31 @@ impl Linter<'_> {
                 "the template of `{}` does not read `{item}`: all its members would be one object",
                 child.id
             );
-            let help = format!("put it into metadata.name: {{{{ name }}}}-{{{{ {item} }}}}");
+            let help = format!("use it in metadata.name: {{{{ name }}}}-{{{{ {item} }}}}");
             self.error("package::same-object", &child.location.clone(), message, Some(help));
         }
     }
 }
 
-/// The names of all items.
+/// The item variables of all forEach.
 fn items(parts: &Parts) -> impl Iterator<Item = &str> {
     let of_refs = parts.refs.iter().filter_map(|reference| reference.for_each.as_ref());
-    parts.children.iter().filter_map(item_of).chain(of_refs.map(|for_each| for_each.as_.as_str()))
+    let of_refs = of_refs.map(|for_each| for_each.as_.as_str());
+    parts.children.iter().filter_map(item_of).chain(of_refs).chain(plan_items(parts))
 }
 
-/// The name of a forEach child's item.
+/// The item variables of all steps.
+fn plan_items(parts: &Parts) -> impl Iterator<Item = &str> {
+    let steps = parts.plans.iter().flat_map(Plan::visits);
+    steps.filter_map(|visit| visit.step.for_each.as_ref()).map(|each| each.as_.as_str())
+}
+
+/// The item variable of a forEach child.
 fn item_of(child: &Child) -> Option<&str> {
     child.for_each.as_ref().map(|for_each| for_each.as_.as_str())
 }
 
-/// A path as people write it.
+/// A path in the usual notation.
 fn shown(keys: &[&str]) -> String {
     let mut out = String::new();
     for key in keys {

@@ -1,4 +1,4 @@
-//! The files of a package, read from a folder within a budget.
+//! Reads the files of a package from a folder, within size limits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,20 +15,20 @@ use crate::diag::{Diagnostic, Source, Span};
 
 /// The file that makes a folder a package.
 pub const OPERATOR_YAML: &str = "operator.yaml";
-/// The folders that are read, beside [`OPERATOR_YAML`].
-const FOLDERS: [&str; 2] = ["crds", "templates"];
-/// The code of errors that mean 'could not be read at all' rather than 'is wrong'.
+/// The folders that are read, besides [`OPERATOR_YAML`].
+pub(super) const FOLDERS: [&str; 2] = ["crds", "templates"];
+/// The code of errors that mean 'cannot be read' rather than 'is wrong'.
 pub const UNREADABLE: &str = "package::unreadable";
 
-/// Bytes of one file: the largest `CustomResourceDefinition` that the API server takes fits (1.5 MB as JSON), also as
-/// tools write it (nearly 3 MB).
-const FILE_BYTES: u64 = 4 << 20;
-/// Bytes of all files.
+/// Maximum bytes of one file. The largest `CustomResourceDefinition` that the API server accepts fits (1.5 MB as JSON),
+/// also as written by tools (nearly 3 MB).
+pub(super) const FILE_BYTES: u64 = 4 << 20;
+/// Maximum bytes of all files.
 const TOTAL_BYTES: u64 = 16 << 20;
-/// Files and folders.
-const ENTRIES: usize = 2_000;
-/// Folders in folders.
-const DEPTH: usize = 16;
+/// Maximum number of files and folders.
+pub(super) const ENTRIES: usize = 2_000;
+/// Maximum depth of folders.
+pub(super) const DEPTH: usize = 16;
 
 /// The files of a package in memory, by their path in the package (`templates/service.yaml`).
 #[derive(Debug, Clone)]
@@ -40,7 +40,8 @@ pub struct Files {
 /// Reads and compiles the package in a folder.
 ///
 /// # Errors
-/// All that is wrong with it, warnings included. With success come the warnings.
+///
+/// All diagnostics, warnings included. A successful result contains the warnings.
 pub fn load(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
     contained(path, || load_contained(path))
 }
@@ -52,7 +53,7 @@ fn load_contained(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnos
     }
 }
 
-/// All that is wrong with a package. What cannot be read hides no mistake in the other files.
+/// All diagnostics of a package. An unreadable file hides no error in the other files.
 fn inspect_readable(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     let (files, problems) = Files::read_readable(path);
     if problems.is_empty() {
@@ -62,21 +63,20 @@ fn inspect_readable(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
         return (None, problems);
     }
     let (package, found) = super::compile::inspect(&files);
-    // A file that could not be read is not missing, and what it uses is used.
+    // A file that could not be read is not missing, and the files that it references are not unused.
     let follows =
         |code: &str| matches!(code, "package::missing-file" | "package::unused-file" | "template::partial");
     (package, problems.into_iter().chain(found.into_iter().filter(|found| !follows(found.code))).collect())
 }
 
-/// Reads a package as far as it can be read, and says all that is wrong with it. What has errors can only be
-/// checked further.
+/// Reads a package as far as possible and returns all diagnostics. A package with errors can only be checked further.
 pub fn inspect(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     let found = contained(path, || Ok(inspect_readable(path)));
     found.unwrap_or_else(|diagnostics| (None, diagnostics))
 }
 
-/// Turns a panic while a package is loaded into an error of that package, so that the other packages load.
-fn contained<T>(
+/// Converts a panic while a package is loaded into an error of that package, so that the other packages load.
+pub(super) fn contained<T>(
     path: &Path,
     load: impl FnOnce() -> Result<T, Vec<Diagnostic>>,
 ) -> Result<T, Vec<Diagnostic>> {
@@ -90,11 +90,12 @@ fn contained<T>(
 }
 
 impl Files {
-    /// Reads `operator.yaml`, `crds/` and `templates/` of a folder. Hidden files and the backups of
-    /// editors (`x~`) are left out.
+    /// Reads `operator.yaml`, `crds/` and `templates/` of a folder. Hidden files and backups of editors (`x~`) are
+    /// skipped.
     ///
     /// # Errors
-    /// What cannot be read, is not text, lies outside the folder, or is too much.
+    ///
+    /// What cannot be read, is not text, is outside the folder, or exceeds a limit.
     pub fn read(root: &Path) -> Result<Self, Vec<Diagnostic>> {
         match Self::read_readable(root) {
             (files, problems) if problems.is_empty() => Ok(files),
@@ -102,7 +103,7 @@ impl Files {
         }
     }
 
-    /// The files that can be read, and what is wrong with the others.
+    /// The readable files, and the errors about the others.
     fn read_readable(root: &Path) -> (Self, Vec<Diagnostic>) {
         let mut reader = Reader {
             root,
@@ -116,8 +117,7 @@ impl Files {
         (Self { root: root.to_owned(), files: reader.files }, reader.diagnostics)
     }
 
-    /// Files that are in memory already: pairs of a path in the package and a text. `root` is how
-    /// the folder is called in messages.
+    /// Files that are already in memory: pairs of a path in the package and a text. `root` is the folder in messages.
     pub fn from_texts(
         root: impl Into<PathBuf>,
         files: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
@@ -134,7 +134,7 @@ impl Files {
         Self { root, files }
     }
 
-    /// The folder, as it was given.
+    /// The folder, as given.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -152,18 +152,28 @@ impl Files {
     /// SHA-256 in hex over all paths and contents: two packages of the same digest behave the same.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
+        self.archive(|bytes| hash.update(bytes));
+        hex(&hash.finalize())
+    }
+
+    /// Writes the archive of all paths and contents, of which [`Self::digest`] is the digest.
+    pub(super) fn archive(&self, mut write: impl FnMut(&[u8])) {
         for (path, source) in &self.files {
             for part in [path.as_bytes(), source.text.as_bytes()] {
-                // The length goes first, so that no two different packages give the same bytes.
-                hash.update((part.len() as u64).to_le_bytes());
-                hash.update(part);
+                // The length precedes the content, so that no two different packages yield the same bytes.
+                write(&(part.len() as u64).to_le_bytes());
+                write(part);
             }
         }
-        hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
     }
+}
+
+/// Lower-case hex.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 struct Reader<'a> {
@@ -184,17 +194,17 @@ impl Reader<'_> {
         if !self.root.is_dir() {
             let shown = self.root.display();
             let help = if self.root.file_name().is_some_and(|name| name == OPERATOR_YAML) {
-                "give the folder that it is in".to_owned()
+                "use the folder that contains it".to_owned()
             } else {
-                format!("give the folder that holds {OPERATOR_YAML}")
+                format!("use the folder that contains {OPERATOR_YAML}")
             };
             return self
                 .diagnostics
                 .push(Diagnostic::error(UNREADABLE, format!("{shown} is not a folder")).help(help));
         }
         if !self.root.join(OPERATOR_YAML).exists() {
-            let message = format!("{} holds no {OPERATOR_YAML}", self.root.display());
-            let help = "give the folder of a package: operator.yaml, crds/, templates/";
+            let message = format!("{} has no {OPERATOR_YAML}", self.root.display());
+            let help = "use the folder of a package: operator.yaml, crds/, templates/";
             return self.diagnostics.push(Diagnostic::error(UNREADABLE, message).help(help));
         }
         self.entry(OPERATOR_YAML, 0);
@@ -233,7 +243,7 @@ impl Reader<'_> {
             Ok(target) if target.starts_with(&self.canonical) => {}
             Ok(_) => {
                 let message = format!("{} is a link to a place outside the package", self.shown(path));
-                return self.refuse(message, "copy what it points to into the package");
+                return self.refuse(message, "copy its target into the package");
             }
             Err(error) => return self.unreadable(path, &error),
         }
@@ -251,7 +261,7 @@ impl Reader<'_> {
     fn folder(&mut self, path: &str, depth: usize) {
         if depth >= DEPTH {
             let message = format!("{} is more than {DEPTH} folders deep", self.shown(path));
-            return self.refuse(message, "a link to a folder above it would do that");
+            return self.refuse(message, "a link to a parent folder has this effect");
         }
         let entries = match fs::read_dir(self.root.join(path)) {
             Ok(entries) => entries,
@@ -278,8 +288,8 @@ impl Reader<'_> {
             if self.entries >= ENTRIES {
                 if self.entries == ENTRIES {
                     self.entries += 1;
-                    let message = format!("{} holds more than {ENTRIES} files", self.shown(""));
-                    self.refuse(message, "a package is operator.yaml, crds/ and templates/");
+                    let message = format!("{} has more than {ENTRIES} files", self.shown(""));
+                    self.refuse(message, "a package consists of operator.yaml, crds/ and templates/");
                 }
                 return;
             }
@@ -299,18 +309,18 @@ impl Reader<'_> {
         }
         if content.len() as u64 > FILE_BYTES {
             let message = format!("{} is larger than {} MiB", self.shown(path), FILE_BYTES >> 20);
-            return self.refuse(message, "what large data a child needs, it should fetch itself");
+            return self.refuse(message, "a child that needs large data must fetch it at run time");
         }
         self.bytes += content.len() as u64;
         if self.bytes > TOTAL_BYTES {
             let message =
                 format!("the files of {} are larger than {} MiB together", self.shown(""), TOTAL_BYTES >> 20);
-            return self.refuse(message, "a package is operator.yaml, crds/ and templates/");
+            return self.refuse(message, "a package consists of operator.yaml, crds/ and templates/");
         }
         let name = self.shown(path);
         match String::from_utf8(content) {
             Ok(mut text) => {
-                // What editors on Windows put before the first line is no part of it.
+                // A byte order mark, which editors on Windows write, is not part of the first line.
                 if text.starts_with('\u{feff}') {
                     text.remove(0);
                 }
@@ -319,7 +329,7 @@ impl Reader<'_> {
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
                 let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
-                // What is valid is not changed by the lossy reading, so the offset still fits.
+                // Lossy decoding does not change valid text, so the offset still fits.
                 let diagnostic = Diagnostic::error("package::utf8", "the file is not UTF-8 text")
                     .at(&source, Span::new(valid, valid + 1))
                     .help("save it as UTF-8");
@@ -329,7 +339,7 @@ impl Reader<'_> {
     }
 }
 
-/// What went wrong, without the operating system's error number.
+/// The error without the operating system's error number.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
@@ -349,7 +359,7 @@ mod tests {
         assert!(text.starts_with("loading p failed with an internal error: index 7 is wrong; "), "{text}");
     }
 
-    /// A folder with these files; `->` makes a link.
+    /// A folder with these files; `->` creates a link.
     fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, content) in files {
@@ -374,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_package_is_read() {
+    fn only_package_files_are_read() {
         let folder = folder(&[
             ("operator.yaml", b"a"),
             ("README.md", b"b"),
@@ -390,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_text() {
+    fn a_byte_order_mark_is_skipped() {
         let folder =
             folder(&[("operator.yaml", "\u{feff}a: b\n".as_bytes()), ("templates/x.yaml", b"\xef\xbb\xbfc")]);
         let files = Files::read(folder.path()).unwrap();
@@ -399,11 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_read_is_refused() {
+    fn unreadable_and_oversized_files_are_errors() {
         let large = vec![b'a'; (4 << 20) + 1];
         let half = vec![b'a'; 4 << 20];
         for (files, wanted) in [
-            (&[("x", &b""[..])][..], "holds no operator.yaml"),
+            (&[("x", &b""[..])][..], "has no operator.yaml"),
             (&[("operator.yaml", &b"a\n\xffb"[..])], "operator.yaml:2:1: the file is not UTF-8 text"),
             (&[("operator.yaml", &large[..])], "operator.yaml is larger than 4 MiB"),
             (
@@ -440,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_blocks_is_not_opened() {
+    fn special_files_are_not_opened() {
         let folder = folder(&[("operator.yaml", b""), ("templates/x", b"")]);
         let fifo = folder.path().join("templates/fifo");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();
@@ -451,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_packages_apart() {
+    fn different_packages_have_different_digests() {
         let digest = |files: &[(&str, &str)]| Files::from_texts("p", files.iter().copied()).digest();
         let one = digest(&[("a", "b"), ("c", "d")]);
         assert_eq!(one, digest(&[("c", "d"), ("a", "b")]));

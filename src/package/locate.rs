@@ -1,20 +1,20 @@
-//! Where a field of a rendered object is written: the template's line for a path that the API server names.
+//! Finds the line of a template that writes a field, from a path in an error of the API server.
 //!
-//! Nothing is kept for this. The template is read again, without its expressions, when an object is refused. What
-//! an expression gives is at the expression, what a partial gives in the partial's file. In a loop, or where the
-//! path leaves what is written, it is the nearest place that holds the field.
+//! Nothing is stored for this: the template is sketched again when an object is refused. A value of an expression is
+//! located at the expression, a value of a partial in the partial's file. In a loop, or where the path leaves the
+//! literal parts, the result is the nearest literal parent of the field.
 
 use std::sync::Arc;
 
-use super::outline::{blank, lone_expression};
+use super::template_scan::{blank, lone_expression};
 use crate::diag::{Location, Source, Span};
 use crate::template::Engine;
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
-/// How deep partials are followed.
+/// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
 
-/// One step of a path as the API server writes it.
+/// One step of a path in the API server's notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// `.image`, `[app.kubernetes.io/name]`
@@ -25,15 +25,15 @@ enum Step {
     Item(Vec<(String, String)>),
 }
 
-/// Where a field is written, of an object that the template at `path` renders. None if the template does not
-/// write it, or cannot be read without being rendered.
+/// The location of a field in the template at `path`. `None` if the template does not write the field, or has no
+/// sketch.
 pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
     let steps = steps(field);
     if steps.is_empty() {
         return None;
     }
     let found = in_template(engine, path, &steps, 0)?;
-    // Only part of the object's outermost field: it is ours, or a controller's.
+    // Only the outermost field of the path was found, so the field is not in the template.
     (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
 }
 
@@ -65,13 +65,13 @@ impl Walk<'_> {
         self.source.text.get(node.span.start..node.span.end).unwrap_or_default()
     }
 
-    /// The place of the rest of a path, below a node that `at` points to.
+    /// Follows the rest of a path below a node, whose position is `at`.
     fn node(&mut self, node: &Node, at: Span, steps: &[Step], depth: usize) -> Option<Found> {
         let here = Found { location: Location::new(self.source, first_line(self.source, at)), depth };
         let Some((step, rest)) = steps.split_first() else { return Some(here) };
         match (&node.value, step) {
             (NodeValue::Map(_), Step::Key(_)) => {
-                // A key may hold dots that the path does not tell from its own.
+                // A key may contain dots, which the path does not escape.
                 let mut key = String::new();
                 for taken in 1..=steps.len() {
                     let Step::Key(part) = &steps[taken - 1] else { break };
@@ -97,7 +97,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The item of a list that a step means.
+    /// The list item that a step selects.
     fn item<'n>(&self, list: &Node, items: &'n [Node], step: &Step) -> Option<&'n Node> {
         let is_loop = self.written(list).contains("{%");
         match step {
@@ -109,7 +109,7 @@ impl Walk<'_> {
                     keys.iter().all(|(key, wanted)| match item.get(key) {
                         Some(value) if self.written(value).contains("{{") => computed,
                         Some(value) => self.written(value).trim_matches(['"', '\'']) == wanted,
-                        // What the server adds, such as the protocol of a port.
+                        // The server adds fields, such as the protocol of a port.
                         None => true,
                     })
                 };
@@ -120,7 +120,7 @@ impl Walk<'_> {
         }
     }
 
-    /// In a map that a `<<` of this one brings.
+    /// Follows the path in a map that `<<` merges.
     fn merged(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
         let merges = node.as_map()?.iter().filter(|(key, _)| key.is_merge_key());
         let mut nearest = None;
@@ -141,7 +141,7 @@ impl Walk<'_> {
         nearest
     }
 
-    /// In the partial that a scalar inserts.
+    /// Follows the path in the partial that a scalar inserts.
     fn partial(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
         let call = lone_expression(self.written(node).trim())?.strip_prefix("partial(")?.trim_start();
         let quote = call.chars().next().filter(|c| matches!(c, '"' | '\''))?;

@@ -1,8 +1,8 @@
-//! The format of `operator.yaml`: its types, from which both the reader and the JSON Schema come.
+//! The format of `operator.yaml`: the types from which the decoder and the JSON Schema are generated.
 //!
-//! The doc comments of fields are what an editor shows when the pointer rests on a key.
+//! Editors show the doc comments of fields as the documentation of a key.
 
-// Editors show these words as they are; backticks there are for what an author types.
+// Editors show these comments unformatted, so backticks are only for text that an author types.
 #![allow(clippy::doc_markdown)]
 
 use std::borrow::Cow;
@@ -12,6 +12,8 @@ use semver::{Version, VersionReq};
 use serde_json::Value;
 
 use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
+use super::plan;
+use super::plan::manifest::Plan;
 use crate::yaml::{Node, NodeValue};
 
 /// The apiVersion of every file of the format.
@@ -28,7 +30,7 @@ manifest! {
         "kind" kind: Must<Kind>,
         /// The package's name.
         "metadata" metadata: Must<Metadata>,
-        /// What the package holds.
+        /// The content of the package.
         "spec" spec: Must<Spec>,
     }
 }
@@ -43,42 +45,42 @@ manifest! {
 }
 
 manifest! {
-    /// What the package holds.
+    /// The content of the package.
     pub struct Spec {
-        /// The version of the package itself: SemVer with three parts, for instance 0.1.0.
+        /// The version of the package: SemVer with three parts, for example 0.1.0.
         "version" version: Must<At<SemVer>>,
-        /// The version of what the package runs, for instance "3.6". For people; read as `operator.appVersion`.
+        /// The version of the application, for example "3.6". Informational; available as `operator.appVersion`.
         "appVersion" app_version: Option<String>,
-        /// One sentence that says what the package is for.
+        /// One sentence that describes the package.
         "description" description: Option<String>,
-        /// URL of a picture.
+        /// URL of an icon.
         "icon" icon: Option<String>,
-        /// Words to find the package by.
+        /// Search keywords.
         "keywords" keywords: Option<Vec<String>>,
         /// URL of the project's home page.
         "home" home: Option<String>,
         /// URLs of the source code.
         "sources" sources: Option<Vec<String>>,
-        /// SPDX expression of the licence, for instance Apache-2.0.
+        /// SPDX expression of the licence, for example Apache-2.0.
         "license" license: Option<String>,
-        /// Who looks after the package.
+        /// The maintainers of the package.
         "maintainers" maintainers: Option<Vec<Maintainer>>,
-        /// What must be there for the package to work.
+        /// Requirements of the package.
         "requires" requires: Option<Requires>,
         /// RBAC rules that cannot be derived from the templates.
         "permissions" permissions: Option<Vec<Rule>>,
-        /// Constants, read as `defaults.x`. They are taken as they are: no templates in here.
+        /// Constants, available as `defaults.x`. Templates are not allowed here.
         "defaults" defaults: Option<Constants>,
-        /// Named values for all resources, read as `let.x`. Each is a template, evaluated when it is
-        /// read: `image: "{{ spec.repository }}:{{ spec.version }}"`.
+        /// Named values for all resources, available as `let.x`. Each is a template that is evaluated where it is read:
+        /// `image: "{{ spec.repository }}:{{ spec.version }}"`.
         "let" lets: Option<Named<LetValue>>,
-        /// The kinds that the package brings.
+        /// The kinds of the package.
         "resources" resources: Must<Vec<At<Resource>>>,
     }
 }
 
 manifest! {
-    /// Somebody who looks after the package.
+    /// A maintainer of the package.
     pub struct Maintainer {
         /// A name.
         "name" name: String,
@@ -90,11 +92,11 @@ manifest! {
 }
 
 manifest! {
-    /// What must be there for the package to work.
+    /// Requirements of the package.
     pub struct Requires later ["operators"] {
-        /// Versions of Operetta, for instance ">=0.1".
+        /// Supported versions of Operetta, for example ">=0.1".
         "operetta" operetta: Option<At<SemVerRange>>,
-        /// Versions of Kubernetes, for instance ">=1.30".
+        /// Supported versions of Kubernetes, for example ">=1.30".
         "kubernetes" kubernetes: Option<At<SemVerRange>>,
     }
 }
@@ -104,116 +106,117 @@ manifest! {
     pub struct Rule {
         /// API groups; "" is the core group.
         "apiGroups" api_groups: Vec<String>,
-        /// Resources in the plural, for instance deployments.
+        /// Plural resource names, for example deployments.
         "resources" resources: Vec<String>,
-        /// Names of single objects; without it all.
+        /// Names of single objects. Default: all objects.
         "resourceNames" resource_names: Option<Vec<String>>,
-        /// For instance get, list, watch, create, patch, delete.
+        /// For example get, list, watch, create, patch, delete.
         "verbs" verbs: Vec<String>,
     }
 }
 
 manifest! {
-    /// One kind that the package brings: its CustomResourceDefinition, and what belongs to each instance.
-    pub struct Resource later ["plans"] {
-        /// The CustomResourceDefinition: the path of its file, for instance crds/webapp.yaml, or itself.
+    /// One kind of the package: its CustomResourceDefinition, and the objects of each instance.
+    pub struct Resource {
+        /// The CustomResourceDefinition: the path of its file, for example crds/webapp.yaml, or the object itself.
         "crd" crd: Must<Crd>,
-        /// Whether a CRD that somebody else applies too (GitOps) is shared: theirs is the base, and
-        /// only what Operetta needs is added.
+        /// Whether to adopt a CRD that another tool applies, for example from Git: its text is the base, and only the
+        /// additions that Operetta needs are made.
         "adopt" adopt: Option<bool>,
-        /// Named values of this resource, read as `let.x`; they go before those of the package.
+        /// Named values of this resource, available as `let.x`; they take precedence over those of the package.
         "let" lets: Option<Named<LetValue>>,
-        /// Expression: while it holds, nothing of the instance is written, only reported. For
-        /// instance `spec.paused`.
+        /// Expression: while it is true, nothing of the instance is written, only reported. For example `spec.paused`.
         "paused" paused: Option<Expression>,
-        /// Expression: when the instance is Ready. Without it: when all children are ready.
+        /// Expression: when the instance is Ready. Default: when all children are ready.
         "readyWhen" ready_when: Option<Expression>,
-        /// Objects that an instance reads and does not own; read as `refs.<id>`. They are watched: what
-        /// changes in them is followed.
+        /// Objects that an instance reads and does not own, available as `refs.<id>`. They are watched: a change
+        /// reconciles the instance.
         "refs" refs: Option<Vec<Ref>>,
-        /// The Kubernetes objects that belong to an instance. They are created in the order of what
-        /// they read of each other; independent ones in parallel.
+        /// The Kubernetes objects that belong to an instance. A child is created after the children that it reads;
+        /// independent children are created in parallel.
         "children" children: Option<Vec<ChildEntry>>,
-        /// What is shown in the instance's status: a name (or a map of names) to an expression each,
-        /// for instance `replicas: children.deployment.status.readyReplicas | default(0)`, or to a JSONPath:
+        /// The fields of the instance's status: a name (or a map of names) to an expression, for example
+        /// `replicas: children.deployment.status.readyReplicas | default(0)`, or to a JSONPath:
         /// `replicas: {jsonPath: .children.deployment.status.readyReplicas}`.
         "status" status: Option<Status>,
-        /// Conditions of the package's own in the instance's status.
+        /// The package's own conditions in the instance's status.
         "conditions" conditions: Option<Vec<Condition>>,
+        /// Ordered procedures by name. deploy, update, upgrade and cleanup have an implied trigger. The order matters:
+        /// plans that one change selects run in the order of the file.
+        "plans" plans: Option<Named<Plan>>,
     }
 }
 
 manifest! {
-    /// A Kubernetes object, or with forEach several, that belongs to an instance and is kept as its
-    /// template says.
-    pub struct Child later [
-        "lostWhen", "refs",
-    ] {
-        /// The child's name in this package; live objects are read as `children.<id>`. It is part of
-        /// labels, so it must not change from version to version.
+    /// A Kubernetes object, or several with forEach, that belongs to an instance and is reconciled to match its
+    /// template.
+    pub struct Child later ["refs"] {
+        /// The id of the child in this package; live objects are available as `children.<id>`. It is part of labels, so
+        /// it must not change between versions.
         "id" id: At<ChildId>,
-        /// The path of the template, for instance templates/deployment.yaml.
+        /// The path of the template, for example templates/deployment.yaml.
         "template" template: Must<At<String>>,
-        /// Expression: the child exists only while it holds. For instance `spec.host is defined`.
+        /// Expression: the child exists only while it is true. For example `spec.host is defined`.
         "when" when: Option<Expression>,
         /// One object for each item of a list.
         "forEach" for_each: Option<ForEach>,
-        /// With forEach: how many existing members are given a new intent at a time, a number or a
-        /// percentage such as 25%. Without it all.
+        /// With forEach: how many existing members are updated at a time, a number or a percentage such as 25%.
+        /// Default: all.
         "maxUnavailable" max_unavailable: Option<At<MaxUnavailable>>,
-        /// Ids of children that must be ready before, beside those that the template, `when` and
-        /// `forEach` read.
+        /// Ids of children that must be ready first, in addition to those that the template, `when` and `forEach` read.
         "dependsOn" depends_on: Option<Vec<At<String>>>,
-        /// Expression: when the object (`self`) is ready. Without it the rules of kstatus decide.
+        /// Expression: when the object (`self`) is ready. Default: the rules of kstatus.
         "readyWhen" ready_when: Option<Expression>,
-        /// What happens when the child is no longer wanted: Delete (default), Retain (default of
-        /// kinds that hold data, such as PersistentVolumeClaim, and of kinds of packages), or Ask.
+        /// What happens when the child is no longer desired: Delete (default), Retain (default of kinds that hold data,
+        /// such as PersistentVolumeClaim, and of kinds of packages), or Ask.
         "deletionPolicy" deletion_policy: Option<DeletionPolicy>,
-        /// What happens when another manager owns one of the fields: Force takes it (default), Fail
-        /// reports it.
+        /// What happens when another manager owns one of the fields: Force takes the field (default), Fail reports the
+        /// conflict.
         "conflictPolicy" conflict_policy: Option<ConflictPolicy>,
-        /// What happens when the server refuses a new intent because a field may not be changed any more:
-        /// Fail reports it (default), Recreate deletes the object and makes it anew, after a dry run has
-        /// shown that a new one would be taken. Not for what holds data.
+        /// What happens when the API server refuses a change because a field is immutable: Fail reports it (default),
+        /// Recreate deletes the object and creates it again, after a dry run has shown that the new object is valid; or a
+        /// template that yields either. Recreate is not allowed for kinds that hold data.
         "onImmutableChange" on_immutable_change: Option<At<OnImmutableChange>>,
-        /// What happens when the object is lost. Recreate makes it anew, generated values included; a child
-        /// with `password(...)` or `tls_self_signed(...)` must say so.
-        "onLoss" on_loss: Option<OnLoss>,
-        /// Fields given up once another manager, such as an autoscaler, owns them: a list of paths,
-        /// or one template that gives it: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
+        /// What happens when the object is lost: Recreate creates it again, with new generated values; else the name of
+        /// a plan, or a template that yields either. Default: Recreate. Required for a child with `password(...)` or
+        /// `tls_self_signed(...)`.
+        "onLoss" on_loss: Option<TemplateText>,
+        /// Expression: the object (`self`) counts as lost while it is true, in addition to being gone.
+        "lostWhen" lost_when: Option<Expression>,
+        /// Fields that are released once another manager, such as an autoscaler, owns them: a list of paths, or one
+        /// template that yields a list: `"{{ ['spec.replicas'] if spec.autoscaling else [] }}"`.
         "yields" yields: Option<Yields>,
-        /// Ids that the child had in earlier versions of the package: objects of those ids are this
-        /// child's.
+        /// Ids of the child in earlier versions of the package: objects with those ids belong to this child.
         "renamedFrom" renamed_from: Option<Vec<At<String>>>,
-        /// Whether an object of that name that somebody else has made is taken over. Without it, only
-        /// one with the annotation `operetta.dev/adopt: "true"` is.
+        /// Whether to adopt an existing object of that name. Default: only with the annotation
+        /// `operetta.dev/adopt: "true"` on the object.
         "adopt" adopt: Option<bool>,
-        /// Whether an object that is no Secret may hold data of Secrets: whoever may read it reads that data.
-        /// Without it, such a template is an error.
+        /// Whether an object that is not a Secret may contain data of Secrets, which everybody who may read the object
+        /// can read. Without it, such a template is an error.
         "exposesSecretData" exposes_secret_data: Option<bool>,
     }
 }
 
 manifest! {
-    /// Children that share a loop, its keys and a `when`. Between them an order holds key by key: the
-    /// quota of `a` waits for the namespace of `a` alone.
+    /// Children that share a loop, its keys and a `when`. Between them, order applies per key: the quota of `a` waits
+    /// only for the namespace of `a`.
     pub struct Group later ["refs"] {
         /// One object of each child for each item of a list.
         "forEach" for_each: Option<ForEach>,
-        /// Expression: the children exist only while it holds; of a forEach asked for each item. A
-        /// `when` of a child's own holds beside it.
+        /// Expression: the children exist only while it is true; with forEach it is evaluated for each item. A child
+        /// may have its own `when` in addition.
         "when" when: Option<Expression>,
-        /// The children. Their ids are like those outside of the group; none has a forEach of its own.
+        /// The children. Their ids are used like those outside the group. They cannot have their own forEach.
         "children" children: Must<Vec<Child>>,
     }
 }
 
-/// A child, or a group of them.
+/// A child, or a group of children.
 #[derive(Debug, Clone)]
 pub enum ChildEntry {
     /// One child.
     Child(Box<Child>),
-    /// Several that share a loop.
+    /// Several children that share a loop.
     Group(Box<Group>),
 }
 
@@ -245,75 +248,89 @@ impl JsonSchema for ChildEntry {
 }
 
 manifest! {
-    /// An object, or with a selector several, that an instance reads and does not own. While a required
-    /// one does not exist, or one cannot be read, it is unknown: what reads it keeps what it has.
-    pub struct Ref later ["exec", "http", "every", "expect"] {
-        /// The name by which expressions read it: `refs.<id>`.
+    /// An object, or several with a selector, that an instance reads and does not own; or an observation of something
+    /// that Kubernetes does not know, with exec or http. While a required object does not exist, or the ref cannot be
+    /// read, it is unknown: everything that reads it keeps its current value.
+    pub struct Ref {
+        /// The id of the ref, available to expressions as `refs.<id>`.
         "id" id: At<ChildId>,
-        /// The apiVersion of the object, for instance v1.
-        "apiVersion" api_version: At<ApiVersionName>,
-        /// The kind of the object, for instance Secret.
-        "kind" kind: At<KindName>,
+        /// The apiVersion of the object, for example v1.
+        "apiVersion" api_version: Option<Must<At<ApiVersionName>>>,
+        /// The kind of the object, for example Secret.
+        "kind" kind: Option<Must<At<KindName>>>,
         /// The name of the object; a template: "{{ spec.tlsSecret }}".
         "name" name: Option<TemplateText>,
-        /// In place of a name: all objects whose labels fit, as a list. A label selector (matchLabels
-        /// and matchExpressions) or a plain map of labels, or a template that gives one:
-        /// "{{ spec.monitorSelector }}".
+        /// Instead of a name: all objects with matching labels, as a list. A label selector (matchLabels and
+        /// matchExpressions), a plain map of labels, or a template that yields one: "{{ spec.monitorSelector }}".
         "selector" selector: Option<Tree>,
-        /// Where the object is: a literal, or "{{ operator.namespace }}". Default: the instance's own
+        /// The namespace of the object: a literal, or "{{ operator.namespace }}". Default: the instance's own
         /// namespace. Only cluster-scoped instances may compute it.
         "namespace" namespace: Option<TemplateText>,
-        /// With a selector: `all`, or a list of namespaces, each as `namespace` above. Default: the
-        /// instance's own.
+        /// With a selector: `all`, or a list of namespaces, each like `namespace` above. Default: the instance's own
+        /// namespace.
         "namespaces" namespaces: Option<At<Namespaces>>,
-        /// One object for each item of a list, or with a selector several: the ref is a map by key, and each
-        /// key is awaited, absent or unknown by itself.
+        /// One object (or list, with a selector) for each item of a list: the ref is a map by key, and each key is
+        /// awaited, absent or unknown separately.
         "forEach" for_each: Option<ForEach>,
-        /// Expression: the object is read only while it holds; else it is undefined. For instance
-        /// `spec.tlsSecret is defined`. With forEach it is asked for each item.
+        /// Expression: the object is read only while it is true; otherwise the ref is undefined. For example
+        /// `spec.tlsSecret is defined`. With forEach it is evaluated for each item.
         "when" when: Option<Expression>,
-        /// Whether the object may be absent, and is undefined then. Without it one that is absent is
-        /// awaited.
+        /// Whether the object may be absent, and is then undefined. Without it an absent object is awaited.
         "optional" optional: Option<bool>,
+        /// An observation: a command in a container of a child. The ref has exitCode, stdout, stderr, and json if the
+        /// output is JSON.
+        "exec" exec: Option<Must<At<plan::manifest::Exec>>>,
+        /// An observation: an HTTP request. The ref has status, headers (by lower-case name) and body.
+        "http" http: Option<Must<At<plan::manifest::Http>>>,
+        /// Of an observation: how often it is made, at least 5s, for example 1m. Default: 30s. It is repeated before
+        /// each step of a plan that reads it.
+        "every" every: Option<At<plan::manifest::Interval>>,
+        /// Of an observation: whether it is made only while a plan runs; otherwise the ref is unknown. For what only steps
+        /// read.
+        "onlyInRuns" only_in_runs: Option<At<bool>>,
+        /// Of an observation: which answers count; any other makes the ref unknown. A list of statuses (http), or an
+        /// expression over the answer. Default: the statuses 200 to 299, or exitCode 0.
+        "expect" expect: Option<At<plan::manifest::Expect>>,
     }
 }
 
 manifest! {
     /// One object for each item of a list.
     pub struct ForEach {
-        /// Expression: the list, for instance `range(spec.size)`.
+        /// Expression: the list, for example `range(spec.size)`.
         "in" list: Must<Expression>,
-        /// The name by which the template reads the item. Default: item.
+        /// The name of the item in the template. Default: item.
         "as" name: Option<At<VariableName>>,
-        /// Expression: what tells the members apart, a string or an integer. Default: the item itself.
+        /// Expression: the key of the member, a string or an integer. Default: the item itself.
         "key" key: Option<Expression>,
     }
 }
 
 manifest! {
-    /// A condition of the package's own in the instance's status.
+    /// One of the package's own conditions in the instance's status.
     pub struct Condition {
-        /// The condition's type in CamelCase, for instance QuorumLost.
+        /// The condition's type in CamelCase, for example QuorumLost.
         "type" condition_type: At<ConditionName>,
-        /// Expression: the condition is True while it holds, else False.
+        /// Expression: the condition is True while it is true, else False.
         "when" when: Expression,
-        /// Why, as one word in CamelCase.
+        /// The reason, one word in CamelCase.
         "reason" reason: At<ConditionName>,
-        /// Why, as a sentence for people; a template: "{{ spec.size }} members tolerate no loss".
+        /// The message, a sentence for people; a template: "{{ spec.size }} members tolerate no loss".
         "message" message: Option<TemplateText>,
-        /// Whether it may tell data of Secrets: whoever may read the instance reads that data.
+        /// Whether the message may contain data of Secrets, which everybody who may read the instance can read.
         "exposesSecretData" exposes_secret_data: Option<bool>,
     }
 }
 
 choice! {
-    /// What happens to a child that is no longer wanted.
+    /// What happens to a child that is no longer desired.
     pub enum DeletionPolicy {
-        /// It is deleted.
+        /// The object is deleted.
         Delete,
-        /// It stays.
+        /// The object stays.
         Retain,
-        /// It stays until a person approves, by `operetta approve`; the condition DeletionPending names it.
+        /// The object stays until a person approves the deletion with `operetta plan approve`; the condition DeletionPending
+        /// names it.
         Ask,
     }
 }
@@ -323,40 +340,47 @@ choice! {
     pub enum ConflictPolicy {
         /// The field is taken.
         Force,
-        /// The conflict is reported, the child keeps waiting.
+        /// The conflict is reported, and the child waits.
         Fail,
     }
 }
 
 choice! {
-    /// What happens when a field may not be changed on the live object.
-    #[derive(Default)]
-    pub enum OnImmutableChange {
+    /// What happens when a field of the live object cannot be changed.
+    pub enum ImmutableChange {
         /// It is reported.
-        #[default]
         Fail,
-        /// The object is deleted and made anew.
+        /// The object is deleted and created again.
         Recreate,
     }
 }
 
-/// Declares a string that must have a certain form.
+/// Declares a string with a required form.
 macro_rules! word {
     ($(#[$meta:meta])* $name:ident, $pattern:literal, $max:literal, $form:literal, $check:expr) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name(pub String);
 
+        impl $name {
+            /// What is wrong with a text.
+            pub fn problem(text: &str) -> Option<String> {
+                let check: fn(&str) -> bool = $check;
+                let fits = text.len() <= $max && check(text);
+                (!fits).then(|| format!(concat!("must be ", $form, ", at most {} characters"), $max))
+            }
+        }
+
         impl Decode for $name {
             fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
                 let text = String::decode(node, decoder)?;
-                let check: fn(&str) -> bool = $check;
-                if text.len() <= $max && check(&text) {
-                    return Some(Self(text));
+                match Self::problem(&text) {
+                    None => Some(Self(text)),
+                    Some(message) => {
+                        decoder.error("package::name", node, message);
+                        None
+                    }
                 }
-                let message = format!(concat!("must be ", $form, ", at most {} characters"), $max);
-                decoder.error("package::name", node, message);
-                None
             }
         }
 
@@ -376,7 +400,7 @@ macro_rules! word {
     };
 }
 
-fn starts(text: &str, first: fn(char) -> bool, rest: fn(char) -> bool) -> bool {
+pub(super) fn starts(text: &str, first: fn(char) -> bool, rest: fn(char) -> bool) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(first) && chars.all(rest)
 }
@@ -410,7 +434,7 @@ word! {
 }
 
 word! {
-    /// The name of a variable of an expression.
+    /// The name of a variable in expressions.
     VariableName, "^[A-Za-z_][A-Za-z0-9_]*$", 63,
     "letters, digits and underscores, not beginning with a digit",
     |text| {
@@ -447,7 +471,7 @@ word! {
     |text| starts(text, |c| c.is_ascii_uppercase(), |c| c.is_ascii_alphanumeric())
 }
 
-/// A word that is always the same.
+/// A string with one allowed value.
 macro_rules! literal {
     ($(#[$meta:meta])* $name:ident, $word:expr) => {
         $(#[$meta])*
@@ -490,7 +514,7 @@ literal! {
     Kind, KIND
 }
 
-/// A type whose JSON Schema stands inline.
+/// A type whose JSON Schema is inline.
 macro_rules! inline_schema {
     ($name:ident, $schema:tt) => {
         impl JsonSchema for $name {
@@ -509,6 +533,8 @@ macro_rules! inline_schema {
     };
 }
 
+pub(super) use {inline_schema, word};
+
 /// A version with three parts.
 #[derive(Debug, Clone)]
 pub struct SemVer(pub Version);
@@ -523,12 +549,7 @@ impl Decode for SemVer {
             Ok(version) => Some(Self(version)),
             Err(error) => {
                 let message = format!("`{text}` is not a SemVer version: {error}");
-                decoder.error_help(
-                    "package::version",
-                    node,
-                    message,
-                    "write three parts, for instance 0.1.0",
-                );
+                decoder.error_help("package::version", node, message, "write three parts, for example 0.1.0");
                 None
             }
         }
@@ -551,7 +572,7 @@ impl Decode for SemVerRange {
             Ok(range) => Some(Self(range)),
             Err(error) => {
                 let message = format!("`{text}` is not a range of versions: {error}");
-                decoder.error_help("package::version", node, message, "write for instance \">=1.30\"");
+                decoder.error_help("package::version", node, message, "write for example \">=1.30\"");
                 None
             }
         }
@@ -560,12 +581,12 @@ impl Decode for SemVerRange {
 
 inline_schema!(SemVerRange, {"type": "string"});
 
-/// A CustomResourceDefinition: in a file, or here.
+/// A CustomResourceDefinition: in a file, or inline.
 #[derive(Debug, Clone)]
 pub enum Crd {
     /// The path of its file.
     Path(At<String>),
-    /// Itself.
+    /// The object itself.
     Inline(At<Node>),
 }
 
@@ -584,8 +605,7 @@ impl Decode for Crd {
 
 inline_schema!(Crd, {"type": ["string", "object"]});
 
-/// The source of an expression: a string without braces, or `true` or `false`; in places that give a
-/// value also a number.
+/// The source of an expression: a string without braces, or `true` or `false`; for values also a number.
 #[derive(Debug, Clone)]
 pub struct Expression(pub At<String>);
 
@@ -601,7 +621,7 @@ impl Decode for Expression {
 
 inline_schema!(Expression, {"type": ["string", "boolean"]});
 
-fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
+pub(super) fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
     let text = match &node.value {
         NodeValue::String(text) if text.trim().is_empty() => {
             decoder.error("package::expression", node, "the expression is empty");
@@ -654,7 +674,7 @@ inline_schema!(TemplateText, {"type": "string"});
 /// The value of a `let`: a template, or a constant.
 #[derive(Debug, Clone)]
 pub enum LetValue {
-    /// A string, which may hold `{{ }}`.
+    /// A string, which may contain `{{ }}`.
     Text(At<String>),
     /// Anything else.
     Constant(Value),
@@ -666,8 +686,9 @@ impl Decode for LetValue {
             return Some(Self::Text(decoder.place(node, text.clone())));
         }
         if let Some(template) = find_template(node) {
-            let help = "write the whole as one expression: \"{{ ['a', name] }}\", \"{{ {'app': name} }}\"";
-            let message = "a list or a map here is a constant, it cannot hold a template";
+            let help =
+                "write the whole value as one expression: \"{{ ['a', name] }}\", \"{{ {'app': name} }}\"";
+            let message = "a list or a map here is a constant and cannot contain a template";
             decoder.error_help("package::type", template, message, help);
             return None;
         }
@@ -675,7 +696,7 @@ impl Decode for LetValue {
     }
 }
 
-/// A string with braces in a list or a map.
+/// Finds a string with braces in a list or a map.
 fn find_template(node: &Node) -> Option<&Node> {
     match &node.value {
         NodeValue::String(text) => text.contains("{{").then_some(node),
@@ -687,35 +708,14 @@ fn find_template(node: &Node) -> Option<&Node> {
 
 inline_schema!(LetValue, {});
 
-/// What happens when an object is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLoss {
-    /// It is made anew.
-    Recreate,
-}
-
-impl Decode for OnLoss {
-    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        let word = String::decode(node, decoder)?;
-        if word != "Recreate" {
-            let message = "this version of Operetta does not do plans yet";
-            decoder.error_help("package::not-yet", node, message, "onLoss can be Recreate");
-            return None;
-        }
-        Some(Self::Recreate)
-    }
-}
-
-inline_schema!(OnLoss, {"type": "string", "enum": ["Recreate"]});
-
-/// How many members of a forEach child may be unavailable while they are given a new intent.
+/// How many members of a forEach child may be unavailable while they are updated.
 #[derive(Debug, Clone)]
 pub enum MaxUnavailable {
-    /// That many, at least 1.
+    /// A number, at least 1.
     Number(u64),
-    /// That part of all, 1 to 100.
+    /// A percentage of all members, 1 to 100.
     Percent(u64),
-    /// A template that gives either.
+    /// A template that yields either.
     Text(String),
 }
 
@@ -753,10 +753,32 @@ inline_schema!(MaxUnavailable, {
     "oneOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+%?$|\\{\\{"}]
 });
 
-/// Fields given up once another manager owns them.
+/// What happens when a field of the live object cannot be changed.
+#[derive(Debug, Clone)]
+pub enum OnImmutableChange {
+    /// A literal.
+    Word(ImmutableChange),
+    /// A template that yields one.
+    Text(String),
+}
+
+impl Decode for OnImmutableChange {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(text) if text.contains("{{") => Some(Self::Text(text.clone())),
+            _ => ImmutableChange::decode(node, decoder).map(Self::Word),
+        }
+    }
+}
+
+inline_schema!(OnImmutableChange, {
+    "oneOf": [{"enum": ["Fail", "Recreate"]}, {"type": "string", "pattern": "\\{\\{"}]
+});
+
+/// Fields that are released once another manager owns them.
 #[derive(Debug, Clone)]
 pub enum Yields {
-    /// One template that gives the list.
+    /// One template that yields the list.
     One(TemplateText),
     /// The paths, each a template.
     List(Vec<TemplateText>),
@@ -773,12 +795,12 @@ impl Decode for Yields {
 
 inline_schema!(Yields, {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
 
-/// The namespaces in which a selector looks.
+/// The namespaces of a selector.
 #[derive(Debug, Clone)]
 pub enum Namespaces {
-    /// Every one.
+    /// All namespaces.
     All,
-    /// These.
+    /// These namespaces.
     List(Vec<TemplateText>),
 }
 
@@ -797,14 +819,14 @@ impl Decode for Namespaces {
 
 inline_schema!(Namespaces, {"oneOf": [{"const": "all"}, {"type": "array", "items": {"type": "string"}}]});
 
-/// Any YAML whose strings are templates.
+/// Any YAML value whose strings are templates.
 #[derive(Debug, Clone)]
 pub enum Tree {
     /// A template.
     Text(At<String>),
-    /// A list of them.
+    /// A list of such values.
     List(Vec<Tree>),
-    /// A map of them.
+    /// A map of such values.
     Map(Vec<(String, Tree)>),
     /// A number, a boolean or null.
     Constant(Value),
@@ -828,7 +850,7 @@ impl Decode for Tree {
     }
 }
 
-inline_schema!(Tree, {"type": ["string", "object"]});
+inline_schema!(Tree, {"type": ["string", "object", "array", "number", "boolean"]});
 
 /// The projected status: dotted names to expressions.
 #[derive(Debug, Clone)]
@@ -837,20 +859,20 @@ pub struct Status(pub Vec<StatusField>);
 /// One projected field.
 #[derive(Debug, Clone)]
 pub struct StatusField {
-    /// Its dotted name, for instance `members.ready`, at the place of the last key.
+    /// Its dotted name, for example `members.ready`, located at the last key.
     pub name: At<String>,
-    /// What it shows.
+    /// Its value.
     pub value: StatusValue,
-    /// Whether it may show data of Secrets.
+    /// Whether it may contain data of Secrets.
     pub exposes_secret_data: bool,
 }
 
-/// What a field of the status shows.
+/// The value of a status field.
 #[derive(Debug, Clone)]
 pub enum StatusValue {
     /// The value of an expression.
     Expression(Expression),
-    /// What a JSONPath finds.
+    /// The result of a JSONPath.
     JsonPath(At<String>),
 }
 
@@ -863,13 +885,13 @@ impl Decode for Status {
 }
 
 const EXPOSES: &str =
-    "Whether the field may show data of Secrets: whoever may read the instance reads that data.";
+    "Whether the field may contain data of Secrets, which everybody who may read the instance can read.";
 
 fn decode_status(node: &Node, decoder: &mut Decoder, prefix: &str, out: &mut Vec<StatusField>) -> Option<()> {
     for (key, key_node, value) in decoder.entries(node, "a map from names to expressions")? {
         decoder.in_key(key, |decoder| {
             if key == "jsonPath" && !prefix.is_empty() {
-                let message = "`jsonPath` stands alone in its map";
+                let message = "`jsonPath` must be the only key of its map";
                 return decoder.error_help("package::value", key_node, message, "remove the other keys");
             }
             let named = VariableName::decode(key_node, decoder);
@@ -914,7 +936,7 @@ fn decode_exposing(node: &Node, decoder: &mut Decoder, exposes: &mut bool) -> Op
             _ => decoder.error_help(
                 "package::value",
                 key_node,
-                "beside `exposesSecretData` stands `value`, an expression, or `jsonPath`",
+                "`exposesSecretData` requires `value`, an expression, or `jsonPath`",
                 "write {value: <expression>, exposesSecretData: true}",
             ),
         });
@@ -923,7 +945,7 @@ fn decode_exposing(node: &Node, decoder: &mut Decoder, exposes: &mut bool) -> Op
         decoder.error_help(
             "package::missing",
             node,
-            "`exposesSecretData` stands beside `value` or `jsonPath`",
+            "`exposesSecretData` requires `value` or `jsonPath`",
             "write {value: <expression>, exposesSecretData: true}",
         );
     }
@@ -943,13 +965,13 @@ impl JsonSchema for Status {
                 {"type": ["string", "boolean", "number"]},
                 {
                     "type": "object",
-                    "description": "What a JSONPath (RFC 9535) finds, from the variables on.",
+                    "description": "The result of a JSONPath (RFC 9535) that starts at the variables.",
                     "required": ["jsonPath"],
                     "additionalProperties": false,
                     "properties": {
                         "jsonPath": {
                             "type": "string",
-                            "description": "For instance .children.deployment.status.conditions[?(@.type=='Available')].status. \
+                            "description": "For example .children.deployment.status.conditions[?(@.type=='Available')].status. \
                                 What finds several values gives a list, or the only one where the CRD's schema of the field is no list.",
                         },
                         "exposesSecretData": {"type": "boolean", "description": EXPOSES},
@@ -957,7 +979,7 @@ impl JsonSchema for Status {
                 },
                 {
                     "type": "object",
-                    "description": "An expression that may show data of Secrets.",
+                    "description": "An expression that may contain data of Secrets.",
                     "required": ["value", "exposesSecretData"],
                     "additionalProperties": false,
                     "properties": {

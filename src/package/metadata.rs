@@ -1,9 +1,9 @@
-//! Which fields of `metadata` the template of a child may have.
+//! The fields of `metadata` that a child's template may set.
 
-/// What may come from values, each by rules of its own.
+/// Fields that values may set, each with its own rules.
 const FROM_VALUES: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
-/// What no template may have, written or not: the API server or Operetta sets it.
+/// Fields that no template may set: the API server or Operetta sets them.
 pub(crate) const NEVER: [&str; 9] = [
     "generateName",
     "uid",
@@ -16,7 +16,7 @@ pub(crate) const NEVER: [&str; 9] = [
     "selfLink",
 ];
 
-/// Whether a value may bring that field of the metadata. All others stand in the template, or nowhere.
+/// Whether values may set that field of the metadata. All others must be literal in the template.
 pub(crate) fn may_come_from_values(field: &str) -> bool {
     FROM_VALUES.contains(&field)
 }

@@ -1,13 +1,15 @@
 //! Packages: the format of `operator.yaml`, loading, linting.
 //!
-//! [`load()`] reads a folder and says all that is wrong with it; [`compile()`] does the same with files
-//! that are in memory. Both give a [`Package`]: everything that deciding about an instance needs,
-//! with every expression and template parsed.
+//! [`load()`] reads a folder and reports everything that is wrong with it. [`compile()`] does the same with files in
+//! memory. Both return a [`Package`]: everything that a decision about an instance needs, with all expressions and
+//! templates parsed.
 
 mod check;
 mod child;
 mod compile;
+mod conflicts;
 pub mod decode;
+mod expression_sites;
 mod graph;
 mod key;
 mod lint;
@@ -15,22 +17,24 @@ mod load;
 mod locate;
 pub mod manifest;
 mod metadata;
+mod observation;
 mod order;
-mod outline;
+pub mod plan;
 mod refs;
 mod resource;
-mod rivals;
 pub mod schema;
 mod secrecy;
 mod status_types;
-mod uses;
+pub mod store;
+mod template_scan;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use semver::{Version, VersionReq};
 use serde_json::Value;
 
+use crate::api::{ApiKind, Gvk};
 use crate::crd;
 use crate::diag::Location;
 use crate::template::{Engine, Expr, Lets, Search, Segment, Text};
@@ -39,14 +43,15 @@ pub use check::{check, is_news};
 pub use child::holds_data;
 pub use compile::compile;
 pub(crate) use compile::{place, sort};
+pub use conflicts::conflicts;
 pub use key::key_problem;
 pub use load::{Files, OPERATOR_YAML, UNREADABLE, inspect, load};
 pub use locate::locate;
-pub use manifest::{ConflictPolicy, DeletionPolicy, OnImmutableChange};
+pub use manifest::{ConflictPolicy, DeletionPolicy, ImmutableChange};
 pub(crate) use metadata::{NEVER, may_come_from_values};
-pub use outline::{Namespaces, is_label_value};
-pub use refs::{Place, Places, Ref, Target as RefTarget, Tree};
-pub use rivals::rivals;
+pub use observation::{Call, MAX_ANSWER, Observation};
+pub use refs::{NamespaceRef, NamespaceRefs, Ref, Target as RefTarget, Tree};
+pub use template_scan::{Namespaces, is_label_value};
 
 /// A package, ready to be interpreted.
 #[derive(Debug)]
@@ -55,11 +60,11 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: Version,
-    /// The version of what it runs.
+    /// The version of the application.
     pub app_version: Option<String>,
     /// One sentence for people.
     pub description: Option<String>,
-    /// Versions of Kubernetes that it works with.
+    /// Supported versions of Kubernetes.
     pub kubernetes: Option<VersionReq>,
     /// SHA-256 of all files, in hex.
     pub digest: String,
@@ -67,49 +72,49 @@ pub struct Package {
     pub defaults: Value,
     /// The templates.
     pub engine: Arc<Engine>,
-    /// The kinds that it brings; at least one, no kind twice.
+    /// Its kinds; at least one, without duplicates.
     pub resources: Vec<Resource>,
-    /// The folder, as it was given.
-    pub root: PathBuf,
+    /// The files that it was compiled from; their root is the folder, as given.
+    pub files: Files,
 }
 
 impl Package {
-    /// What names this very package: its version with the beginning of the digest, `0.1.0-3f1c22ab90`.
+    /// The index of the resource of a CRD.
+    pub fn position(&self, crd: &str) -> Option<usize> {
+        self.resources.iter().position(|resource| resource.crd_name() == crd)
+    }
+
+    /// The identity of this package: its version with the start of the digest, `0.1.0-3f1c22ab90`.
     pub fn revision(&self) -> String {
-        format!("{}-{}", self.version, self.digest.get(..10).unwrap_or(&self.digest))
+        store::revision(&self.version.to_string(), &self.digest)
     }
 
     /// The resource of an instance of that apiVersion (any served version) and kind.
-    pub fn resource(&self, api_version: &str, kind: &str) -> Option<&Resource> {
-        self.resources.iter().find(|resource| {
-            resource.kind.kind == kind
-                && resource
-                    .served_versions()
-                    .any(|version| format!("{}/{version}", resource.kind.group) == api_version)
-        })
+    pub fn resource(&self, gvk: &Gvk) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.served_kinds().any(|served| served == *gvk))
     }
 }
 
-/// One kind that a package brings.
+/// One kind of a package.
 #[derive(Debug)]
 pub struct Resource {
-    /// The `CustomResourceDefinition`, as it is written.
+    /// The `CustomResourceDefinition`, as written.
     pub crd: Value,
-    /// Where it is written.
+    /// Its location.
     pub crd_location: Location,
     /// The kind that it defines.
-    pub kind: crd::Kind,
+    pub kind: ApiKind,
     /// Whether a CRD that another manager applies is the base.
     pub adopt: bool,
     /// `let.x`: of the package and of the resource together.
     pub lets: Arc<Lets>,
-    /// While it holds, nothing is written.
+    /// While it is true, nothing is written.
     pub paused: Option<Expr>,
-    /// When an instance is ready, if the author says so.
+    /// When an instance is ready, if the author set it.
     pub ready_when: Option<Expr>,
-    /// What instances read and do not own; what others read comes first.
+    /// What instances read and do not own; a ref that others read comes first.
     pub refs: Vec<Ref>,
-    /// Dependencies first, else as declared.
+    /// Dependencies first, otherwise in the order of declaration.
     pub children: Vec<Child>,
     /// Whether anything reads `cluster`.
     pub reads_cluster: bool,
@@ -117,14 +122,37 @@ pub struct Resource {
     pub status: Vec<StatusField>,
     /// The package's own conditions.
     pub conditions: Vec<Condition>,
-    /// Where the resource stands in `operator.yaml`.
+    /// Its plans, in the order of the file.
+    pub plans: Vec<plan::Plan>,
+    /// The location of the resource in `operator.yaml`.
     pub location: Location,
 }
 
 impl Resource {
+    /// The plan of that name.
+    pub fn plan(&self, name: &str) -> Option<&plan::Plan> {
+        self.plans.iter().find(|plan| plan.name == name)
+    }
+
     /// The child of that id.
     pub fn child(&self, id: &str) -> Option<&Child> {
         self.children.iter().find(|child| child.id == id)
+    }
+
+    /// Whether the deletion of one of its children needs an approval.
+    pub fn may_ask(&self) -> bool {
+        self.children.iter().any(|child| child.deletion_policy == DeletionPolicy::Ask)
+    }
+
+    /// Whether its instances have runs.
+    pub fn has_runs(&self) -> bool {
+        !self.plans.is_empty() || self.may_ask()
+    }
+
+    /// The kinds of its children and refs, each once.
+    pub fn kinds(&self) -> BTreeSet<&Gvk> {
+        let refs = self.refs.iter().filter_map(|reference| reference.gvk.as_ref());
+        self.children.iter().flat_map(|child| &child.kinds).chain(refs).collect()
     }
 
     /// The name of its CRD, `plural.group`.
@@ -132,21 +160,28 @@ impl Resource {
         self.crd["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// What the package needs of its CRD beside what every package needs.
+    /// The package's additions to its CRD.
     pub fn additions(&self) -> crd::Additions {
         crd::Additions {
             status: self.status.iter().map(|field| field.name.clone()).collect(),
-            ..crd::Additions::default()
+            has_plans: !self.plans.is_empty(),
         }
     }
 
-    /// The CRD with what Operetta adds to it.
+    /// The CRD with Operetta's additions.
     pub fn augmented_crd(&self) -> Value {
         let mut crd = crd::augment(&self.crd, &self.additions());
         if let Some(map) = crd.as_object_mut() {
             map.remove("status");
         }
         crd
+    }
+
+    /// The kind in each version that the CRD serves.
+    pub fn served_kinds(&self) -> impl Iterator<Item = Gvk> {
+        let Self { kind, .. } = self;
+        self.served_versions()
+            .map(|version| Gvk::new(format!("{}/{version}", kind.group), kind.kind.as_str()))
     }
 
     /// Names of the versions that the CRD serves.
@@ -164,69 +199,90 @@ impl Resource {
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub struct Child {
-    /// Its name in the package.
+    /// Its id in the package.
     pub id: String,
     /// The path of its template, a key of the engine.
     pub template: String,
-    /// The apiVersion and kind that its template gives; with branches several, never none.
-    pub kinds: Vec<(String, String)>,
-    /// The child exists only while it holds; of a forEach child asked for each member.
+    /// The apiVersion and kind of its template; several with branches, never empty.
+    pub kinds: Vec<Gvk>,
+    /// The child exists only while it is true; evaluated for each member of a forEach child.
     pub when: Option<Expr>,
     /// One object for each item of a list.
     pub for_each: Option<ForEach>,
-    /// The group that it stands in: between its children, an edge is key by key.
+    /// Its group: between the children of a group, an edge applies per key.
     pub group: Option<usize>,
-    /// The `when` of its group, which must hold as well.
+    /// The `when` of its group, which must be true as well.
     pub group_when: Option<Expr>,
-    /// Whether it reads what may follow from itself: refs, live children, `self`, the instance's status.
-    pub feeds_back: bool,
-    /// Of a forEach child: members given a new intent at a time; without it all.
+    /// Whether it reads what it may influence: refs, live children, `self`, the instance's status.
+    pub reads_own_output: bool,
+    /// The ids of the refs to objects that its template, `forEach`, `when` and `yields` read, sorted.
+    pub reads_refs: Vec<String>,
+    /// For a forEach child: how many members are updated at a time; `None` means all.
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Indices of the children that must be ready before: sorted, all smaller than its own.
+    /// Indices of the children that must be ready first: sorted, all smaller than its own.
     pub depends_on: Vec<usize>,
-    /// How deep in the graph it stands: 0 without dependencies, else one more than the deepest of them.
+    /// Its depth in the graph: 0 without dependencies, else one more than the deepest of them.
     pub depth: u32,
-    /// When the object is ready, if the author says so.
+    /// When the object is ready, if the author set it.
     pub ready_when: Option<Expr>,
-    /// What happens when it is no longer wanted.
+    /// What happens when the object is lost.
+    pub on_loss: plan::OnLoss,
+    /// The object counts as lost while it is true, in addition to being gone.
+    pub lost_when: Option<Expr>,
+    /// What happens when it is no longer desired.
     pub deletion_policy: DeletionPolicy,
-    /// Whether the author said so. If not, instances of packages are retained: see
-    /// [`crate::children::Context::is_package_kind`].
-    pub policy_chosen: bool,
-    /// Ids that it had in earlier versions of the package.
+    /// Whether the author set the policy. If not, instances of packages are retained: see
+    /// [`crate::children::KindInfo::is_instance_kind`].
+    pub explicit_policy: bool,
+    /// Its ids in earlier versions of the package.
     pub renamed_from: Vec<String>,
-    /// Whether it takes over an object of its name that it finds.
+    /// Whether it adopts an existing object of its name.
     pub adopt: bool,
     /// What happens when another manager owns one of its fields.
     pub conflict_policy: ConflictPolicy,
-    /// What happens when a field may not be changed on the live object.
+    /// What happens when a field of the live object cannot be changed.
     pub on_immutable_change: OnImmutableChange,
-    /// Fields given up once another manager owns them.
+    /// Fields that are released once another manager owns them.
     pub yields: Option<Yields>,
-    /// Whether an object that is no Secret may hold data of Secrets.
+    /// Whether an object that is not a Secret may contain data of Secrets.
     pub exposes_secret_data: bool,
-    /// What any expression of the package reads of the live object: sorted paths, none within
-    /// another. No path at all: nothing; an empty path: the whole object. Of a forEach child without
-    /// the member's key.
+    /// The paths of the live object that expressions of the package read: sorted, none within another. No path means
+    /// nothing, an empty path the whole object. For a forEach child without the key of the member.
     pub reads_live: Vec<Vec<Segment>>,
-    /// Whether it is at either end of an edge of the graph.
+    /// Whether it is part of an edge of the graph.
     pub ordered: bool,
-    /// What its `metadata.namespace` may be.
+    /// The allowed values of its `metadata.namespace`.
     pub namespaces: Namespaces,
-    /// Where its id stands in `operator.yaml`.
+    /// The location of its id in `operator.yaml`.
     pub location: Location,
 }
 
 impl Child {
-    /// Whether all its objects are Secrets.
-    pub fn is_secret(&self) -> bool {
-        !self.kinds.is_empty()
-            && self.kinds.iter().all(|(api_version, kind)| secrecy::is_secret(api_version, kind))
+    /// Its settings that are templates, with their keys. Each has one value for all members.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &Text)> {
+        let max = match &self.max_unavailable {
+            Some(MaxUnavailable::Text(text)) => Some(("maxUnavailable", text)),
+            _ => None,
+        };
+        let on_change = match &self.on_immutable_change {
+            OnImmutableChange::Computed(text) => Some(("onImmutableChange", text)),
+            OnImmutableChange::Word(_) => None,
+        };
+        let on_loss = match &self.on_loss {
+            plan::OnLoss::Computed(text) => Some(("onLoss", text)),
+            _ => None,
+        };
+        [max, on_change, on_loss].into_iter().flatten()
     }
 
-    /// Whether its template gives objects of that `apiVersion` and kind.
-    pub fn has_kind(&self, api_version: &str, kind: &str) -> bool {
-        self.kinds.iter().any(|(a, k)| a == api_version && k == kind)
+    /// Whether all its objects are Secrets.
+    pub fn is_secret(&self) -> bool {
+        !self.kinds.is_empty() && self.kinds.iter().all(secrecy::is_secret)
+    }
+
+    /// Whether its template renders objects of that `apiVersion` and kind.
+    pub fn has_kind(&self, gvk: &Gvk) -> bool {
+        self.kinds.contains(gvk)
     }
 }
 
@@ -235,20 +291,20 @@ impl Child {
 pub struct ForEach {
     /// The list.
     pub in_: Expr,
-    /// The variable that holds the item.
+    /// The variable of the item.
     pub as_: String,
-    /// What tells the members apart, a string or an integer; without it the item itself.
+    /// The key of the member, a string or an integer; `None` means the item itself.
     pub key: Option<Expr>,
 }
 
-/// How many members of a forEach child are given a new intent at a time.
+/// How many members of a forEach child are updated at a time.
 #[derive(Debug)]
 pub enum MaxUnavailable {
-    /// That many, from 1.
+    /// A number, from 1.
     Number(u64),
-    /// That part of all, from 1 to 100.
+    /// A percentage of all members, from 1 to 100.
     Percent(u64),
-    /// A template that gives either: evaluate it, then [`MaxUnavailable::from_value`].
+    /// A template that yields either: evaluate it, then call [`MaxUnavailable::from_value`].
     Text(Text),
 }
 
@@ -262,7 +318,7 @@ impl MaxUnavailable {
         }
     }
 
-    /// How many of `total` that is: at least 1, percentages rounded down; nothing for a template.
+    /// The number for `total` members: at least 1, percentages rounded down; `None` for a template.
     pub fn of(&self, total: usize) -> Option<usize> {
         let number = match self {
             Self::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
@@ -273,47 +329,56 @@ impl MaxUnavailable {
     }
 }
 
-/// Fields given up once another manager owns them.
+/// What happens when a field of the live object cannot be changed.
+#[derive(Debug)]
+pub enum OnImmutableChange {
+    /// The same for all instances.
+    Word(ImmutableChange),
+    /// A template that yields `Fail` or `Recreate`.
+    Computed(Text),
+}
+
+/// Fields that are released once another manager owns them.
 #[derive(Debug)]
 pub enum Yields {
-    /// A template that gives a list of paths.
+    /// A template that yields a list of paths.
     One(Text),
-    /// Templates that give a path each; an omitted one is left out.
+    /// Templates that yield one path each; omitted ones are skipped.
     List(Vec<Text>),
 }
 
 /// One projected field of the status.
 #[derive(Debug)]
 pub struct StatusField {
-    /// Its dotted name, for instance `members.ready`.
+    /// Its dotted name, for example `members.ready`.
     pub name: String,
-    /// What it shows.
+    /// Its value.
     pub expr: Expr,
-    /// Of a JSONPath what is looked for in the expression's value; nothing where that is all of it.
+    /// The JSONPath to search in the expression's value; `None` if the value is the result.
     pub search: Option<Search>,
-    /// Whether the search is to find one value; else it gives a list.
+    /// Whether the search must find one value; otherwise it yields a list.
     pub one: bool,
-    /// Whether it may show data of Secrets.
+    /// Whether it may contain data of Secrets.
     pub exposes_secret_data: bool,
-    /// The schema of the field in the CRD, if it is known and the CRD the package's own.
+    /// The schema of the field in the CRD, if it is known and the CRD is the package's own.
     pub schema: Option<Value>,
-    /// Where its name stands in `operator.yaml`.
+    /// The location of its name in `operator.yaml`.
     pub location: Location,
 }
 
-/// A condition of the package's own.
+/// One of the package's own conditions.
 #[derive(Debug)]
 pub struct Condition {
     /// Its type.
     pub type_: String,
-    /// It is True while this holds.
+    /// The condition is True while this is true.
     pub when: Expr,
-    /// Why, as one word.
+    /// The reason, one word.
     pub reason: String,
-    /// Why, as a sentence.
+    /// The message, a sentence.
     pub message: Text,
-    /// Whether it may tell data of Secrets.
+    /// Whether it may contain data of Secrets.
     pub exposes_secret_data: bool,
-    /// Where its type stands in `operator.yaml`.
+    /// The location of its type in `operator.yaml`.
     pub location: Location,
 }

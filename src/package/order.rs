@@ -1,17 +1,19 @@
-//! What reads what: the edges between children, their order, and what is read of live objects.
+//! The dependency graph: edges between children, their order, and the paths that are read of live objects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::child::Flat;
 use super::compile::Compiler;
-use super::uses::Parts;
-use super::{Child, Ref, graph};
+use super::expression_sites::Parts;
+use super::plan::{Action, Plan};
+use super::{Call, Child, Ref, graph};
+use crate::api::Gvk;
 use crate::diag::did_you_mean;
 use crate::template::{ReadPath, Segment};
 
 impl Compiler<'_> {
-    /// Finds the edges and puts dependencies first.
+    /// Finds the edges and orders dependencies first.
     pub(super) fn ordered(&mut self, mut parts: Parts, manifests: &[Flat]) -> Option<Parts> {
         let mut index: HashMap<&str, usize> = HashMap::new();
         for (place, flat) in manifests.iter().enumerate() {
@@ -20,18 +22,24 @@ impl Compiler<'_> {
         let mut edges = self.declared(manifests, &index);
         let mut live = vec![Vec::new(); manifests.len()];
         let mut refs: Vec<RefReads> = parts.refs.iter().map(|_| RefReads::default()).collect();
-        let mut feeds_back = vec![false; manifests.len()];
+        let mut reads_own_output = vec![false; manifests.len()];
+        let mut reads_refs = vec![BTreeSet::new(); manifests.len()];
         let engine = Arc::clone(&self.engine);
-        for usage in parts.uses(&engine) {
+        for usage in parts.expression_sites(&engine) {
             for path in graph::follow([usage.reads], &parts.lets) {
                 if let Some(child) = usage.child.filter(|_| reads_back(path)) {
-                    feeds_back[child] = true;
+                    reads_own_output[child] = true;
                 }
                 if let ("refs", [Segment::Key(id), rest @ ..]) =
                     (path.root.as_str(), path.segments.as_slice())
                     && let Some(place) = parts.refs.iter().position(|reference| reference.id == *id)
                 {
                     refs[place].add(path, rest, &parts.refs[place]);
+                    if let Some(child) = usage.child.filter(|_| usage.renders())
+                        && parts.refs[place].gvk.is_some()
+                    {
+                        reads_refs[child].insert(id.clone());
+                    }
                 }
                 let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
                     ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
@@ -42,14 +50,30 @@ impl Compiler<'_> {
                 if path.root == "children" && parts.children[on].for_each.is_some() {
                     rest = rest.get(1..).unwrap_or_default(); // without the member's key
                 }
-                // `is ready` and its like ask of the object itself what is kept anyway.
+                // Tests such as `is ready` use what is kept of every object anyway.
                 if !path.flag || !rest.is_empty() {
                     live[on].push(rest.to_vec());
                 }
-                // Its own live object is what was there before: nothing to wait for.
+                // A child's own live object is the previous one, so there is nothing to wait for.
                 if let Some(child) = usage.child.filter(|&child| usage.orders() && child != on) {
                     edges[child].insert(on);
                 }
+            }
+        }
+        let observations = parts.refs.iter().filter_map(Ref::call).filter_map(|call| match call {
+            Call::Exec(exec) => Some(exec),
+            Call::Http(_) => None,
+        });
+        let steps = parts.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
+            Action::Exec(exec) => Some(exec),
+            _ => None,
+        });
+        for exec in observations.chain(steps) {
+            // The selector of a workload tells its pods.
+            if let Some(&on) = index.get(exec.child.child.as_str())
+                && !parts.children[on].has_kind(&Gvk::new("v1", "Pod"))
+            {
+                live[on].push(["spec", "selector"].map(|key| Segment::Key(key.to_owned())).to_vec());
             }
         }
         let order = match graph::order(&edges) {
@@ -66,15 +90,18 @@ impl Compiler<'_> {
             reference.reads =
                 graph::outermost(plain).iter().map(|path| super::refs::plain_prefix(path)).collect();
         }
-        for (child, (live, feeds_back)) in live.into_iter().zip(feeds_back).enumerate() {
+        for (child, reads_refs) in parts.children.iter_mut().zip(reads_refs) {
+            child.reads_refs = reads_refs.into_iter().collect();
+        }
+        for (child, (live, reads_own_output)) in live.into_iter().zip(reads_own_output).enumerate() {
             parts.children[child].reads_live = graph::outermost(live);
-            parts.children[child].feeds_back = feeds_back;
+            parts.children[child].reads_own_output = reads_own_output;
         }
         parts.children = arranged(parts.children, &edges, &order);
         Some(parts)
     }
 
-    /// What `dependsOn` says.
+    /// Adds the edges of `dependsOn`.
     fn declared(&mut self, manifests: &[Flat], index: &HashMap<&str, usize>) -> Vec<BTreeSet<usize>> {
         let mut edges = vec![BTreeSet::new(); manifests.len()];
         for (child, flat) in manifests.iter().enumerate() {
@@ -102,7 +129,7 @@ impl Compiler<'_> {
         edges
     }
 
-    /// Says who waits for whom in a circle.
+    /// Reports a dependency cycle.
     fn goes_round(&mut self, manifests: &[Flat], cycle: &[usize]) {
         let ids: Vec<_> = cycle
             .iter()
@@ -113,13 +140,13 @@ impl Compiler<'_> {
         if let Some(&first) = cycle.first() {
             let error = manifests[first].child.id.error("package::cycle", message);
             self.diagnostics.push(error.help(
-                "each reads the next in its template, `when`, `forEach` or `dependsOn`; break the round",
+                "each reads the next in its template, `when`, `forEach` or `dependsOn`; remove one of these dependencies",
             ));
         }
     }
 }
 
-/// The children in that order, with their edges and depths.
+/// The children in order, with their edges and depths.
 fn arranged(children: Vec<Child>, edges: &[BTreeSet<usize>], order: &[usize]) -> Vec<Child> {
     let mut position = vec![0; order.len()];
     for (place, &child) in order.iter().enumerate() {
@@ -142,7 +169,7 @@ fn arranged(children: Vec<Child>, edges: &[BTreeSet<usize>], order: &[usize]) ->
     arranged
 }
 
-/// What is read of the objects of a ref.
+/// The paths that are read of the objects of a ref.
 #[derive(Default)]
 struct RefReads {
     paths: Vec<Vec<Segment>>,
@@ -151,7 +178,7 @@ struct RefReads {
 
 impl RefReads {
     fn add(&mut self, path: &ReadPath, rest: &[Segment], reference: &Ref) {
-        // Without the key, and of a list the place in it.
+        // Without the key and the list index.
         let rest = rest.get(reference.steps()..).unwrap_or_default();
         if path.flag && rest.is_empty() {
             self.state = true;
@@ -161,7 +188,7 @@ impl RefReads {
     }
 }
 
-/// Whether it reads what may follow from what the reader itself brings about.
+/// Whether it reads what the reader may influence.
 fn reads_back(path: &ReadPath) -> bool {
     let key = |at: usize| match path.segments.get(at) {
         Some(Segment::Key(key)) => Some(key.as_str()),

@@ -7,73 +7,76 @@ use serde_json::Value;
 
 use super::ForEach;
 use super::compile::Compiler;
-use super::decode::At;
+use super::decode::{At, Must};
 use super::graph;
 use super::manifest::{self, TemplateText};
-use super::outline::lone_expression;
+use super::observation::{Call, Observation};
+use super::plan::compile::Names;
+use super::template_scan::lone_expression;
+use crate::api::Gvk;
 use crate::diag::Location;
 use crate::template::{Engine, EvalError, Expr, Reads, Scope, Segment, Text};
 
-/// An object, or several that a selector names.
+/// An object, or several objects that a selector matches.
 #[derive(Debug)]
 pub struct Ref {
-    /// Its name: `refs.<id>`.
+    /// Its id: `refs.<id>`.
     pub id: String,
-    /// The apiVersion of its objects.
-    pub api_version: Arc<str>,
-    /// The kind of its objects.
-    pub kind: Arc<str>,
-    /// Which objects.
+    /// The kind of its objects; an observation has none.
+    pub gvk: Option<Gvk>,
+    /// Which objects it selects.
     pub target: Target,
-    /// One for each item of a list: it is a map by key.
+    /// With forEach the ref is a map by key.
     pub for_each: Option<ForEach>,
-    /// It is read only while it holds.
+    /// The ref is read only while it is true.
     pub when: Option<Expr>,
-    /// Whether what is absent is undefined; else it is unknown.
+    /// Whether an absent object is undefined; otherwise it is unknown.
     pub optional: bool,
-    /// What any expression reads of an object: sorted paths, none within another, cut where they are
-    /// computed. No path at all: nothing; an empty path: all of it.
+    /// The paths of an object that expressions read: sorted, none within another, cut at computed keys. No path means
+    /// nothing, an empty path the whole object.
     pub reads: Arc<[Vec<String>]>,
-    /// Whether an expression asks for its state, such as `is ready`.
+    /// Whether an expression tests its state, such as `is ready`.
     pub asks_state: bool,
-    /// Where its id stands in `operator.yaml`.
+    /// The location of its id in `operator.yaml`.
     pub location: Location,
 }
 
-/// Which objects a ref is about.
+/// The objects of a ref.
 #[derive(Debug)]
 pub enum Target {
-    /// The one of that name.
-    Name(Text, Place),
-    /// All whose labels fit.
-    Select(Tree, Places),
+    /// The object of that name.
+    Name(Text, NamespaceRef),
+    /// All objects with matching labels.
+    Select(Tree, NamespaceRefs),
+    /// The answer to a request.
+    Observe(Box<Observation>),
 }
 
-/// A namespace. An instance's spec must not choose it, else whoever may create an instance reads
-/// everywhere with the package's rights.
+/// A namespace. The spec of a namespaced instance must not choose it: otherwise a user who may create an instance could
+/// read every namespace with the package's permissions.
 #[derive(Debug)]
-pub enum Place {
+pub enum NamespaceRef {
     /// The instance's own.
     Own,
     /// The manager's.
     Operator,
     /// A literal.
     Literal(String),
-    /// Computed, for cluster-scoped instances: they may choose.
+    /// Computed, for cluster-scoped instances only.
     Computed(Text),
 }
 
 /// Some namespaces.
 #[derive(Debug)]
-pub enum Places {
-    /// Every one.
+pub enum NamespaceRefs {
+    /// All namespaces.
     All,
-    /// These.
-    List(Vec<Place>),
+    /// These namespaces.
+    List(Vec<NamespaceRef>),
 }
 
 /// A value whose strings are templates.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Tree {
     /// A template, or a constant.
     Text(Text),
@@ -84,9 +87,10 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// Its value; what is omitted is left out.
+    /// Its value, without omitted parts.
     ///
     /// # Errors
+    ///
     /// One of its templates has no value.
     pub fn eval(&self, engine: &Engine, scope: &Scope) -> Result<Option<Value>, EvalError> {
         Ok(Some(match self {
@@ -110,7 +114,8 @@ impl Tree {
         }))
     }
 
-    fn texts<'a>(&'a self, out: &mut Vec<&'a Text>) {
+    /// The templates at its leaves.
+    pub fn texts<'a>(&'a self, out: &mut Vec<&'a Text>) {
         match self {
             Self::Text(text) => out.push(text),
             Self::List(items) => items.iter().for_each(|item| item.texts(out)),
@@ -120,7 +125,7 @@ impl Tree {
 }
 
 impl Ref {
-    /// All that it reads itself, `let`s not followed.
+    /// Everything that it reads itself, without following `let`s.
     pub(super) fn own_reads(&self) -> Vec<&Reads> {
         self.list_reads().into_iter().chain(self.item_reads()).collect()
     }
@@ -130,36 +135,60 @@ impl Ref {
         self.for_each.as_ref().map(|for_each| for_each.in_.reads())
     }
 
-    /// What is read for each item; without a list for the one object.
+    /// What is read for each item; without a list, for the one object.
     pub(super) fn item_reads(&self) -> Vec<&Reads> {
         let key = self.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
         key.into_iter().chain(&self.when).map(Expr::reads).chain(self.target_reads()).collect()
     }
 
-    /// What says which objects they are.
+    /// What the name, selector and namespaces, or the request, read.
     pub(super) fn target_reads(&self) -> Vec<&Reads> {
-        self.target_texts().into_iter().map(Text::reads).collect()
+        let mut texts = self.target_texts();
+        if let Some(Call::Exec(exec)) = self.call() {
+            texts.extend(&exec.stdin);
+        }
+        if let Some(Call::Http(http)) = self.call() {
+            texts.extend(http.secret());
+        }
+        texts.into_iter().map(Text::reads).collect()
     }
 
-    /// The texts that say which objects they are.
+    /// The request of an observation.
+    pub fn call(&self) -> Option<&Call> {
+        self.observation().map(|observation| &observation.call)
+    }
+
+    /// How it is observed, if it is an observation.
+    pub fn observation(&self) -> Option<&Observation> {
+        match &self.target {
+            Target::Observe(observation) => Some(observation),
+            Target::Name(..) | Target::Select(..) => None,
+        }
+    }
+
+    /// The texts of the name, selector and namespaces, and of a request those that are shown.
     pub(super) fn target_texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
         match &self.target {
-            Target::Name(name, place) => {
+            Target::Name(name, namespace) => {
                 texts.push(name);
-                texts.extend(place.text());
+                texts.extend(namespace.text());
             }
-            Target::Select(selector, places) => {
+            Target::Select(selector, namespaces) => {
                 selector.texts(&mut texts);
-                if let Places::List(places) = places {
-                    texts.extend(places.iter().filter_map(Place::text));
+                if let NamespaceRefs::List(namespaces) = namespaces {
+                    texts.extend(namespaces.iter().filter_map(NamespaceRef::text));
                 }
             }
+            Target::Observe(observation) => match &observation.call {
+                Call::Exec(exec) => exec.public(&mut texts),
+                Call::Http(http) => http.public(&mut texts),
+            },
         }
         texts
     }
 
-    /// The steps of a path that lead to one of its objects: a key, a place in a list.
+    /// How many steps of a path lead to one of its objects: a key, a list index.
     pub(super) fn steps(&self) -> usize {
         usize::from(self.for_each.is_some()) + usize::from(self.is_list())
     }
@@ -170,7 +199,7 @@ impl Ref {
     }
 }
 
-impl Place {
+impl NamespaceRef {
     fn text(&self) -> Option<&Text> {
         match self {
             Self::Computed(text) => Some(text),
@@ -181,7 +210,7 @@ impl Place {
 
 impl Compiler<'_> {
     /// Compiles the refs of a resource.
-    pub(super) fn refs(&mut self, manifests: &[manifest::Ref], namespaced: bool) -> Vec<Ref> {
+    pub(super) fn refs(&mut self, manifests: &[manifest::Ref], names: &Names<'_>) -> Vec<Ref> {
         let mut found: Vec<Ref> = Vec::with_capacity(manifests.len());
         for manifest in manifests {
             let id = &manifest.id;
@@ -189,10 +218,10 @@ impl Compiler<'_> {
                 let error = id.error("package::duplicate", format!("two refs have the id `{}`", id.value.0));
                 self.diagnostics.push(error.help("rename one of them"));
             }
-            if let Some(reference) = self.reference(manifest, namespaced) {
+            if let Some(reference) = self.reference(manifest, names) {
                 found.push(reference);
             } else {
-                // What reads it must not be told that there is none.
+                // Readers of this ref must not be reported as reading a missing ref.
                 self.complete = false;
                 self.readable = false;
             }
@@ -200,29 +229,51 @@ impl Compiler<'_> {
         found
     }
 
-    fn reference(&mut self, manifest: &manifest::Ref, namespaced: bool) -> Option<Ref> {
-        let id = &manifest.id;
+    fn reference(&mut self, manifest: &manifest::Ref, names: &Names<'_>) -> Option<Ref> {
+        let (id, namespaced) = (&manifest.id, names.namespaced);
         let when = self.optional(manifest.when.as_ref());
         let for_each = match &manifest.for_each {
             Some(for_each) => Some(self.for_each(for_each)?),
             None => None,
         };
+        if manifest.exec.is_some() || manifest.http.is_some() {
+            let observation = self.observation(manifest, names)?;
+            return Some(Ref {
+                id: id.value.0.clone(),
+                gvk: None,
+                target: Target::Observe(Box::new(observation)),
+                for_each,
+                when,
+                optional: false,
+                reads: Arc::from([]),
+                asks_state: false,
+                location: id.at.clone(),
+            });
+        }
+        self.of_objects(manifest);
+        let (Some(Must(api_version)), Some(Must(kind))) = (&manifest.api_version, &manifest.kind) else {
+            let message = format!("the ref `{}` needs apiVersion and kind", id.value.0);
+            let error = id.error("package::missing", message);
+            self.diagnostics.push(error.help("add both; an observation has `exec` or `http` instead"));
+            return None;
+        };
+        let (api_version, kind) = (api_version.as_ref()?, kind.as_ref()?);
         let target = match (&manifest.name, &manifest.selector) {
             (Some(name), None) => {
-                if let Some(places) = &manifest.namespaces {
-                    let error = places.error("package::value", "`namespaces` is for a selector");
+                if let Some(namespaces) = &manifest.namespaces {
+                    let error = namespaces.error("package::value", "`namespaces` requires a selector");
                     self.diagnostics.push(error.help("write namespace: x"));
                     return None;
                 }
-                let place = match &manifest.namespace {
-                    Some(namespace) => self.place(namespace, namespaced)?,
-                    None => Place::Own,
+                let namespace = match &manifest.namespace {
+                    Some(namespace) => self.namespace(namespace, namespaced)?,
+                    None => NamespaceRef::Own,
                 };
-                Target::Name(self.text(&name.0)?, place)
+                Target::Name(self.text(&name.0)?, namespace)
             }
             (None, Some(selector)) => {
-                let places = self.places(manifest, namespaced)?;
-                Target::Select(self.tree(selector)?, places)
+                let namespaces = self.namespaces(manifest, namespaced)?;
+                Target::Select(self.tree(selector)?, namespaces)
             }
             (Some(name), Some(_)) => {
                 let error = name.0.error("package::value", "a ref has a name or a selector, not both");
@@ -230,20 +281,19 @@ impl Compiler<'_> {
                 return None;
             }
             (None, None) => {
-                let message = format!("the ref `{}` says neither `name` nor `selector`", id.value.0);
+                let message = format!("the ref `{}` has neither `name` nor `selector`", id.value.0);
                 let error = id.error("package::missing", message);
-                self.diagnostics.push(error.help("say which object: name: \"{{ spec.x }}\""));
+                self.diagnostics.push(error.help("add the name of the object: name: \"{{ spec.x }}\""));
                 return None;
             }
         };
         if manifest.optional.is_some() && matches!(target, Target::Select(..)) {
-            let error = id.error("package::value", "`optional` is for a ref by name");
-            self.diagnostics.push(error.help("remove it: a selector that nothing fits is an empty list"));
+            let error = id.error("package::value", "`optional` requires a ref by name");
+            self.diagnostics.push(error.help("remove it: a selector without matches yields an empty list"));
         }
         Some(Ref {
             id: id.value.0.clone(),
-            api_version: manifest.api_version.value.0.as_str().into(),
-            kind: manifest.kind.value.0.as_str().into(),
+            gvk: Some(Gvk::new(api_version.value.0.as_str(), kind.value.0.as_str())),
             target,
             for_each,
             when,
@@ -254,46 +304,54 @@ impl Compiler<'_> {
         })
     }
 
-    fn places(&mut self, manifest: &manifest::Ref, namespaced: bool) -> Option<Places> {
+    fn namespaces(&mut self, manifest: &manifest::Ref, namespaced: bool) -> Option<NamespaceRefs> {
         match (&manifest.namespace, manifest.namespaces.as_ref()) {
             (Some(namespace), Some(_)) => {
                 let error =
-                    namespace.0.error("package::value", "`namespace` and `namespaces` stand here both");
+                    namespace.0.error("package::value", "the ref has both `namespace` and `namespaces`");
                 self.diagnostics.push(error.help("remove one of them"));
                 None
             }
-            (Some(namespace), None) => Some(Places::List(vec![self.place(namespace, namespaced)?])),
-            (None, Some(At { value: manifest::Namespaces::All, .. })) => Some(Places::All),
-            (None, Some(At { value: manifest::Namespaces::List(list), .. })) => {
-                let places = list.iter().map(|namespace| self.place(namespace, namespaced));
-                places.collect::<Option<Vec<_>>>().map(Places::List)
+            (Some(namespace), None) => {
+                Some(NamespaceRefs::List(vec![self.namespace(namespace, namespaced)?]))
             }
-            (None, None) => Some(Places::List(vec![Place::Own])),
+            (None, Some(At { value: manifest::Namespaces::All, .. })) => Some(NamespaceRefs::All),
+            (None, Some(At { value: manifest::Namespaces::List(list), .. })) => {
+                let namespaces = list.iter().map(|namespace| self.namespace(namespace, namespaced));
+                namespaces.collect::<Option<Vec<_>>>().map(NamespaceRefs::List)
+            }
+            (None, None) => Some(NamespaceRefs::List(vec![NamespaceRef::Own])),
         }
     }
 
-    /// A namespace: of namespaced instances a literal or `operator.namespace` alone.
-    fn place(&mut self, TemplateText(source): &TemplateText, namespaced: bool) -> Option<Place> {
+    /// A namespace: for namespaced instances only a literal or `operator.namespace`.
+    pub(super) fn namespace(
+        &mut self,
+        TemplateText(source): &TemplateText,
+        namespaced: bool,
+    ) -> Option<NamespaceRef> {
         if !source.value.contains("{{") && !source.value.contains("{%") {
-            return Some(Place::Literal(source.value.clone()));
+            return Some(NamespaceRef::Literal(source.value.clone()));
         }
         match lone_expression(&source.value) {
-            Some("operator.namespace") => return Some(Place::Operator),
-            Some("namespace" | "instance.metadata.namespace") if namespaced => return Some(Place::Own),
+            Some("operator.namespace") => return Some(NamespaceRef::Operator),
+            Some("namespace" | "instance.metadata.namespace") if namespaced => {
+                return Some(NamespaceRef::Own);
+            }
             _ => {}
         }
         if namespaced {
             let error = source.error("package::namespace", "a ref's namespace must not be computed");
             self.diagnostics.push(error.help(
-                "leave it out (the instance's own), or write a literal or {{ operator.namespace }}: \
+                "remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: \
                  else whoever may create an instance could read in any namespace",
             ));
             return None;
         }
-        self.text(source).map(Place::Computed)
+        self.text(source).map(NamespaceRef::Computed)
     }
 
-    fn tree(&mut self, tree: &manifest::Tree) -> Option<Tree> {
+    pub(super) fn tree(&mut self, tree: &manifest::Tree) -> Option<Tree> {
         Some(match tree {
             manifest::Tree::Text(source) => Tree::Text(self.text(source)?),
             manifest::Tree::List(items) => {
@@ -310,8 +368,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Puts refs that others read first. Refs make no edges between children, but one cannot be found
-    /// by way of itself.
+    /// Orders refs so that those that others read come first. Refs create no edges between children, but a ref cannot
+    /// be found through itself.
     pub(super) fn ordered_refs(&mut self, refs: Vec<Ref>, lets: &crate::template::Lets) -> Vec<Ref> {
         let index: HashMap<&str, usize> =
             refs.iter().enumerate().map(|(place, reference)| (reference.id.as_str(), place)).collect();
@@ -347,7 +405,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The path up to where it is computed: all below is kept.
+/// The path up to the first computed key: everything below it is kept.
 pub(super) fn plain_prefix(path: &[Segment]) -> Vec<String> {
     path.iter()
         .map_while(|segment| match segment {

@@ -1,4 +1,4 @@
-//! From one resource of `operator.yaml` to a [`Resource`]: expressions parsed, children in order.
+//! Compiles one resource of `operator.yaml` to a [`Resource`]: parses expressions and orders children.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use serde_json::{Map, Value};
 use super::child::Flat;
 use super::compile::Compiler;
 use super::decode::At;
+use super::expression_sites::Parts;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
-use super::uses::Parts;
-use super::{Child, Condition, Resource, StatusField, graph, lint, secrecy, status_types};
+use super::plan::compile::Names;
+use super::{Child, Condition, Resource, StatusField, graph, lint, plan, secrecy, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Expr, Lets, Search, Text};
 
-/// Children of one resource: far more than a person writes, few enough for quadratic checks.
+/// The maximum number of children of a resource: more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
-/// Condition types of Operetta's own.
+/// Condition types that are reserved for Operetta.
 const OWN_CONDITIONS: [&str; 6] =
     ["Ready", "Reconciling", "Stalled", "DeletionPending", "StatusFailed", "StatusTruncated"];
-/// Status fields of Operetta's own.
+/// Status fields that are reserved for Operetta.
 const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 impl Compiler<'_> {
     /// Compiles one resource, with the `let`s and defaults of the package.
@@ -46,30 +47,50 @@ impl Compiler<'_> {
                 field.schema = schema;
             }
         }
-        self.diagnostics.extend(status_types::check(&self.engine, &status, schema));
+        self.diagnostics.extend(status_types::check(&self.engine, &lets, &status, schema));
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
         let namespaced = crd.as_ref().is_none_or(|crd| crd.kind.namespaced);
-        let refs = self.refs(&manifest.refs.unwrap_or_default(), namespaced);
-        let refs = self.ordered_refs(refs, &lets);
         let (mut manifests, groups) = self.flatten(manifest.children.unwrap_or_default());
         if let Some(first) = manifests.get(MAX_CHILDREN) {
             let message = format!("{} children are more than {MAX_CHILDREN}", manifests.len());
             self.diagnostics.push(first.child.id.error("package::budget", message));
             manifests.truncate(MAX_CHILDREN);
         }
-        let children: Vec<Child> =
+        let mut children: Vec<Child> =
             manifests.iter().map(|child| self.child(child, &groups, namespaced)).collect();
+        let plans = manifest.plans.map(|plans| plans.0).unwrap_or_default();
+        let ref_manifests = manifest.refs.unwrap_or_default();
+        let names = Names {
+            children: manifests
+                .iter()
+                .zip(&children)
+                .map(|(flat, child)| (flat.child.id.value.0.as_str(), child.for_each.is_some()))
+                .collect(),
+            refs: ref_manifests.iter().map(|reference| reference.id.value.0.as_str()).collect(),
+            plans: plans.iter().map(|(name, _)| name.value.clone()).collect(),
+            schema,
+            namespaced,
+        };
+        let refs = self.refs(&ref_manifests, &names);
+        let refs = self.ordered_refs(refs, &lets);
+        let on_loss: Vec<_> =
+            manifests.iter().map(|flat| self.on_loss(flat.child.on_loss.as_ref(), &names)).collect();
+        let plans = self.plans(plans, &names);
+        for (child, on_loss) in children.iter_mut().zip(on_loss) {
+            child.on_loss = on_loss;
+        }
         self.same_objects(&manifests);
         self.former_ids(&manifests);
 
         self.child_templates.extend(children.iter().map(|child| child.template.clone()));
-        let parts = Parts { lets, paused, ready_when, refs, children, status, conditions };
-        let known = lint::Known { schema, namespaced, defaults, complete: self.complete };
+        let parts = Parts { lets, paused, ready_when, refs, children, status, conditions, plans };
+        let known = lint::ResourceInfo { schema, namespaced, defaults, complete: self.complete };
         let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);
         let engine = Arc::clone(&self.engine);
         let found = secrecy::resource(&engine, &parts, &self.outlines);
         self.diagnostics.extend(found);
+        self.diagnostics.extend(plan::lint::plans(&engine, &parts, &self.outlines));
         lint::edges::members(&engine, &parts, &self.sketches, &manifests, &mut self.diagnostics);
         if let Some(crd) = &crd {
             let adopted = manifest.adopt.unwrap_or_default();
@@ -80,11 +101,11 @@ impl Compiler<'_> {
             self.unread(&parts, &own, &manifests);
         }
         let reads_cluster = parts
-            .uses(&engine)
+            .expression_sites(&engine)
             .iter()
             .flat_map(|usage| graph::follow([usage.reads], &parts.lets))
             .any(|path| path.root == "cluster");
-        let Parts { lets, paused, ready_when, refs, children, status, conditions } =
+        let Parts { lets, paused, ready_when, refs, children, status, conditions, plans } =
             self.ordered(parts, &manifests)?;
         let crd = crd?;
         Some(Resource {
@@ -100,11 +121,12 @@ impl Compiler<'_> {
             reads_cluster,
             status,
             conditions,
+            plans,
             location,
         })
     }
 
-    /// What nothing reads, and edges without effect.
+    /// Reports what nothing reads, and dependencies without effect.
     fn unread(&mut self, parts: &Parts, own: &[(At<String>, LetValue)], manifests: &[Flat]) {
         let engine = Arc::clone(&self.engine);
         self.diagnostics.extend(lint::edges::unused_refs(&engine, parts));
@@ -121,7 +143,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What could be made of it; else the error, with its path, goes to the diagnostics.
+    /// Returns the value, or adds the error with its path to the diagnostics.
     pub(super) fn note<T>(&mut self, result: Result<T, Diagnostic>, path: &str) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -141,13 +163,13 @@ impl Compiler<'_> {
         Some(expr)
     }
 
-    /// What is made once stands in templates of Secrets and nowhere else.
+    /// Generated values are allowed only in templates of Secrets.
     pub(super) fn generates_nothing(&mut self, places: &[Location]) {
         for place in places {
-            let message = "a password or a certificate can only be made in the template of a Secret";
+            let message = "a password or a certificate can only be generated in the template of a Secret";
             let error = Diagnostic::error("package::password", message).located(place.clone());
             self.diagnostics
-                .push(error.help("write it there, alone: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`"));
+                .push(error.help("use it there as the whole value: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`"));
         }
     }
 
@@ -162,7 +184,7 @@ impl Compiler<'_> {
         Some(text)
     }
 
-    /// Those of the resource go before those of the package.
+    /// Those of the resource take precedence over those of the package.
     fn lets(&mut self, shared: &[(At<String>, LetValue)], own: &[(At<String>, LetValue)]) -> Lets {
         let mut texts = HashMap::new();
         let mut places = HashMap::new();
@@ -191,7 +213,7 @@ impl Compiler<'_> {
             let first = field.name.value.split('.').next().unwrap_or_default();
             if OWN_STATUS.contains(&first) {
                 let error =
-                    field.name.error("package::reserved", format!("status.{first} is Operetta's own"));
+                    field.name.error("package::reserved", format!("status.{first} is reserved for Operetta"));
                 self.diagnostics.push(error.help("choose another name"));
             }
             let shown = match &field.value {
@@ -227,11 +249,11 @@ impl Compiler<'_> {
         for condition in conditions {
             let name = &condition.condition_type;
             if OWN_CONDITIONS.contains(&name.value.0.as_str()) {
-                let message = format!("the condition {} is Operetta's own", name.value.0);
+                let message = format!("the condition {} is reserved for Operetta", name.value.0);
                 self.diagnostics.push(name.error("package::reserved", message).help("choose another type"));
             }
             if found.iter().any(|other| other.type_ == name.value.0) {
-                let message = format!("the condition {} stands here twice", name.value.0);
+                let message = format!("the condition {} is defined twice", name.value.0);
                 self.diagnostics.push(name.error("package::duplicate", message));
             }
             let when = self.expression(&condition.when);

@@ -1,4 +1,4 @@
-//! The JSON Schema of `operator.yaml`, for editors; generated from the types of the manifest.
+//! The JSON Schema of `operator.yaml` for editors, generated from the types of the manifest.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -22,8 +22,8 @@ pub fn operator_text() -> String {
     format!("{:#}\n", operator())
 }
 
-/// Takes null out of every type: to schemars an optional value may be null, to the format it is a
-/// key that may be left out, and `key:` without a value is a mistake. Joins the lines of descriptions.
+/// Removes null from every type, and joins the lines of descriptions. To schemars an optional value may be null; in the
+/// format it is an optional key, and `key:` without a value is an error.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_says_what_it_is_for() {
+    fn every_key_has_a_description() {
         fn walk(path: &str, schema: &Value, bare: &mut Vec<String>) {
             for (key, value) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
                 let path = format!("{path}.{key}");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_null() {
+    fn no_type_is_nullable() {
         assert!(!operator().to_string().contains("\"null\""));
     }
 }

@@ -1,41 +1,35 @@
-//! Data of Secrets stays in Secrets: which expressions of a resource may use it, and the errors about all others.
-//! See `docs/design/0015-secret-data.md`.
+//! Data of Secrets stays in Secrets: determines which expressions of a resource may use it, and reports all others. See
+//! `docs/design/0015-secret-data.md`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::outline::{Outline, positions_without_outline};
-use super::uses::Parts;
-use super::{Child, ForEach, MaxUnavailable, Ref, RefTarget, Yields};
+use super::expression_sites::Parts;
+use super::template_scan::{Outline, positions_without_outline};
+use super::{Child, ForEach, Ref, RefTarget, Yields, plan};
+use crate::api::Gvk;
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text};
 
-/// The annotation in which `kubectl apply` repeats the whole object.
+/// The annotation in which `kubectl apply` stores the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
 
 /// Whether objects of that kind hold secret data.
-pub(super) fn is_secret(api_version: &str, kind: &str) -> bool {
-    (api_version, kind) == ("v1", "Secret")
+pub(super) fn is_secret(gvk: &Gvk) -> bool {
+    gvk.is("v1", "Secret")
 }
 
-/// Secret data that leaves Secrets.
+/// Reports secret data outside Secrets.
 pub(super) fn resource(
     engine: &Engine,
     parts: &Parts,
     outlines: &BTreeMap<String, Outline>,
 ) -> Vec<Diagnostic> {
-    let by_source: HashMap<&str, &Outline> =
-        outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
-    let positions = |source: &Source, span: Span| -> Vec<Position> {
-        match by_source.get(source.name.as_str()) {
-            Some(outline) => outline.positions(span),
-            None => positions_without_outline(source, span),
-        }
-    };
+    let positions = positions(outlines);
     let roots = roots(parts);
     let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };
-    let mut checker = Checker { engine, diagnostics: Vec::new(), seen: HashSet::new() };
+    let mut checker = Checker { engine, diagnostics: Vec::new(), seen: HashSet::new(), path: None };
     checker.whole(parts, &scope);
     for reference in &parts.refs {
         checker.reference(reference, &scope);
@@ -43,17 +37,28 @@ pub(super) fn resource(
     for child in &parts.children {
         checker.child(child, &scope);
     }
+    plan::secrecy::plans(&mut checker, &parts.plans, &scope);
     checker.diagnostics
 }
 
-/// The variables that hold secret data.
+/// Where the values of templates stand in their documents.
+pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source, Span) -> Vec<Position> {
+    let by_source: HashMap<&str, &Outline> =
+        outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
+    move |source, span| match by_source.get(source.name.as_str()) {
+        Some(outline) => outline.positions(span),
+        None => positions_without_outline(source, span),
+    }
+}
+
+/// The variables that contain secret data.
 fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
     let children = parts.children.iter().filter_map(|child| {
         let tree = of_child(child, &format!("children.{}", child.id))?;
         let tree = if child.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
         Some((child.id.clone(), tree))
     });
-    let refs = parts.refs.iter().filter(|reference| is_secret(&reference.api_version, &reference.kind)).map(
+    let refs = parts.refs.iter().filter(|reference| reference.gvk.as_ref().is_some_and(is_secret)).map(
         |reference| {
             let tree = secret(&format!("refs.{}", reference.id));
             let tree = if reference.is_list() { TaintTree::list_of(tree) } else { tree };
@@ -78,11 +83,11 @@ fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
     roots
 }
 
-/// An object of a Secret.
+/// The taint of a Secret object.
 fn secret(source: &str) -> TaintTree {
     let data = DATA.map(|field| {
         let tree = TaintTree::tainted(Taint::held(format!("{source}.{field}")));
-        // The names of its keys are no secret.
+        // The names of its keys are not secret.
         (field.to_owned(), TaintTree::map_of(tree))
     });
     TaintTree::map(data).join(TaintTree::map([metadata(source)]))
@@ -96,9 +101,9 @@ fn metadata(source: &str) -> (String, TaintTree) {
     )
 }
 
-/// A live child that holds secret data.
+/// The taint of a live child that contains secret data.
 fn of_child(child: &Child, source: &str) -> Option<TaintTree> {
-    if child.kinds.iter().any(|(api_version, kind)| is_secret(api_version, kind)) {
+    if child.kinds.iter().any(is_secret) {
         return Some(secret(source));
     }
     child.exposes_secret_data.then(|| {
@@ -108,33 +113,37 @@ fn of_child(child: &Child, source: &str) -> Option<TaintTree> {
     })
 }
 
-/// What may not be told where.
-struct Checker<'a> {
-    engine: &'a Engine,
+/// Checks where secret data is used.
+pub(super) struct Checker<'a> {
+    pub(super) engine: &'a Engine,
     diagnostics: Vec<Diagnostic>,
-    /// Places that an error names already.
+    /// Positions that are already reported.
     seen: HashSet<(String, Span)>,
+    /// The path of the step that is checked.
+    pub(super) path: Option<String>,
 }
 
 impl Checker<'_> {
-    fn error(&mut self, taint: &Taint, at: &Location, place: &str, help: &str) {
+    pub(super) fn error(&mut self, taint: &Taint, at: &Location, place: &str, help: &str) {
+        if self.path.is_some() && taint.is_generated() {
+            return; // which is an error of its own
+        }
         if self.seen.insert((at.source.name.clone(), at.span)) {
             let message = format!("{} is secret and must not {place}", shown(taint));
-            self.diagnostics
-                .push(Diagnostic::error("package::secret-data", message).located(at.clone()).help(help));
+            let error = Diagnostic::error("package::secret-data", message).located(at.clone()).help(help);
+            self.diagnostics.push(Diagnostic { path: self.path.clone(), ..error });
         }
     }
 
-    /// A decision, which everybody sees.
-    fn decision(&mut self, expr: &Expr, scope: &TaintScope<'_>, place: &str) {
+    /// Checks a decision, whose result is visible.
+    pub(super) fn decision(&mut self, expr: &Expr, scope: &TaintScope<'_>, place: &str) {
         if let Some(taint) = self.engine.taint_of(expr, scope).truth() {
-            let help =
-                "ask whether it is there (`is defined`), or compare it with a value that is written out here";
+            let help = "test whether it exists (`is defined`), or compare it with a literal of the package";
             self.error(&taint, &expr.location(), &format!("decide {place}"), help);
         }
     }
 
-    fn text(&mut self, text: &Text, scope: &TaintScope<'_>, place: &str, help: &str) {
+    pub(super) fn text(&mut self, text: &Text, scope: &TaintScope<'_>, place: &str, help: &str) {
         if let Some(taint) = self.engine.taint_of_text(text, scope).any()
             && let Some(location) = text.location()
         {
@@ -142,7 +151,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What belongs to the instance as a whole.
+    /// Checks the parts of the instance as a whole.
     fn whole(&mut self, parts: &Parts, scope: &TaintScope<'_>) {
         if let Some(paused) = &parts.paused {
             self.decision(paused, scope, "whether the instance is paused");
@@ -156,7 +165,7 @@ impl Checker<'_> {
                 let what = format!("the status field `{}`", field.name);
                 self.exposed(taint.as_ref(), &what, "the instance", &field.location);
             } else if let Some(taint) = taint {
-                let help = "show the name of the Secret; or, if everybody who may read the instance may know it, \
+                let help = "show the name of the Secret; or, if everybody who may read the instance may know the value, \
                             {value: <expression>, exposesSecretData: true}";
                 self.error(&taint, &field.expr.location(), "be shown in the status", help);
             }
@@ -170,35 +179,35 @@ impl Checker<'_> {
                 continue;
             }
             self.decision(&condition.when, scope, "a condition");
-            let help = "leave it out of the message, or set exposesSecretData: true on the condition";
-            self.text(&condition.message, scope, "be told in a condition", help);
+            let help = "remove it from the message, or set exposesSecretData: true on the condition";
+            self.text(&condition.message, scope, "be shown in a condition", help);
         }
     }
 
-    /// What may be told, for the author says so.
+    /// Warns about secret data that the author exposes explicitly.
     fn exposed(&mut self, taint: Option<&Taint>, what: &str, readers: &str, at: &Location) {
         let warning = match taint {
             Some(taint) => Diagnostic::warning(
                 "package::exposes-secret-data",
-                format!("{what} exposes {}: whoever may read {readers} can read it", shown(taint)),
+                format!("{what} exposes {}: everybody who may read {readers} can read it", shown(taint)),
             ),
             None => Diagnostic::warning(
                 "package::exposes-secret-data",
-                format!("{what} sets exposesSecretData and holds no secret data"),
+                format!("{what} sets exposesSecretData and contains no secret data"),
             )
             .help("remove exposesSecretData"),
         };
         self.diagnostics.push(warning.located(at.clone()));
     }
 
-    /// The list of a forEach; gives the scope of each item.
+    /// Checks the list of a forEach; returns the scope of each item.
     fn each<'s>(&mut self, for_each: Option<&ForEach>, scope: &TaintScope<'s>) -> TaintScope<'s> {
         let mut roots = scope.roots.clone();
         if let Some(for_each) = for_each {
-            let help = "loop over names, and read the Secrets by them";
+            let help = "loop over names, and read the Secrets by name";
             let list = self.engine.taint_of(&for_each.in_, scope);
             let items = list.elements();
-            // Without a key the items are the keys.
+            // Without `key`, the items are the keys.
             let told = list.structure().cloned().or_else(|| items.any().filter(|_| for_each.key.is_none()));
             if let Some(taint) = told {
                 self.error(&taint, &for_each.in_.location(), "be the list of a forEach", help);
@@ -213,7 +222,7 @@ impl Checker<'_> {
                 &taint,
                 &key.location(),
                 "be a key of a forEach",
-                "keys stand in labels, logs and conditions: use a name",
+                "keys appear in labels, logs and conditions: use a name",
             );
         }
         scope
@@ -227,13 +236,15 @@ impl Checker<'_> {
         let what = match reference.target {
             RefTarget::Name(..) => "name an object",
             RefTarget::Select(..) => "select objects",
+            RefTarget::Observe(_) => "be a public part of a request",
         };
         for text in reference.target_texts() {
             self.text(
                 text,
                 &scope,
                 what,
-                "names, namespaces and selectors are seen by many: take them from the spec",
+                "names, namespaces, selectors, URLs and commands are public: take them from the spec; auth, tls, headers, \
+                 bodies and stdin may hold secret data",
             );
         }
     }
@@ -245,9 +256,9 @@ impl Checker<'_> {
                 self.decision(when, &scope, "whether a child exists");
             }
         }
-        let help = "take it from the spec, or write it out";
-        if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
-            self.text(text, &scope, "be maxUnavailable", help);
+        let help = "take it from the spec, or use a literal";
+        for (key, text) in child.settings() {
+            self.text(text, &scope, &format!("be {key}"), help);
         }
         let yields = match &child.yields {
             Some(Yields::One(text)) => std::slice::from_ref(text),
@@ -260,15 +271,18 @@ impl Checker<'_> {
         if let Some(tree) = of_child(child, "self") {
             scope.roots.insert("self".to_owned(), tree);
         }
-        if let Some(ready_when) = &child.ready_when
-            && !child.exposes_secret_data
-        {
-            self.decision(ready_when, &scope, "whether a child is ready");
+        if !child.exposes_secret_data {
+            if let Some(expr) = &child.ready_when {
+                self.decision(expr, &scope, "whether a child is ready");
+            }
+            if let Some(expr) = &child.lost_when {
+                self.decision(expr, &scope, "whether a child is lost");
+            }
         }
         let Some(template) = self.engine.template(&child.template) else { return };
         let found = self.engine.taint_of_template(template, &scope);
-        let kind = child.kinds.iter().find(|(api_version, kind)| !is_secret(api_version, kind));
-        let kind = kind.map_or("Secret", |(_, kind)| kind.as_str());
+        let kind = child.kinds.iter().find(|gvk| !is_secret(gvk));
+        let kind = kind.map_or("Secret", |gvk| &*gvk.kind);
         if child.exposes_secret_data {
             let what = format!("`{}`", child.id);
             let taint = found.first().map(|inserted| inserted.taint.clone());
@@ -288,7 +302,7 @@ impl Checker<'_> {
                 path.as_slice(),
                 [] | ["metadata"] | ["metadata", "name" | "namespace" | "labels", ..]
             ) {
-                let help = "names and labels stand in logs and Events: take them from the spec";
+                let help = "names and labels appear in logs and Events: take them from the spec";
                 self.error(taint, location, &format!("be a name or a label of a {kind}"), help);
             }
         } else if !child.is_secret() {
@@ -297,19 +311,18 @@ impl Checker<'_> {
             }
             let help = "let the pod read the Secret itself (secretKeyRef, a volume), put it into a Secret, or insert a digest \
                         (`| to_json | sha256`); exposesSecretData: true on the child allows it";
-            self.error(taint, location, &format!("stand in a {kind}"), help);
+            self.error(taint, location, &format!("be in a {kind}"), help);
         } else if *key {
-            let help =
-                "keys are seen by whoever sees the metadata: take them from the spec, or write them out";
+            let help = "keys are visible in the metadata: take them from the spec, or use literals";
             self.error(taint, location, "be a key", help);
         } else if !below_data {
-            let help = "of a Secret, only what stands below data and stringData is secret";
-            self.error(taint, location, "stand outside of the data of a Secret", help);
+            let help = "only data and stringData of a Secret are secret";
+            self.error(taint, location, "be outside the data of a Secret", help);
         }
     }
 }
 
-/// What is secret, as messages name it.
+/// The secret paths, as shown in messages.
 fn shown(taint: &Taint) -> String {
     if taint.source.contains(' ') { taint.source.to_string() } else { format!("`{}`", taint.source) }
 }

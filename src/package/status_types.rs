@@ -1,13 +1,14 @@
-//! Projected status fields against the CRD's schema: what can be told when the package is loaded.
+//! Checks projected status fields against the CRD's schema when the package is loaded.
 
 use serde_json::Value;
 
 use super::StatusField;
 use crate::crd::{self, Lookup};
 use crate::diag::Diagnostic;
-use crate::template::{Engine, Outcome, Segment, Type};
+use crate::schema::{Basic, Kubernetes, Schema, Shape, Type};
+use crate::template::{Engine, Infer, Lets};
 
-/// The schema of each field, in the order of the fields; `None` where anything goes.
+/// The schema of each field, in the order of the fields; `None` if any value is allowed.
 pub(super) fn schemas(crd: &Value, version: &str, fields: &[StatusField]) -> Vec<Option<Value>> {
     let status = fields.iter().map(|field| field.name.clone()).collect();
     let crd = crd::augment(crd, &crd::Additions { status, ..crd::Additions::default() });
@@ -24,28 +25,34 @@ pub(super) fn schemas(crd: &Value, version: &str, fields: &[StatusField]) -> Vec
         .collect()
 }
 
-/// Values that the schema of their field refuses: written out, or of a type that stands in the expression.
-/// `instance`: the schema of the instances.
-pub(super) fn check(engine: &Engine, fields: &[StatusField], instance: Option<&Value>) -> Vec<Diagnostic> {
-    let type_of = |root: &str, path: &[Segment]| type_of(instance, root, path);
+/// Reports values of status fields that the schema of their field refuses, as far as their types are known. `instance`: the
+/// schema of the instances.
+pub(super) fn check(
+    engine: &Engine,
+    lets: &Lets,
+    fields: &[StatusField],
+    instance: Option<&Value>,
+) -> Vec<Diagnostic> {
+    // Schemas of CRDs contain no references.
+    let kubernetes = Kubernetes::none();
+    let mut infer = Infer::new(engine, lets, "");
+    for name in ["name", "namespace"] {
+        infer.set(name, Type::string());
+    }
+    let schema = instance.map(|instance| Schema::of_object(instance, &kubernetes));
+    if let Some(crate::schema::Lookup::Known(spec)) = schema.map(|schema| schema.field("spec")) {
+        infer.set("spec", Type::of_schema(spec));
+    }
     let mut found = Vec::new();
     for field in fields.iter().filter(|field| field.search.is_none()) {
         let Some(schema) = &field.schema else { continue };
-        for (outcome, place) in field.expr.outcomes(engine, &type_of) {
-            let path = format!("status.{}", field.name);
-            let problem = match &outcome {
-                Outcome::Literal(value) => crd::validate_part(schema, value, &path)
-                    .into_iter()
-                    .find(|violation| !violation.is_loss)
-                    .map(|violation| format!("{} {}", violation.path, violation.message)),
-                Outcome::Of(kind) => refuses(schema, *kind)
-                    .map(|wanted| format!("{path} must be {wanted}, this gives {}", noun(*kind))),
-            };
-            if let Some(problem) = problem {
+        infer.refuel();
+        for (ty, place) in infer.alternatives(&field.expr) {
+            if let Some(problem) = refusal(&ty, schema, &format!("status.{}", field.name), &kubernetes) {
                 found.push(
                     Diagnostic::error("package::status-type", problem)
                         .located(place)
-                        .help("so says the CRD's schema of the status; the field would be left out"),
+                        .help("the CRD's schema of the status requires it; the field would be omitted"),
                 );
             }
         }
@@ -53,53 +60,39 @@ pub(super) fn check(engine: &Engine, fields: &[StatusField], instance: Option<&V
     found
 }
 
-/// What the schema wants instead of a value of that type.
-fn refuses(schema: &Value, kind: Type) -> Option<&'static str> {
-    if schema["x-kubernetes-int-or-string"] == true {
-        return (!matches!(kind, Type::Int | Type::Text)).then_some("an integer or a string");
-    }
-    let (fits, wanted) = match schema.get("type")?.as_str()? {
-        "integer" => (kind == Type::Int, "an integer"),
-        "number" => (kind == Type::Int, "a number"),
-        "string" => (kind == Type::Text, "a string"),
-        "boolean" => (kind == Type::Bool, "a boolean"),
-        "array" => (kind == Type::List, "a list"),
-        "object" => (kind == Type::Map, "an object"),
-        _ => return None,
-    };
-    (!fits).then_some(wanted)
-}
-
-fn noun(kind: Type) -> &'static str {
-    match kind {
-        Type::Bool => "a boolean",
-        Type::Int => "an integer",
-        Type::Text => "a string",
-        Type::List => "a list",
-        Type::Map => "an object",
-    }
-}
-
-/// The type of what is read of the instance.
-fn type_of(instance: Option<&Value>, root: &str, path: &[Segment]) -> Option<Type> {
-    if matches!(root, "name" | "namespace") && path.is_empty() {
-        return Some(Type::Text);
-    }
-    if root != "spec" {
+/// Why the schema of a field refuses every value of a type. Null and `omit` omit the field.
+fn refusal(ty: &Type<'_>, schema: &Value, path: &str, kubernetes: &Kubernetes) -> Option<String> {
+    let got = ty.basic.value();
+    if got.is_none() {
         return None;
     }
-    let keys = path.iter().map(|segment| match segment {
-        Segment::Key(key) => Some(key.as_str()),
-        _ => None,
-    });
-    let keys: Option<Vec<&str>> = std::iter::once(Some("spec")).chain(keys).collect();
-    let Lookup::Known(schema) = crd::lookup(instance?, &keys?) else { return None };
-    match schema.get("type")?.as_str()? {
-        "integer" => Some(Type::Int),
-        "string" => Some(Type::Text),
-        "boolean" => Some(Type::Bool),
-        "array" => Some(Type::List),
-        "object" => Some(Type::Map),
+    if let Some(value) = literal(ty) {
+        let violations = crd::validate_part(schema, &value, path);
+        let violation = violations.into_iter().find(|violation| !violation.is_loss)?;
+        return Some(format!("{} {}", violation.path, violation.message));
+    }
+    let wanted = Schema::new(schema, kubernetes).basic();
+    let mut accepted = wanted;
+    if wanted.contains(Basic::STRING) {
+        accepted = accepted | Basic::QUANTITY | Basic::VERSION;
+    }
+    if wanted.contains(Basic::INT) {
+        // It may be whole.
+        accepted = accepted | Basic::FLOAT;
+    }
+    let wanted = wanted.value().shown();
+    got.misses(accepted).then(|| format!("{path} must be {wanted}, this gives {}", got.shown()))
+}
+
+/// The value of a type that has one value only.
+fn literal(ty: &Type<'_>) -> Option<Value> {
+    match &ty.shape {
+        Shape::Literal(value) => Some((**value).clone()),
+        Shape::List(items) => items.iter().map(literal).collect::<Option<Vec<_>>>().map(Value::Array),
+        Shape::Map(fields) if !fields.is_open => {
+            let entries = fields.entries.iter().map(|f| Some((f.key.clone(), literal(&f.value)?)));
+            entries.collect::<Option<_>>().map(Value::Object)
+        }
         _ => None,
     }
 }

@@ -16,6 +16,8 @@
 //! An unschedulable Pod is merely not ready: kstatus fails it after 15 s, but time is not looked at
 //! here, and a node may still come.
 
+use crate::api::{BuiltIn, group_of};
+
 mod kinds;
 mod pods;
 mod routes;
@@ -37,7 +39,7 @@ pub enum Readiness {
         /// What is missing, for people.
         message: String,
     },
-    /// It will not become ready unless somebody does something.
+    /// It will not become ready without a change.
     Failed {
         /// One `CamelCase` word.
         reason: String,
@@ -106,73 +108,13 @@ pub fn of_custom(object: &Value, reports: bool) -> Readiness {
 
 /// How far a live object of any kind is; of a custom one as [`of_custom`] says.
 pub fn of_kind(object: &Value, reports: bool) -> Readiness {
-    of_custom(object, reports && !is_built_in(group(object)))
-}
-
-/// Whether the kinds of a group are Kubernetes' own, whose rules are known.
-pub(crate) fn is_built_in(group: &str) -> bool {
-    !group.contains('.')
-        || group.strip_suffix(".k8s.io").is_some_and(|name| {
-            matches!(
-                name,
-                "admissionregistration"
-                    | "apiextensions"
-                    | "apiregistration"
-                    | "authentication"
-                    | "authorization"
-                    | "certificates"
-                    | "coordination"
-                    | "discovery"
-                    | "events"
-                    | "flowcontrol.apiserver"
-                    | "internal.apiserver"
-                    | "networking"
-                    | "node"
-                    | "rbac.authorization"
-                    | "resource"
-                    | "scheduling"
-                    | "storage"
-                    | "storagemigration"
-            )
-        })
+    of_custom(object, reports && !BuiltIn::has_group(group(object)))
 }
 
 /// Whether [`of`] looks at more than metadata for this kind. `false` for kinds that are ready as soon
 /// as they exist, so that a metadata-only watch is enough.
 pub fn needs_status(group: &str, kind: &str) -> bool {
-    !matches!(
-        (group, kind),
-        (
-            "",
-            "ConfigMap"
-                | "Secret"
-                | "ServiceAccount"
-                | "Namespace"
-                | "Endpoints"
-                | "LimitRange"
-                | "ResourceQuota"
-                | "PodTemplate"
-                | "Event"
-        ) | ("apps", "ControllerRevision")
-            | ("batch", "CronJob")
-            | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
-            | ("rbac.authorization.k8s.io", _)
-            | (
-                "admissionregistration.k8s.io",
-                // Not a ValidatingAdmissionPolicy: a controller checks its types and says of which generation.
-                "ValidatingWebhookConfiguration"
-                    | "MutatingWebhookConfiguration"
-                    | "ValidatingAdmissionPolicyBinding"
-                    | "MutatingAdmissionPolicy"
-                    | "MutatingAdmissionPolicyBinding"
-            )
-            | ("storage.k8s.io", "StorageClass" | "CSIDriver" | "VolumeAttributesClass")
-            | ("scheduling.k8s.io", "PriorityClass")
-            | ("node.k8s.io", "RuntimeClass")
-            | ("coordination.k8s.io", "Lease")
-            | ("discovery.k8s.io", "EndpointSlice")
-            | ("events.k8s.io", "Event")
-    )
+    BuiltIn::find(group, kind).is_none_or(|known| known.needs_status)
 }
 
 /// What holds for every kind, before its own rule.
@@ -288,8 +230,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<Condition<'a>> {
     conditions(object).find(|condition| condition.kind == kind)
 }
 
-/// A message of somebody else's, fit for a condition of ours: what follows `Invalid value:` may be a
-/// secret, and a page of text helps nobody.
+/// A message of another controller, shortened for a condition: what follows `Invalid value:` may be a secret.
 fn presentable(message: &str) -> String {
     const LIMIT: usize = 300;
     let message =
@@ -301,7 +242,7 @@ fn presentable(message: &str) -> String {
 }
 
 fn group(object: &Value) -> &str {
-    crate::crd::group_of(text(object, "/apiVersion").unwrap_or_default())
+    group_of(text(object, "/apiVersion").unwrap_or_default())
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {

@@ -84,7 +84,7 @@ pub(super) fn stateful_set(object: &Value) -> Readiness {
     if let Some(found) = found {
         return found;
     }
-    // Somebody else decides when its pods are replaced.
+    // Another controller decides when its pods are replaced.
     if text(object, "/spec/updateStrategy/type") == Some("OnDelete") {
         return Readiness::Ready;
     }

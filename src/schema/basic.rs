@@ -1,4 +1,4 @@
-//! Sets of basic types: what a value may be.
+//! Sets of basic types of a value.
 
 use std::ops::{BitAnd, BitOr};
 
@@ -19,18 +19,18 @@ impl Basic {
     pub(crate) const VERSION: Self = Self(1 << 8);
     /// Loops, functions and the like.
     pub(crate) const OTHER: Self = Self(1 << 9);
-    /// The value leaves its key out.
+    /// The value omits its key.
     pub(crate) const OMIT: Self = Self(1 << 10);
-    /// An optional field of an instance that it need not have.
+    /// An optional field of an instance that may be absent.
     pub(crate) const ABSENT: Self = Self(1 << 11);
 
     pub(crate) const NUMBER: Self = Self(Self::INT.0 | Self::FLOAT.0);
     /// Everything that is a value.
     pub(crate) const VALUE: Self = Self((1 << 10) - 2);
-    /// Nothing is known.
+    /// Any type.
     pub(crate) const ANY: Self = Self((1 << 11) - 1);
 
-    /// Either of both.
+    /// The union of both.
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -47,7 +47,7 @@ impl Basic {
         Self(self.0 & !other.0)
     }
 
-    /// What it is where it is a value.
+    /// The types of the value, if it has one.
     pub(crate) fn value(self) -> Self {
         self & Self::VALUE
     }
@@ -60,7 +60,7 @@ impl Basic {
         self.0 == 0
     }
 
-    /// Whether every value that it may be is in `accepted`, and none of it is. Nothing is said of what has no value.
+    /// Whether no possible type of the value is in `accepted`. Nothing is said about a set without values.
     pub(crate) fn misses(self, accepted: Self) -> bool {
         !self.value().is_none() && !self.value().overlaps(accepted)
     }

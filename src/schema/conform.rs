@@ -1,4 +1,4 @@
-//! Holds the type of a value against a schema: fields that are not there, types, values, what is missing.
+//! Checks the type of a value against a schema: unknown fields, types, values, missing fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::{Basic, Fields, Lookup, Schema, Shape, Type, limits};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 
-/// Values that one check looks at; what is beyond is not looked at.
+/// The maximum number of visited values per check; the rest is not checked.
 const FUEL: usize = 50_000;
-/// How deep the schema of a value is held against the schema of its place.
+/// The maximum depth for comparing the schema of a value with the schema of its place.
 const SCHEMA_DEPTH: usize = 6;
-/// How deep a field is searched that stands at the wrong level.
+/// The maximum depth of the search for a field at the wrong level.
 const SEARCH_DEPTH: usize = 5;
-/// How often that is done.
+/// The maximum number of such searches.
 const MAX_SEARCHES: usize = 50;
 
 /// The basic type of a JSON value.
@@ -32,16 +32,16 @@ pub(crate) fn literal_basic(value: &Value) -> Basic {
     }
 }
 
-/// A check of what one template, or one expression, gives.
+/// A check of the result of one template or expression.
 pub(crate) struct Conform<'a> {
-    /// What the values are of, `a Deployment`.
+    /// The object of the values, `a Deployment`.
     what: String,
-    /// The kind, if it is a built-in one.
+    /// The kind, if it is built in.
     built_in: Option<&'a str>,
     root: Option<Schema<'a>>,
     path: Path,
     found: Vec<Diagnostic>,
-    /// For each place and field that must be there: how often the place was seen, and how often without it.
+    /// For each place and required field: how often the place occurs, and how often without the field.
     required: BTreeMap<(String, usize, String), Lack>,
     fuel: usize,
 }
@@ -53,7 +53,7 @@ struct Lack {
     path: String,
 }
 
-/// Where in the object: as people write it, and with `[]` for the items of lists.
+/// The position in the object: in the usual notation, and with `[]` for the items of lists.
 #[derive(Default)]
 struct Path {
     shown: String,
@@ -101,7 +101,7 @@ impl<'a> Conform<'a> {
         }
     }
 
-    /// Begins below a path.
+    /// Starts below a path.
     #[must_use]
     pub(crate) fn below(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path.shown);
@@ -109,7 +109,7 @@ impl<'a> Conform<'a> {
         self
     }
 
-    /// All that was found. What is missing counts if it is so in every variant in which its place is there.
+    /// All findings. A missing field counts if it is missing in every variant that contains its place.
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
         if self.fuel == 0 {
             self.required.clear(); // not all of it was seen
@@ -133,13 +133,13 @@ impl<'a> Conform<'a> {
         self.found.push(Diagnostic { help, ..error });
     }
 
-    /// Holds a value against a schema. `at` is where it is written if the value itself does not say.
+    /// Checks a value against a schema. `at` is the location if the value has none.
     pub(crate) fn check(&mut self, ty: &Type<'a>, schema: Schema<'a>, at: &Location) {
         if self.fuel == 0 {
             return;
         }
         self.fuel -= 1;
-        // Of a map or a list its key is shown, of a scalar itself.
+        // For a map or a list the key is shown, for a scalar the scalar itself.
         let is_scalar = !matches!(ty.shape, Shape::Map(_) | Shape::List(_));
         let at = ty.at.as_ref().filter(|_| is_scalar).unwrap_or(at);
         if let Shape::OneOf(types) = &ty.shape {
@@ -192,31 +192,31 @@ impl<'a> Conform<'a> {
         let got = ty.basic.value();
         let help = match ty.quoted {
             Some(native) if native.value().overlaps(accepted) && !native.is_any() => {
-                Some("leave out the quotes: they make a string of it".to_owned())
+                Some("remove the quotes: they make it a string".to_owned())
             }
             _ if wanted == Basic::STRING && is_literal => {
                 let written = at.source.text.get(at.span.start..at.span.end).unwrap_or_default();
                 let is_odd = got == Basic::BOOL && !matches!(written, "true" | "false" | "");
                 Some(if is_odd && written.len() <= 5 {
-                    format!("`{written}` is a boolean in YAML: put it in quotes")
+                    format!("`{written}` is a boolean in YAML: quote it")
                 } else {
-                    "put it in quotes".to_owned()
+                    "quote it".to_owned()
                 })
             }
             _ if wanted == Basic::STRING && !got.overlaps(Basic::LIST | Basic::MAP) => {
-                Some("put the expression in quotes, they make a string of it".to_owned())
+                Some("quote the expression: quotes make it a string".to_owned())
             }
             _ if wanted == Basic::STRING => Some("use `| to_json`, or name one of its fields".to_owned()),
             _ if wanted == Basic::INT && got == Basic::STRING && !is_literal => {
                 Some("use `| int`, or a field that is a number".to_owned())
             }
             _ if wanted.overlaps(Basic::NUMBER) && got == Basic::STRING && numeric(ty) => {
-                Some("leave out the quotes".to_owned())
+                Some("remove the quotes".to_owned())
             }
             _ if wanted == Basic::BOOL && ty.as_text().is_some_and(|t| matches!(t, "true" | "false")) => {
-                Some("leave out the quotes".to_owned())
+                Some("remove the quotes".to_owned())
             }
-            _ if wanted == Basic::LIST && got == Basic::MAP => Some("begin each item with `- `".to_owned()),
+            _ if wanted == Basic::LIST && got == Basic::MAP => Some("start each item with `- `".to_owned()),
             _ => None,
         };
         let message = format!("{} takes {}, not {}", self.name(), wanted.shown(), got.shown());
@@ -265,7 +265,7 @@ impl<'a> Conform<'a> {
                         (None, None) => String::new(),
                     };
                     let help = (field == "mode" || field == "defaultMode")
-                        .then(|| "write it in octal, with a zero before it: 0644".to_owned());
+                        .then(|| "write it in octal with a leading zero: 0644".to_owned());
                     let message = format!("{} takes numbers {range}, not {number}", self.name());
                     self.report("schema::value", at, message, help);
                 }
@@ -277,13 +277,13 @@ impl<'a> Conform<'a> {
 
     fn text(&mut self, text: &str, schema: Schema<'a>, at: &Location) {
         if schema.is_quantity() && !limits::is_quantity(text) {
-            let message = format!("{} takes a quantity, and `{text}` is none", self.name());
-            let help = "write for instance 500m, 2 or 1.5Gi".to_owned();
+            let message = format!("{} must be a quantity, `{text}` is not one", self.name());
+            let help = "write for example 500m, 2 or 1.5Gi".to_owned();
             self.report("schema::value", at, message, Some(help));
         } else if schema.format() == Some("byte")
             && BASE64_STANDARD.decode(text.replace(['\n', '\r'], "")).is_err()
         {
-            let message = format!("{} takes base64, and this is none", self.name());
+            let message = format!("{} must be base64", self.name());
             let help = "write it in `stringData`, or `{{ 'text' | b64encode }}`".to_owned();
             self.report("schema::value", at, message, Some(help));
         }
@@ -308,7 +308,7 @@ impl<'a> Conform<'a> {
         for field in &fields.entries {
             let here = field.at.as_ref().unwrap_or(at);
             if field.key.is_empty() {
-                // Its key is computed.
+                // A computed key.
                 if let Some(values) = schema.values().filter(|_| !schema.has_named_fields()) {
                     let before = self.path.item(None);
                     self.check(&field.value, values, here);
@@ -352,7 +352,7 @@ impl<'a> Conform<'a> {
         }
     }
 
-    /// What to do about a field that is not there: another name, or another level.
+    /// The suggestion for an unknown field: another name, or another level.
     fn misplaced(&self, key: &str, known: &[&str]) -> Option<String> {
         if let Some(near) = did_you_mean(key, known.iter().copied()) {
             return Some(format!("did you mean `{near}`?"));
@@ -364,7 +364,7 @@ impl<'a> Conform<'a> {
         (known.len() <= 12).then(|| format!("there is {}", known.join(", ")))
     }
 
-    /// Items of a list that the server takes for one.
+    /// Reports items of a list that the server treats as the same item.
     fn duplicates(&mut self, items: &[Type<'a>], schema: Schema<'a>, at: &Location) {
         let keys = schema.list_keys();
         if keys.is_empty() {
@@ -388,7 +388,7 @@ impl<'a> Conform<'a> {
             if seen.contains(&known) {
                 let values: Vec<Value> = known.into_iter().flatten().collect();
                 let message = format!("two items of {} have the same {}", self.name(), keys.join(" and "));
-                let help = format!("{} stands there twice; rename one of them", shown(&values));
+                let help = format!("{} is a duplicate; rename one of them", shown(&values));
                 let here = item.at.clone().unwrap_or_else(|| at.clone());
                 self.report("schema::duplicate", &here, message, Some(help));
             } else {
@@ -397,7 +397,7 @@ impl<'a> Conform<'a> {
         }
     }
 
-    /// A value of which a schema is known, in the place of another schema.
+    /// Checks a value with a known schema against the schema of its place.
     fn schema(&mut self, from: Schema<'a>, to: Schema<'a>, at: &Location, depth: usize) {
         if self.fuel == 0 || depth > SCHEMA_DEPTH || from == to {
             return;
@@ -468,7 +468,7 @@ fn shown(values: &[Value]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// The path of the object in which a field of that name is, nearest to the root.
+/// The path of the object with a field of that name, nearest to the root.
 fn place_of(root: Schema<'_>, key: &str) -> Option<String> {
     let mut level = vec![(String::new(), root)];
     for _ in 0..SEARCH_DEPTH {

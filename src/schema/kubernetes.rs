@@ -1,5 +1,5 @@
 //! The built-in kinds of Kubernetes and their schemas, from `schemas/kubernetes/`: what an API server of that
-//! version serves at `/openapi/v3`, compressed. `tests/control_plane.rs` writes the file and checks it.
+//! version serves at `/openapi/v3`, compressed. `tests/planes/control_plane` writes the file and checks it.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::Schema;
+use crate::api::Gvk;
 
 /// The version of Kubernetes that the schemas are of.
 pub(crate) const VERSION: &str = "1.36";
@@ -28,9 +29,7 @@ pub(crate) struct Kubernetes {
 /// One built-in kind.
 #[derive(Debug)]
 pub(crate) struct BuiltIn {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) is_namespaced: bool,
+    pub(crate) gvk: Gvk,
     definition: String,
 }
 
@@ -39,6 +38,11 @@ impl Kubernetes {
     pub(crate) fn load() -> Self {
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(COMPRESSED, MAX_BYTES);
         Self::of(bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default())
+    }
+
+    /// No kinds, for schemas without references to their definitions.
+    pub(crate) fn none() -> Self {
+        Self::of(String::new())
     }
 
     fn of(text: String) -> Self {
@@ -50,13 +54,10 @@ impl Kubernetes {
                 if rest.starts_with('{') {
                     let begin = start + name.len() + 1;
                     definitions.insert(name.to_owned(), (begin..begin + rest.len(), OnceCell::new()));
-                } else if let [kind, _, scope, definition] = rest.split(' ').collect::<Vec<_>>().as_slice() {
-                    kinds.push(BuiltIn {
-                        api_version: name.to_owned(),
-                        kind: (*kind).to_owned(),
-                        is_namespaced: *scope == "Namespaced",
-                        definition: (*definition).to_owned(),
-                    });
+                } else if let [kind, _plural, _scope, definition] =
+                    rest.split(' ').collect::<Vec<_>>().as_slice()
+                {
+                    kinds.push(BuiltIn { gvk: Gvk::new(name, *kind), definition: (*definition).to_owned() });
                 }
             }
             start += line.len();
@@ -75,9 +76,9 @@ impl Kubernetes {
         &self.kinds
     }
 
-    /// The built-in kind of that apiVersion and kind.
-    pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<&BuiltIn> {
-        self.kinds.iter().find(|known| known.api_version == api_version && known.kind == kind)
+    /// The built-in kind of that name.
+    pub(crate) fn find(&self, gvk: &Gvk) -> Option<&BuiltIn> {
+        self.kinds.iter().find(|known| known.gvk == *gvk)
     }
 
     /// The schema of a built-in kind.
@@ -88,10 +89,13 @@ impl Kubernetes {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+    use crate::api::{ApiKind, BuiltIn};
 
     #[test]
-    fn every_definition_can_be_read_and_every_reference_leads_somewhere() {
+    fn all_definitions_and_references_are_valid() {
         let kubernetes = Kubernetes::load();
         assert!(kubernetes.kinds().len() > 50);
         for kind in kubernetes.kinds() {
@@ -102,6 +106,33 @@ mod tests {
             assert!(definition.is_object(), "{name}");
             check(&kubernetes, definition);
         }
+    }
+
+    /// The text is what a real server serves (`tests/control_plane.rs`).
+    #[test]
+    fn the_table_of_built_in_kinds_is_that_of_the_server() {
+        let kubernetes = Kubernetes::load();
+        let mut served = HashSet::new();
+        for line in kubernetes.text.lines() {
+            let [api_version, kind, plural, scope, _] = line.split(' ').collect::<Vec<_>>()[..] else {
+                continue;
+            };
+            if plural.starts_with('{') {
+                continue;
+            }
+            let api_kind = ApiKind::built_in(api_version, kind);
+            assert!(BuiltIn::find(&api_kind.group, kind).is_some(), "{api_kind} is not in the table");
+            assert_eq!(api_kind.namespaced, scope == "Namespaced", "{api_kind}");
+            assert_eq!(api_kind.plural, plural, "{api_kind}");
+            served.insert((api_kind.group, api_kind.kind));
+        }
+        let is_off = |known: &&BuiltIn| !served.contains(&(known.group.to_owned(), known.kind.to_owned()));
+        let off: Vec<_> = BuiltIn::all().iter().filter(is_off).map(|known| known.kind).collect();
+        assert_eq!(
+            off,
+            ["ClusterTrustBundle", "DeviceTaintRule", "StorageVersionMigration"],
+            "off by default"
+        );
     }
 
     fn check(kubernetes: &Kubernetes, schema: &Value) {

@@ -1,10 +1,10 @@
-//! What the API server's validation asks of built-in kinds beyond their schemas. Only rules that hold in every
-//! version that serves the kind, and in every case.
+//! Validation rules of the API server for built-in kinds that their schemas do not contain. Only rules that hold in
+//! every version that serves the kind, and in every case.
 
-/// The kinds whose pods are always started again.
+/// The kinds whose pods always restart.
 const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
 
-/// Fields that must be in the object at that path (items of lists are `[]`).
+/// Fields that are required at that path of the object (items of lists are `[]`).
 pub(super) fn required(kind: &str, path: &str) -> &'static [&'static str] {
     match (kind, path) {
         ("Job", "spec.template.spec") | ("CronJob", "spec.jobTemplate.spec.template.spec") => {
@@ -21,13 +21,13 @@ pub(super) fn required(kind: &str, path: &str) -> &'static [&'static str] {
     }
 }
 
-/// Fields that the schema calls required though the server does without them.
+/// Fields that the schema requires although the server does not.
 pub(super) fn may_lack(field: &str, path: &str) -> bool {
     matches!(field, "revision" | "lun" | "seconds" | "limits")
         || (field == "value" && path.ends_with("httpHeaders[]"))
 }
 
-/// The values that the field at that path takes.
+/// The allowed values of the field at that path.
 pub(super) fn choices(kind: &str, path: &str) -> Option<&'static [&'static str]> {
     match (kind, path) {
         ("Job", "spec.template.spec.restartPolicy")
@@ -37,12 +37,12 @@ pub(super) fn choices(kind: &str, path: &str) -> Option<&'static [&'static str]>
     }
 }
 
-/// The least and the greatest whole number that a field takes.
+/// The minimum and maximum of an integer field.
 pub(super) fn range(field: &str, format: Option<&str>) -> (i64, i64) {
     let most = if format == Some("int32") { i64::from(i32::MAX) } else { i64::MAX };
     match field {
         "port" | "containerPort" => (1, 65_535),
-        // 0 is as good as absent.
+        // 0 is equivalent to absent.
         "targetPort" | "hostPort" | "nodePort" | "healthCheckNodePort" => (0, 65_535),
         "mode" | "defaultMode" => (0, 0o777),
         "maxReplicas" => (1, most),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_told_from_other_texts() {
+    fn quantities_are_recognised() {
         for text in ["1", "0.5", "500m", "1.5Gi", "1e3", "-2k", ".5", "1E", "12E+3", "100n"] {
             assert!(is_quantity(text), "{text}");
         }

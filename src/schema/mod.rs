@@ -1,5 +1,5 @@
-//! Schemas of objects, of built-in kinds and of CRDs alike, and the types of values that are held against
-//! them. Everything here is a function over values; nothing is kept between two checks.
+//! Schemas of built-in kinds and of CRDs, and the types of values that are checked against them. All functions are
+//! pure; nothing is cached between two checks.
 
 mod basic;
 mod conform;
@@ -19,22 +19,22 @@ pub(crate) use types::{Field, Fields, Member, Shape, Type};
 /// The definition of `metadata` of every object.
 const OBJECT_META: &str = "meta.v1.ObjectMeta";
 
-/// One schema, with what its references mean.
+/// One schema, with the definitions that it references.
 #[derive(Clone, Copy)]
 pub(crate) struct Schema<'a> {
     value: &'a Value,
     kubernetes: &'a Kubernetes,
-    /// Whether it is that of a whole custom resource.
+    /// Whether it is the schema of a whole custom resource.
     is_root: bool,
 }
 
-/// What a schema says of a field.
+/// The schema of a field.
 pub(crate) enum Lookup<'a> {
     /// It has this schema.
     Known(Schema<'a>),
-    /// There is none; these are there.
+    /// The field does not exist; these do.
     Unknown(Vec<&'a str>),
-    /// Any field may be there.
+    /// Any field is allowed.
     Open,
 }
 
@@ -61,10 +61,10 @@ impl<'a> Schema<'a> {
         Self { value, kubernetes, is_root: true }
     }
 
-    /// The schema that a definition of Kubernetes has; references are followed.
+    /// The schema of a definition; references are followed.
     fn at(self, value: &'a Value) -> Self {
         let mut value = value;
-        // A reference to a reference is never served; the bound is for a file that was tampered with.
+        // The server never serves a reference to a reference; the bound is for a manipulated file.
         for _ in 0..8 {
             let Some(name) = value.get("$ref").and_then(Value::as_str) else { break };
             match self.kubernetes.definition(name) {
@@ -91,7 +91,7 @@ impl<'a> Schema<'a> {
         self.flag("x-kubernetes-preserve-unknown-fields")
     }
 
-    /// The basic types of the values that it takes.
+    /// The basic types that it allows.
     pub(crate) fn basic(self) -> Basic {
         if self.flag("x-kubernetes-int-or-string") {
             return Basic::INT | Basic::STRING;
@@ -122,7 +122,7 @@ impl<'a> Schema<'a> {
         self.properties().into_iter().flatten().map(move |(name, value)| (name.as_str(), self.at(value)))
     }
 
-    /// What it says of a field.
+    /// Looks up a field.
     pub(crate) fn field(self, name: &str) -> Lookup<'a> {
         let object_field = matches!(name, "apiVersion" | "kind" | "metadata");
         if self.is_root && object_field {
@@ -164,7 +164,7 @@ impl<'a> Schema<'a> {
         self.properties().is_some_and(|known| !known.is_empty())
     }
 
-    /// Fields that must be there.
+    /// The required fields.
     pub(crate) fn required(self) -> impl Iterator<Item = &'a str> {
         self.value.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
     }
@@ -173,12 +173,12 @@ impl<'a> Schema<'a> {
         self.value.get("default").is_some()
     }
 
-    /// The values that it takes, if they are listed.
+    /// The allowed values, if they are listed.
     pub(crate) fn choices(self) -> Option<&'a [Value]> {
         self.value.get("enum").and_then(Value::as_array).map(Vec::as_slice)
     }
 
-    /// The keys that tell the items of a list apart.
+    /// The keys that identify the items of a list.
     pub(crate) fn list_keys(self) -> Vec<&'a str> {
         let keys = self.value.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
         keys.into_iter().flatten().filter_map(Value::as_str).collect()

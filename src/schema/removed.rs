@@ -1,8 +1,10 @@
-//! Versions of built-in kinds that Kubernetes serves no more, and what stands in their place.
+//! Versions of built-in kinds that Kubernetes has removed, and their replacements.
 
-/// The apiVersion that stands in the place of a removed one, and the version of Kubernetes that removed it.
-pub(crate) fn successor(api_version: &str, kind: &str) -> Option<(&'static str, &'static str)> {
-    Some(match (api_version, kind) {
+use crate::api::Gvk;
+
+/// The apiVersion that replaces a removed one, and the version of Kubernetes that removed it.
+pub(crate) fn successor(gvk: &Gvk) -> Option<(&'static str, &'static str)> {
+    Some(match gvk.parts() {
         (
             "extensions/v1beta1" | "apps/v1beta1" | "apps/v1beta2",
             "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet" | "ControllerRevision",
@@ -47,9 +49,9 @@ pub(crate) fn successor(api_version: &str, kind: &str) -> Option<(&'static str, 
     })
 }
 
-/// Kinds that are gone without another version of them.
-pub(crate) fn gone(api_version: &str, kind: &str) -> Option<&'static str> {
-    match (api_version, kind) {
+/// Kinds that were removed without a replacement.
+pub(crate) fn gone(gvk: &Gvk) -> Option<&'static str> {
+    match gvk.parts() {
         ("policy/v1beta1" | "extensions/v1beta1", "PodSecurityPolicy") => Some(
             "Kubernetes 1.25 removed it: label the namespace for Pod Security Admission \
              (pod-security.kubernetes.io/enforce)",
@@ -64,7 +66,7 @@ mod tests {
     use crate::schema::Kubernetes;
 
     #[test]
-    fn every_successor_is_served_and_no_removed_version_is() {
+    fn successors_are_served_and_removed_versions_are_not() {
         let kubernetes = Kubernetes::load();
         for (api_version, kind) in [
             ("extensions/v1beta1", "Ingress"),
@@ -76,11 +78,11 @@ mod tests {
             ("storage.k8s.io/v1beta1", "CSIDriver"),
             ("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema"),
         ] {
-            let (new, _) = successor(api_version, kind).unwrap();
-            assert!(kubernetes.find(new, kind).is_some(), "{new} {kind}");
+            let (new, _) = successor(&Gvk::new(api_version, kind)).unwrap();
+            assert!(kubernetes.find(&Gvk::new(new, kind)).is_some(), "{new} {kind}");
         }
         for known in kubernetes.kinds() {
-            assert_eq!(successor(&known.api_version, &known.kind), None, "{known:?}");
+            assert_eq!(successor(&known.gvk), None, "{known:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The type of a value: what is known of it without evaluating anything.
+//! The type of a value, known without evaluating anything.
 
 use std::rc::Rc;
 
@@ -7,62 +7,62 @@ use serde_json::Value;
 use super::{Basic, Lookup, Schema};
 use crate::diag::Location;
 
-/// How many alternatives are told apart.
+/// The maximum number of alternatives.
 const MAX_ALTERNATIVES: usize = 24;
 
-/// What is known of a value.
+/// The type of a value.
 #[derive(Debug, Clone)]
 pub(crate) struct Type<'a> {
-    /// What it may be.
+    /// Its basic types.
     pub(crate) basic: Basic,
-    /// What is in it.
+    /// Its content.
     pub(crate) shape: Shape<'a>,
-    /// The path that it was read from, `spec.tls.secret`.
+    /// The path that was read, `spec.tls.secret`.
     pub(crate) origin: Option<Rc<str>>,
-    /// Where it is written.
+    /// Its location.
     pub(crate) at: Option<Location>,
-    /// What the expression is of which quotes have made a string.
+    /// The type of the expression that quotes have made a string.
     pub(crate) quoted: Option<Basic>,
 }
 
-/// What is in a value.
+/// The content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape<'a> {
     Unknown,
-    /// What a schema says.
+    /// Described by a schema.
     Schema(Schema<'a>),
-    /// A list of which each item, or a map of which each value, is of a type.
+    /// A list whose items, or a map whose values, have one type.
     Each(Rc<Type<'a>>),
-    /// A list that is written out.
+    /// A literal list.
     List(Rc<Vec<Type<'a>>>),
-    /// A map that is written out.
+    /// A literal map.
     Map(Rc<Fields<'a>>),
-    /// This very value.
+    /// A literal.
     Literal(Rc<Value>),
     /// One of these.
     OneOf(Rc<Vec<Type<'a>>>),
 }
 
-/// The fields of a map that is written out.
+/// The fields of a literal map.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields<'a> {
     pub(crate) entries: Vec<Field<'a>>,
-    /// Whether there may be others.
+    /// Whether there may be other fields.
     pub(crate) is_open: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Field<'a> {
     pub(crate) key: String,
-    /// Where the key is written.
+    /// The location of the key.
     pub(crate) at: Option<Location>,
     pub(crate) value: Type<'a>,
 }
 
-/// What is known of a field of a value.
+/// The type of a field of a value.
 pub(crate) enum Member<'a> {
     Found(Type<'a>),
-    /// The map has no such field, these it has.
+    /// The map does not have this field, but these.
     Missing(Vec<String>),
     Unknown,
 }
@@ -80,12 +80,12 @@ impl<'a> Type<'a> {
         Self::of(Basic::STRING)
     }
 
-    /// A list, or a map, of such values.
+    /// A list or a map of such values.
     pub(crate) fn each(basic: Basic, item: Self) -> Self {
         Self { shape: Shape::Each(Rc::new(item)), ..Self::of(basic) }
     }
 
-    /// What a schema lets through.
+    /// The type that a schema describes.
     pub(crate) fn of_schema(schema: Schema<'a>) -> Self {
         Self { shape: Shape::Schema(schema), ..Self::of(schema.basic()) }
     }
@@ -118,7 +118,7 @@ impl<'a> Type<'a> {
         Self { shape: Shape::Map(Rc::new(fields)), ..Self::of(Basic::MAP) }
     }
 
-    /// The same without what only holds of this very value.
+    /// The type without what is only true for a literal.
     pub(crate) fn widened(&self) -> Self {
         match &self.shape {
             Shape::Literal(value) if value.is_null() => Self::any(),
@@ -170,7 +170,7 @@ impl<'a> Type<'a> {
         self
     }
 
-    /// The same, which is not one of these.
+    /// The type without some basic types.
     #[must_use]
     pub(crate) fn without(mut self, basic: Basic) -> Self {
         self.basic = self.basic.without(basic);
@@ -193,7 +193,7 @@ impl<'a> Type<'a> {
         self
     }
 
-    /// The text that it is, if it is one text.
+    /// The text of a literal string.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.shape {
             Shape::Literal(value) => value.as_str(),
@@ -201,7 +201,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// What is known of a field.
+    /// The type of a field.
     pub(crate) fn member(&self, key: &str) -> Member<'a> {
         match &self.shape {
             Shape::Schema(schema) if !schema.basic().overlaps(Basic::MAP) || schema.basic().is_any() => {
@@ -218,7 +218,7 @@ impl<'a> Type<'a> {
                 let mut found: Vec<Self> =
                     fields.entries.iter().filter(|f| f.key == key).map(|f| f.value.clone()).collect();
                 match found.pop() {
-                    // The last one wins.
+                    // The last entry takes precedence.
                     Some(last) => Member::Found(last),
                     None if fields.is_open => Member::Unknown,
                     None => Member::Missing(fields.entries.iter().map(|field| field.key.clone()).collect()),
@@ -237,14 +237,14 @@ impl<'a> Type<'a> {
                 match (found.is_empty(), names.is_empty()) {
                     (true, false) => Member::Missing(names),
                     (false, true) => Member::Found(Self::one_of(found)),
-                    // Where one of them lacks it, nobody knows which it is.
+                    // If one alternative does not have the field, the result is uncertain.
                     (true, true) | (false, false) => Member::Unknown,
                 }
             }
         }
     }
 
-    /// An item of it as a list; as a map a value.
+    /// The type of an item of a list, or of a value of a map.
     pub(crate) fn item(&self) -> Self {
         match &self.shape {
             Shape::Unknown | Shape::Literal(_) => Self::any(),

@@ -1,5 +1,5 @@
-//! What all evaluations for one instance may use together, in one decision. [`Limits`](super::Limits) bound a
-//! single evaluation; an instance may cause thousands of them.
+//! The budget of all evaluations for one instance in one decision. [`Limits`](super::Limits) limits a single
+//! evaluation, but an instance may cause thousands of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,44 +9,55 @@ use super::errors::EvalError;
 use super::json::json_bytes;
 use crate::diag::Diagnostic;
 
-/// The bounds of one decision.
+/// The limits of one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// Steps, counted as [`Limits::fuel`](super::Limits::fuel).
+    /// Steps, counted like [`Limits::fuel`](super::Limits::fuel).
     pub fuel: u64,
-    /// Bytes of all values that are kept: those of the instance, of lets, and what expressions give.
+    /// Bytes of all kept values: those of the instance, of lets, and results of expressions.
     pub memory: usize,
-    /// Bytes of all that is rendered, roughly as JSON.
+    /// Bytes of all rendered objects, roughly as JSON.
     pub output: usize,
-    /// Bytes of rendered objects that are kept to be written. The others have to wait; that is no error.
+    /// Bytes of rendered objects that are kept to be written. The others wait; this is not an error.
     pub bodies: usize,
 }
 
 impl Totals {
-    /// What an instance may use. Beyond it, it is Stalled.
-    pub const FULL: Self = Self { fuel: 10_000_000, memory: 32 << 20, output: 32 << 20, bodies: 16 << 20 };
+    /// The limits of an instance. An instance that exceeds them is Stalled.
+    pub const FULL: Self = Self { fuel: 10_000_000, memory: 32 << 20, output: 32 << 20, bodies: 8 << 20 };
 
-    /// What nearly every instance needs. Who needs more is decided about alone, so that many at once do not need
-    /// much memory, and none waits long for a processor.
+    /// Nothing.
+    pub const NONE: Self = Self { fuel: 0, memory: 0, output: 0, bodies: 0 };
+
+    /// Enough for nearly every instance. Larger instances are evaluated one at a time, so that parallel evaluations
+    /// need little memory and none waits long for a processor.
     pub const SMALL: Self = Self { fuel: 2_000_000, memory: 4 << 20, output: 8 << 20, bodies: 1 << 20 };
+
+    /// Whether none of it is more than those bounds.
+    pub fn fits(&self, bounds: Self) -> bool {
+        self.fuel <= bounds.fuel
+            && self.memory <= bounds.memory
+            && self.output <= bounds.output
+            && self.bodies <= bounds.bodies
+    }
 }
 
-/// The limit that was passed.
+/// The exceeded limit.
 #[derive(Debug, Clone)]
 pub struct Exceeded {
-    /// What was being evaluated: a child, a ref, a field of the status.
+    /// The subject of the evaluation: a child, a ref, a field of the status.
     pub subject: String,
-    /// Which limit, and where.
+    /// The limit and its position.
     pub error: Box<Diagnostic>,
-    /// Whether it is one of the [`Totals`]; otherwise a single evaluation passed its own limit.
+    /// Whether it is one of the [`Totals`]; otherwise a single evaluation exceeded its own limit.
     pub is_total: bool,
 }
 
-/// The budget of one decision. Scopes share it; once a limit is passed, nothing more is evaluated.
+/// The budget of one decision, shared by its scopes. After a limit is exceeded, nothing more is evaluated.
 #[derive(Debug)]
 pub struct Budget {
     totals: Totals,
-    /// Objects of which no body is kept: those up to this one. `None`: those that need no write.
+    /// The number of objects whose body is not kept. `None`: up-to-date objects have no body.
     shown: Option<usize>,
     state: Mutex<State>,
 }
@@ -65,23 +76,23 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget of that size, unused.
+    /// An unused budget with these limits.
     pub fn new(totals: Totals) -> Self {
         let state = State { left: totals, subject: String::new(), exceeded: None };
         Self { totals, shown: None, state: Mutex::new(state) }
     }
 
-    /// The full budget for somebody who shows all objects, be they as they should be or not, and has shown so many.
+    /// The full budget for a caller that shows all objects and has already shown that many.
     pub fn to_show(shown: usize) -> Self {
         Self { shown: Some(shown), ..Self::default() }
     }
 
-    /// How many of all objects were shown already, for who shows them.
+    /// How many objects the caller has already shown.
     pub fn shown(&self) -> Option<usize> {
         self.shown
     }
 
-    /// Names what the next evaluations are about, for the message.
+    /// Sets the subject of the next evaluations, for the message.
     pub fn about(&self, subject: &str) {
         let mut state = self.lock();
         if state.exceeded.is_none() {
@@ -90,12 +101,12 @@ impl Budget {
         }
     }
 
-    /// The first limit that was passed, if one was.
+    /// The first exceeded limit.
     pub fn exceeded(&self) -> Option<Exceeded> {
         self.lock().exceeded.clone()
     }
 
-    /// What was used so far.
+    /// The use so far.
     pub fn used(&self) -> Totals {
         let left = self.lock().left;
         Totals {
@@ -106,22 +117,13 @@ impl Budget {
         }
     }
 
-    /// Whether what was used would have fit these bounds.
-    pub fn fits(&self, totals: Totals) -> bool {
-        let used = self.used();
-        used.fuel <= totals.fuel
-            && used.memory <= totals.memory
-            && used.output <= totals.output
-            && used.bodies <= totals.bodies
-    }
-
-    /// Charges values of the instance and of live objects, which no evaluation makes: twice, for they are
-    /// converted. `false` if a limit is passed.
+    /// Charges values of the instance and of live objects twice, because they are converted. Returns false if a limit
+    /// is exceeded.
     pub fn charge(&self, value: &Value) -> bool {
         self.charge_bytes(json_bytes(value).saturating_mul(2))
     }
 
-    /// Charges that many bytes. `false` if a limit is passed.
+    /// Charges bytes. Returns false if a limit is exceeded.
     pub fn charge_bytes(&self, bytes: usize) -> bool {
         let mut state = self.lock();
         if state.exceeded.is_some() {
@@ -138,7 +140,7 @@ impl Budget {
         false
     }
 
-    /// What is left; the first limit that was passed, if one was.
+    /// What is left, or the first exceeded limit.
     pub(super) fn left(&self) -> Result<Totals, EvalError> {
         let state = self.lock();
         match &state.exceeded {
@@ -154,7 +156,7 @@ impl Budget {
         left.output = left.output.saturating_sub(used.output);
     }
 
-    /// Whether a rendered object can be kept.
+    /// Whether a rendered object fits into the kept bodies.
     pub fn keep_body(&self, body: &Value) -> bool {
         let bytes = json_bytes(body);
         let left = &mut self.lock().left.bodies;
@@ -163,7 +165,7 @@ impl Budget {
         rest.is_some()
     }
 
-    /// Ends all evaluation.
+    /// Stops all evaluation.
     pub(super) fn stop(&self, error: &Diagnostic, is_total: bool) {
         let mut state = self.lock();
         let subject = state.subject.clone();
@@ -172,20 +174,20 @@ impl Budget {
 
     pub(super) fn fuel_message(&self) -> String {
         format!(
-            "evaluating this instance passes the limit of {} steps for all its templates together",
+            "evaluating this instance exceeds the limit of {} steps for all its templates together",
             self.totals.fuel
         )
     }
 
     pub(super) fn memory_message(&self) -> String {
         format!(
-            "evaluating this instance passes the limit of {} MiB for all values together",
+            "evaluating this instance exceeds the limit of {} MiB for all values together",
             self.totals.memory >> 20
         )
     }
 
     pub(super) fn output_message(&self) -> String {
-        format!("the objects of this instance pass the limit of {} MiB together", self.totals.output >> 20)
+        format!("the objects of this instance exceed the limit of {} MiB together", self.totals.output >> 20)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

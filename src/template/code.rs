@@ -1,5 +1,5 @@
-//! What a template or an expression is once it is compiled: MiniJinja's syntax tree, checked, with
-//! names resolved where they can be, and with places in the source.
+//! The compiled form of a template or an expression: MiniJinja's syntax tree, checked, with resolved names and with
+//! source positions.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) enum Stmt {
     Do(Node),
 }
 
-/// The variable that a filter block's text is bound to. No author can write that name.
+/// The variable that contains the text of a filter block. It is not a valid name in a template.
 pub(super) const CAPTURED: &str = "\u{0}captured";
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ pub(super) enum Kind {
     Compare(Box<Node>, Vec<(Comparison, Node)>),
     /// Test, value, otherwise.
     If(Box<(Node, Node, Option<Node>)>),
-    /// Value, what stands for it, whether that holds for false values too.
+    /// The value, its replacement, and whether the replacement applies to false values too.
     Default(Box<(Node, Option<Node>, Option<Node>)>),
     Filter(&'static Filter, Box<Node>, Vec<Option<Node>>),
     Test(&'static Test, Box<Node>, Vec<Option<Node>>),
@@ -128,6 +128,22 @@ pub(super) enum Binary {
     Concat,
 }
 
+impl Binary {
+    /// The operator as written.
+    pub(super) fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Sub => "-",
+            Self::Mul => "*",
+            Self::Div => "/",
+            Self::FloorDiv => "//",
+            Self::Rem => "%",
+            Self::Pow => "**",
+            Self::Concat => "~",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Eq,
@@ -140,7 +156,7 @@ pub(super) enum Comparison {
     NotIn,
 }
 
-/// A piece of what a template gives: text of the author, or a value that no text can touch.
+/// A piece of the output of a template: literal text, or a value that text cannot change.
 #[derive(Clone)]
 pub(super) enum Piece {
     /// Text, and its offset in the source.
@@ -148,7 +164,7 @@ pub(super) enum Piece {
     Slot(Slot),
 }
 
-/// A value, or why there is none: it only counts where it is used, not in a comment.
+/// A value, or its error. The error counts only if the value is used, for example not in a comment.
 #[derive(Clone)]
 pub(super) struct Slot {
     pub(super) val: Result<Val, Fault>,

@@ -1,5 +1,5 @@
-//! Why an evaluation gave no value. No message holds a value of an instance or of a live object:
-//! they may be secret. Paths, types and the author's own text are shown.
+//! Errors of an evaluation. Messages never contain values of an instance or of a live object, which may be secret. They
+//! contain paths, types and the author's text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,38 +7,37 @@ use std::sync::Arc;
 use super::value::Unknown;
 use crate::diag::{Diagnostic, Source, Span};
 
-/// Why there is no value.
+/// Why an evaluation has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvalError {
-    /// It reads what is unknown: something that could not be read, which does not mean that it is
-    /// empty. The caller keeps what it has.
+    /// It reads an unknown value, which could not be read and is not empty. The caller keeps the current value.
     Unknown {
-        /// What is unknown, for instance `refs.tls`.
+        /// The unknown path, for example `refs.tls`.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is undefined, or uses what is undefined as a value.
+    /// It is undefined, or uses an undefined value.
     Undefined(Box<Diagnostic>),
-    /// It orders (`<`, `sort`, `min`) what is undefined, null or of different types. For a condition
-    /// that is waited for, this means 'not yet'.
+    /// It orders (`<`, `sort`, `min`) undefined, null or mixed values. In a condition that is awaited this means 'not
+    /// yet'.
     NotYet(Box<Diagnostic>),
-    /// It would pass one of the [`Limits`](super::Limits).
+    /// It exceeds one of the [`Limits`](super::Limits).
     Limit(Box<Diagnostic>),
     /// Anything else.
     Failed(Box<Diagnostic>),
 }
 
-/// The code of an order of what has different types.
+/// The code of an error about values of mixed types.
 const MIXED: &str = "template::types";
 
 impl EvalError {
-    /// Whether it orders values of different types: 'not yet' where something is waited for, and a mistake elsewhere.
+    /// Whether it orders values of mixed types: 'not yet' in an awaited condition, otherwise an error.
     pub fn is_mixed(&self) -> bool {
         matches!(self, Self::NotYet(diagnostic) if diagnostic.code == MIXED)
     }
 
-    /// The diagnostic, if it is not about something unknown.
+    /// The diagnostic, unless the error is about an unknown value.
     pub fn diagnostic(&self) -> Option<&Diagnostic> {
         match self {
             Self::Unknown { .. } => None,
@@ -46,7 +45,7 @@ impl EvalError {
         }
     }
 
-    /// As a diagnostic, whatever it is.
+    /// The error as a diagnostic.
     pub fn to_diagnostic(&self) -> Diagnostic {
         match self {
             Self::Unknown { path, reason } => {
@@ -77,7 +76,7 @@ pub(super) enum FaultKind {
     Failed,
 }
 
-/// An error on its way out; it gets its place from the innermost expression it passes.
+/// An error that propagates; the innermost expression sets its position.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
     Unknown(Arc<Unknown>),
@@ -109,7 +108,7 @@ impl Fault {
         Self::new(FaultKind::NotYet, "template::order", message)
     }
 
-    /// Of different types, which no time makes comparable.
+    /// Values of different types, which can never be compared.
     pub(super) fn mixed(message: impl Into<String>) -> Self {
         Self::new(FaultKind::NotYet, MIXED, message)
     }
@@ -127,7 +126,7 @@ impl Fault {
         self
     }
 
-    /// Says what to do in place of what was said so far.
+    /// Replaces the suggestion.
     pub(super) fn suggest(mut self, help: String) -> Self {
         if let Self::Problem(problem) = &mut self {
             problem.diagnostic.help = Some(help);
@@ -135,7 +134,7 @@ impl Fault {
         self
     }
 
-    /// Says what is wrong in place of what was said so far.
+    /// Replaces the message.
     pub(super) fn message(mut self, message: String) -> Self {
         if let Self::Problem(problem) = &mut self {
             problem.diagnostic.message = message;
@@ -143,7 +142,7 @@ impl Fault {
         self
     }
 
-    /// Gives it a place, unless it has one.
+    /// Sets the position, if it has none.
     pub(super) fn at(mut self, source: &Arc<Source>, span: Span) -> Self {
         if let Self::Problem(problem) = &mut self
             && problem.diagnostic.location.is_none()
@@ -153,7 +152,7 @@ impl Fault {
         self
     }
 
-    /// Gives it the path of the value being rendered, unless it has one.
+    /// Sets the path of the rendered value, if it has none.
     pub(super) fn path(mut self, path: impl FnOnce() -> String) -> Self {
         if let Self::Problem(problem) = &mut self
             && problem.diagnostic.path.is_none()
@@ -188,8 +187,7 @@ impl From<Fault> for EvalError {
     }
 }
 
-/// The candidate nearest to a word, if one is near. Long words are no typing mistakes, and costly to
-/// compare.
+/// The most similar candidate, if one is similar. Long words are not typos, and are expensive to compare.
 pub(super) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
     if word.len() > LONGEST {

@@ -15,8 +15,8 @@ use super::ops;
 use super::scope::{Function, Lets, Scope, Var, convert};
 use super::value::{Name, STATUS, Unknown, Val};
 
-/// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial and a let take: they need
-/// more stack than an operator.
+/// The levels of [`Limits::nesting`](super::Limits) that a macro, a partial and a let count for: they need more stack
+/// than an operator.
 const CALL_LEVELS: usize = 8;
 
 /// The evaluation of one unit in one scope.
@@ -24,11 +24,11 @@ pub(super) struct Cx<'r> {
     pub(super) run: &'r Run<'r>,
     pub(super) scope: &'r Scope,
     pub(super) unit: &'r Unit,
-    /// What `set`, `for`, `with` and macros have named, the innermost last.
+    /// The variables of `set`, `for`, `with` and macros, innermost last.
     pub(super) locals: Vec<(Name, Val)>,
-    /// Where in `locals` each open block starts.
+    /// The start of each open block in `locals`.
     pub(super) frames: Vec<usize>,
-    /// How many loops are open.
+    /// The number of open loops.
     pub(super) loops: usize,
 }
 
@@ -37,11 +37,11 @@ impl<'r> Cx<'r> {
         Self { run, scope, unit, locals: Vec::new(), frames: Vec::new(), loops: 0 }
     }
 
-    /// The value of an expression; an error gets its place.
+    /// The value of an expression; an error gets its position.
     pub(super) fn eval(&mut self, node: &Node) -> Res<Val> {
         self.run.fuel(1)?;
         match &node.kind {
-            // The common leaves need no deeper level.
+            // Common leaves do not count as a level.
             Kind::Const(value) => Ok(value.clone()),
             Kind::Var(name) => Ok(self.variable(name)),
             Kind::Attr(..) => self.attributes(node).map_err(|fault| fault.at(&self.unit.source, node.span)),
@@ -80,7 +80,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// `a.b.c`, without converting more of a live object than `c`.
+    /// `a.b.c`; converts only `c` of a live object.
     fn attributes(&mut self, node: &Node) -> Res<Val> {
         let mut names = Vec::new();
         let mut base = node;
@@ -121,7 +121,7 @@ impl<'r> Cx<'r> {
         Ok(self.named(value, node))
     }
 
-    /// A field that is absent from a status is called as the author has written it.
+    /// Names a field that is absent from a status as in the source.
     fn named(&self, value: Val, node: &Node) -> Val {
         match &value {
             Val::Unknown(unknown) if unknown.absent => match self.shown(node) {
@@ -132,7 +132,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// `let.name`: evaluated once, in the scope without what blocks and macros have named.
+    /// `let.name`: evaluated once, in the scope without local variables of blocks and macros.
     fn let_value(&mut self, lets: &Arc<Lets>, name: &Name) -> Res<Val> {
         let Some(text) = lets.get(name) else { return Ok(Val::Undefined) };
         let layer = self.scope.layer_of(lets, name);
@@ -146,8 +146,9 @@ impl<'r> Cx<'r> {
                 let mut circle: Vec<&str> = open[start..].iter().map(|(_, name)| &**name).collect();
                 circle.push(name);
                 let circle = circle.join(" -> ");
-                return Err(Fault::failed(format!("lets read each other in a circle: {circle}"))
-                    .help("one of them must do without the other"));
+                return Err(
+                    Fault::failed(format!("lets form a cycle: {circle}")).help("remove one of these reads")
+                );
             }
             open.push(key);
         }
@@ -159,11 +160,11 @@ impl<'r> Cx<'r> {
         });
         self.run.lets.borrow_mut().pop();
         let value = match value {
-            // So that `let.x is known` works for a let that reads what is unknown. It is not itself what is absent.
+            // So that `let.x is known` works for a let that reads an unknown value. The let itself is not absent.
             Err(Fault::Unknown(unknown)) => {
                 Val::Unknown(Arc::new(Unknown { absent: false, ..(*unknown).clone() }))
             }
-            // It would be shared by all that read the let, and change under them.
+            // All readers of the let would share the namespace, and see each other's changes.
             Ok(Val::Namespace(_)) => return Err(Fault::failed("a namespace cannot be the value of a let")),
             other => other?,
         };
@@ -172,7 +173,7 @@ impl<'r> Cx<'r> {
         Ok(value)
     }
 
-    /// Only chooses: what it calls keeps its own locals, so that deep expressions need little stack.
+    /// Only dispatches: the called functions have their own locals, so that deep expressions need little stack.
     fn compute(&mut self, node: &Node) -> Res<Val> {
         match &node.kind {
             Kind::Const(value) => Ok(value.clone()),
@@ -224,7 +225,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// `a + b + c` is a chain to the left, so it is walked in a loop.
+    /// `a + b + c` is left-recursive, so it is evaluated in a loop.
     fn binary(&mut self, node: &Node) -> Res<Val> {
         let mut chain = Vec::new();
         let mut first = node;
@@ -293,7 +294,7 @@ impl<'r> Cx<'r> {
         let mut left_node = first;
         for (op, node) in rest {
             let right = self.eval(node)?;
-            // Say which side is undefined.
+            // Name the undefined side.
             let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| {
                 let culprit = match (&left, &right) {
                     (Val::Undefined, _) => left_node,
@@ -314,7 +315,7 @@ impl<'r> Cx<'r> {
         Ok(Val::Bool(true))
     }
 
-    /// `value | default(other)`: the other is evaluated only where it is needed.
+    /// `value | default(other)`: `other` is evaluated only if it is needed.
     fn default(&mut self, value: &Node, other: Option<&Node>, boolean: Option<&Node>) -> Res<Val> {
         let value = self.eval(value)?;
         let replace = value.is_absent()
@@ -370,7 +371,7 @@ impl<'r> Cx<'r> {
         Val::map(map)
     }
 
-    /// A macro sees its arguments, what the top level of its file has set, and the variables of the scope.
+    /// A macro sees its arguments, the variables of the top level of its file, and the variables of the scope.
     fn macro_call(&mut self, index: usize, args: &[Option<Node>]) -> Res<Val> {
         let unit = self.unit;
         let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
@@ -442,7 +443,7 @@ impl<'r> Cx<'r> {
             _ => false,
         };
         match (&**name, args.as_slice()) {
-            // As `default`: who gives another value says what stands for it.
+            // Like `default`: another value replaces the absent one.
             ("get", [Some(key), Some(default)]) if is_map => {
                 let found = ops::item(self.run, &base, key)?;
                 Ok(if found.is_absent() { default.clone() } else { found })
@@ -478,7 +479,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// The value of a whole expression: a fragment becomes text.
+    /// The value of a whole expression: a fragment becomes a string.
     pub(super) fn finished(&mut self, node: &Node) -> Res<Val> {
         match self.eval(node)? {
             value @ Val::Fragment(_) => {
@@ -488,7 +489,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// The text that statements give.
+    /// The text that statements produce.
     pub(super) fn text(&mut self, pieces: Vec<Piece>) -> Res<Name> {
         Val::Fragment(Arc::new(pieces)).text(self.run)
     }

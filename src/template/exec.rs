@@ -1,4 +1,4 @@
-//! Executes statements. What they give are pieces: text of the author and values.
+//! Executes statements. They produce pieces: literal text and values.
 
 use std::sync::{Arc, PoisonError};
 
@@ -49,10 +49,10 @@ impl Cx<'_> {
         result
     }
 
-    /// A value in its place. An error counts only if the place is used: a comment is not.
+    /// Emits a value. An error counts only if the value is used: a comment does not use it.
     fn emit(&mut self, node: &Node, out: &mut Vec<Piece>) -> Res<()> {
         let val = match self.eval(node) {
-            // What a macro or a `set` block gives stands there as if it were written there.
+            // The result of a macro or a `set` block counts as written at this place.
             Ok(Val::Fragment(pieces)) => {
                 self.run.fuel(pieces.len())?;
                 for piece in pieces.iter() {
@@ -73,7 +73,7 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// Opens a block: what is set in it ends with it.
+    /// Opens a block: variables set in it end with it.
     fn open(&mut self) {
         self.frames.push(self.locals.len());
     }
@@ -101,14 +101,13 @@ impl Cx<'_> {
             Target::Field(namespace, field, span) => {
                 let result = match self.lookup(namespace) {
                     Some(Val::Namespace(namespace)) => {
-                        // Through a list, which refuses what could make a value hold itself, and what
-                        // is nested too deep.
+                        // Through a list, which refuses values that contain themselves or are nested too deep.
                         Val::list(vec![value.clone()]).map(|_| {
                             let mut fields = namespace.lock().unwrap_or_else(PoisonError::into_inner);
                             fields.insert(Arc::clone(field), value);
                         })
                     }
-                    _ => Err(Fault::failed(format!("`{namespace}` is no namespace"))
+                    _ => Err(Fault::failed(format!("`{namespace}` is not a namespace"))
                         .help(format!("`{{% set {namespace} = namespace({field}=0) %}}`"))),
                 };
                 result.map_err(|fault| fault.at(&self.unit.source, *span))
@@ -156,7 +155,7 @@ impl Cx<'_> {
         result.map(|()| Val::Fragment(Arc::new(pieces)))
     }
 
-    /// The pieces of a block as text through a filter.
+    /// The pieces of a block as text, passed through a filter.
     fn filtered(&mut self, filter: &Node, captured: &Val) -> Res<Val> {
         let text = captured.text(self.run).map_err(|fault| fault.at(&self.unit.source, filter.span))?;
         self.open();
@@ -231,7 +230,7 @@ impl Cx<'_> {
         result
     }
 
-    /// The items for which the condition of a `for ... if` holds.
+    /// The items of a `for ... if` whose condition is true.
     fn selected(&mut self, def: &For, filter: &Node, items: Vec<Val>) -> Res<Vec<Val>> {
         let mut kept = Vec::new();
         for item in items {
@@ -252,14 +251,14 @@ fn unpack(cx: &Cx<'_>, value: &Val) -> Res<Vec<Val>> {
             cx.run.items(list.items.len())?;
             Ok(list.items.clone())
         }
-        // What `groupby` gives.
+        // The result of `groupby`.
         Val::Map(map) if map.entries.len() == 2 => {
             match (map.entries.get("grouper"), map.entries.get("list")) {
                 (Some(key), Some(items)) => Ok(vec![key.clone(), items.clone()]),
-                _ => Err(Fault::failed("a map cannot be taken apart").help("loop over `map | items`")),
+                _ => Err(Fault::failed("a map cannot be unpacked").help("loop over `map | items`")),
             }
         }
-        other => Err(Fault::failed(format!("{} cannot be taken apart", other.kind()))
+        other => Err(Fault::failed(format!("{} cannot be unpacked", other.kind()))
             .help("to loop over keys and values, loop over `map | items`")),
     }
 }

@@ -1,4 +1,4 @@
-//! From values to JSON, within bounds.
+//! Converts values to JSON, within limits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use super::errors::{Fault, Res};
-use super::limits::{MAP_BYTES, Run, VALUE_BYTES};
+use super::limits::{Run, VALUE_BYTES};
 use super::value::{Name, Val};
 
 impl Val {
-    /// To JSON, for the outside. `meter` bounds the size.
+    /// Converts the value to JSON. `meter` limits the size.
     pub(super) fn to_json(&self, run: &Run<'_>, meter: &mut Meter, path: &mut JsonPath) -> Res<Value> {
         meter.take(8)?;
         run.memory(VALUE_BYTES)?;
@@ -82,35 +82,48 @@ impl Val {
                 } else {
                     format!("a value within it is undefined, at {path}")
                 });
-                return Err(fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"));
+                return Err(fault.help("add a default: `| default(...)`, or `| default(omit)`"));
             }
             Self::Unknown(unknown) => return Err(Fault::Unknown(Arc::clone(unknown))),
             Self::Omit => {
                 return Err(at(Fault::failed("`omit` cannot be the whole value here"), path));
             }
             Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => {
-                return Err(at(Fault::failed(format!("{} is no value of its own", self.kind())), path)
+                return Err(at(Fault::failed(format!("{} is not a value", self.kind())), path)
                     .help("name one of its fields"));
             }
         })
     }
 }
 
-/// About the bytes that a value takes here.
-pub(super) fn json_bytes(value: &Value) -> usize {
-    VALUE_BYTES
+/// The bytes of a JSON value in memory, without its text, items and entries.
+pub(crate) const JSON_VALUE_BYTES: usize = size_of::<Value>();
+
+/// How many entries a node of a map has room for, and its bytes in memory.
+const NODE_ENTRIES: usize = 11;
+const NODE_BYTES: usize = NODE_ENTRIES * (JSON_VALUE_BYTES + size_of::<String>());
+
+/// The bytes in memory that the next entry adds to a JSON map with that many entries, without the entry's value.
+pub(crate) fn json_entry_bytes(entries: usize, key: &str) -> usize {
+    key.len() + if entries.is_multiple_of(NODE_ENTRIES) { NODE_BYTES } else { 0 }
+}
+
+/// The approximate bytes of a JSON value in memory. The manager counts the same while it reads an object.
+pub(crate) fn json_bytes(value: &Value) -> usize {
+    JSON_VALUE_BYTES
         + match value {
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(json_bytes).sum(),
-            Value::Object(entries) if entries.is_empty() => 0,
-            Value::Object(entries) => {
-                MAP_BYTES + entries.iter().map(|(key, item)| key.len() + json_bytes(item)).sum::<usize>()
-            }
+            Value::Object(entries) => entries
+                .iter()
+                .enumerate()
+                .map(|(before, (key, item))| json_entry_bytes(before, key) + json_bytes(item))
+                .sum(),
             _ => 0,
         }
 }
 
-/// Bytes of output that are left.
+/// The remaining bytes of output.
 pub(super) struct Meter {
     left: usize,
     limit: usize,
@@ -121,7 +134,7 @@ impl Meter {
         Self { left: limit, limit }
     }
 
-    /// How many bytes were taken.
+    /// The used bytes.
     pub(super) fn used(&self) -> usize {
         self.limit - self.left
     }
@@ -133,8 +146,8 @@ impl Meter {
                 Ok(())
             }
             None => Err(Fault::limit(
-                format!("the result passes the limit of {} bytes", self.limit),
-                "an object of Kubernetes can hold no more than about 1 MiB: split it",
+                format!("the result exceeds the limit of {} bytes", self.limit),
+                "a Kubernetes object may have about 1 MiB: split it",
             )),
         }
     }
@@ -153,7 +166,7 @@ impl Meter {
     }
 }
 
-/// Where in a value a conversion is.
+/// The position of a conversion in a value.
 #[derive(Default)]
 pub(super) struct JsonPath(pub(super) Vec<Step>);
 

@@ -1,8 +1,8 @@
-//! JSONPath (RFC 9535) where Kubernetes users expect it.
+//! JSONPath (RFC 9535) in the form that Kubernetes users know.
 //!
-//! The names that a path begins with are read as an expression is: what they are, what is unknown and
-//! what is missing is decided there, and only that is kept of a live object. What comes after them (a
-//! filter, a wildcard, a slice) is searched for in the value.
+//! The leading names of a path are evaluated as an expression: it determines their value, whether it is unknown or
+//! missing, and which part of a live object is kept. The rest (a filter, a wildcard, a slice) is searched for in the
+//! value.
 
 use jsonpath_rust::parser::model::{
     Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, SingularQuery, Test,
@@ -14,20 +14,20 @@ use regex::RegexBuilder;
 use serde_json::Value;
 
 use super::Engine;
-use super::parse::Place;
+use super::parse::TextOrigin;
 use super::text::Expr;
 use crate::diag::{Diagnostic, Location};
 
-/// The longest path.
+/// The maximum length of a path.
 const MAX_LENGTH: usize = 1_000;
-/// The most brackets in one another.
+/// The maximum nesting of brackets.
 const MAX_BRACKETS: usize = 16;
-/// The most values that a search walks over; a filter may look at each.
+/// The maximum number of values in a search; a filter may look at each.
 const MAX_VALUES: usize = 50_000;
-/// The most bytes that a pattern may take up, compiled: it is compiled anew for each value.
+/// The maximum bytes of a compiled pattern: it is compiled for each value.
 const MAX_PATTERN: usize = 32 << 10;
 
-/// What is looked for in a value.
+/// The JSONPath to search in a value.
 #[derive(Debug, Clone)]
 pub struct Search {
     query: JpQuery,
@@ -35,21 +35,22 @@ pub struct Search {
 }
 
 impl Search {
-    /// Whether there is one place at most that it can find.
+    /// Whether it matches at most one place.
     pub fn is_singular(&self) -> bool {
         self.singular
     }
 
-    /// What it finds: the one value, null if there is none; or a list of all.
+    /// The result: the single value, or null without a match; or a list of all matches.
     ///
     /// # Errors
-    /// There are several and one is wanted, or the value is too large.
+    ///
+    /// There are several matches and one is required, or the value is too large.
     pub fn of(&self, value: &Value, one: bool) -> Result<Value, String> {
         if count(value, MAX_VALUES) == 0 {
             return Err(format!("the JSONPath would search more than {MAX_VALUES} values"));
         }
         let found = js_path_process(&self.query, value)
-            .map_err(|_| "the JSONPath finds what is no part of the value".to_owned())?;
+            .map_err(|_| "the JSONPath matches something outside the value".to_owned())?;
         if !one {
             return Ok(Value::Array(found.into_iter().map(|found| found.val.clone()).collect()));
         }
@@ -57,14 +58,14 @@ impl Search {
             [] => Ok(Value::Null),
             [only] => Ok(only.val.clone()),
             several => Err(format!(
-                "the JSONPath finds {} values, and the CRD's schema of the field is no list",
+                "the JSONPath matches {} values, but the CRD's schema of the field is not a list",
                 several.len()
             )),
         }
     }
 }
 
-/// What is left of a budget of values.
+/// The remaining budget of values after visiting a value.
 fn count(value: &Value, budget: usize) -> usize {
     let each = |budget: usize, value: &Value| if budget == 0 { 0 } else { count(value, budget) };
     let budget = budget.saturating_sub(1);
@@ -76,13 +77,14 @@ fn count(value: &Value, budget: usize) -> usize {
 }
 
 impl Engine {
-    /// Compiles a JSONPath that stands at `at`, as kubectl takes it: `.children.web.status`, also with `$`
-    /// before it or in braces. It starts from the variables.
+    /// Compiles a JSONPath at `at` in kubectl's notation: `.children.web.status`, also with a leading `$` or in braces.
+    /// It starts at the variables.
     ///
     /// # Errors
-    /// It is none, or it does not begin with the name of a variable.
+    ///
+    /// It is not a JSONPath, or does not start with the name of a variable.
     pub fn json_path(&self, text: &str, at: &Location) -> Result<(Expr, Option<Search>), Diagnostic> {
-        let place = Place::within(&at.source, at.span, text);
+        let place = TextOrigin::within(&at.source, at.span, text);
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(trimmed);
         let inner = inner.trim();
@@ -95,14 +97,14 @@ impl Engine {
         };
         if inner.is_empty() {
             return Err(
-                error("the JSONPath is empty".into(), 0).help("write for instance .children.web.status")
+                error("the JSONPath is empty".into(), 0).help("write for example .children.web.status")
             );
         }
         if inner.len() > MAX_LENGTH {
             return Err(error(format!("the JSONPath has more than {MAX_LENGTH} bytes"), 0));
         }
         if brackets(inner) > MAX_BRACKETS {
-            return Err(error(format!("more than {MAX_BRACKETS} brackets in one another"), 0));
+            return Err(error(format!("more than {MAX_BRACKETS} nested brackets"), 0));
         }
         let (path, added) = match inner.chars().next() {
             Some('$') => (inner.to_owned(), 0),
@@ -126,14 +128,14 @@ impl Engine {
         }
         let read = read.concat();
         if read.is_empty() {
-            let message = "a JSONPath begins with the name of a variable".to_owned();
-            return Err(error(message, 0).help("write for instance .children.web.status"));
+            let message = "a JSONPath starts with the name of a variable".to_owned();
+            return Err(error(message, 0).help("write for example .children.web.status"));
         }
         if let Some(Step::Key(first)) = query.segments.first().and_then(step)
             && matches!(first.as_str(), "status" | "metadata")
         {
-            let message = format!("a JSONPath starts from the variables, and `{first}` is none");
-            let help = format!("say whose it is: .children.<id>.{}", path.trim_start_matches(['$', '.']));
+            let message = format!("a JSONPath starts with a variable, and `{first}` is not one");
+            let help = format!("name the object: .children.<id>.{}", path.trim_start_matches(['$', '.']));
             return Err(error(message, 0).help(help));
         }
         let expr = self.expression(&read, at)?;
@@ -148,7 +150,7 @@ impl Engine {
     }
 }
 
-/// A step that an expression has, too.
+/// A step that expressions support as well.
 enum Step {
     Key(String),
     Index(i64),
@@ -170,7 +172,7 @@ fn is_word(key: &str) -> bool {
             .contains(&key)
 }
 
-/// How many brackets stand in one another, quotes aside.
+/// The nesting depth of brackets, without those in quotes.
 fn brackets(text: &str) -> usize {
     let (mut depth, mut most) = (0usize, 0);
     for c in text.chars() {
@@ -192,7 +194,7 @@ fn refused(
 ) -> Diagnostic {
     use jsonpath_rust::parser::errors::JsonPathError;
     let JsonPathError::PestError(wrong) = wrong else {
-        return error(format!("this is no JSONPath: {wrong}"), 0).help(FORM);
+        return error(format!("this is not a JSONPath: {wrong}"), 0).help(FORM);
     };
     let offset = match wrong.location {
         pest::error::InputLocation::Pos(at) | pest::error::InputLocation::Span((at, _)) => at,
@@ -202,22 +204,22 @@ fn refused(
         Some('-' | '\\' | '/') => "write a name that has more than letters, digits and _ as ['the-name']",
         _ => FORM,
     };
-    error("this is no JSONPath from here on".into(), offset).help(help)
+    error("the JSONPath is invalid from here on".into(), offset).help(help)
 }
 
-const FORM: &str = "write for instance .children.web.status.conditions[?(@.type=='Available')].status";
+const FORM: &str = "write for example .children.web.status.conditions[?(@.type=='Available')].status";
 
-/// What this does not do, and what to do instead.
+/// An unsupported feature, and the alternative.
 type Odd = (&'static str, &'static str);
 
 const ABSOLUTE: Odd = (
-    "a filter cannot read from `$`: the search sees only what the names before it give",
+    "a filter cannot use `$`: it sees only the value before it",
     "write an expression: children.web.status.conditions | selectattr('type', 'eq', let.x)",
 );
 const NESTED: Odd = ("a filter with `..` in it", "name the fields: [?(@.status.ready==true)]");
 const PATTERN: Odd = (
     "the pattern of match() or search() is not a short literal",
-    "write for instance match(@.name, 'web-.*')",
+    "write for example match(@.name, 'web-.*')",
 );
 
 fn odd_segment(segment: &Segment, in_filter: bool) -> Option<Odd> {
@@ -270,7 +272,7 @@ fn odd_function(function: &TestFunction) -> Option<Odd> {
         TestFunction::Length(one) => arg(one),
         TestFunction::Value(one) | TestFunction::Count(one) => arg(one),
         TestFunction::Custom(..) => Some((
-            "only the functions of RFC 9535 are known: length, count, value, match and search",
+            "only the functions of RFC 9535 are supported: length, count, value, match and search",
             "compare with == and ||",
         )),
         TestFunction::Match(text, pattern) | TestFunction::Search(text, pattern) => {
@@ -358,15 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused_with_its_place_and_what_to_do() {
+    fn invalid_jsonpaths_are_reported_with_position_and_solution() {
         for (path, offset, message, help) in [
             ("", 0, "empty", "children.web"),
-            (".children.web[?(@.a", 0, "no JSONPath", ".children.web.status.conditions[?"),
+            (".children.web[?(@.a", 0, "the JSONPath is invalid", ".children.web.status.conditions[?"),
             (".children.web.status.odd-name", 24, "from here on", "['the-name']"),
-            ("$..x", 0, "begins with the name of a variable", ".children.web.status"),
-            ("$", 0, "begins with the name of a variable", ".children.web.status"),
-            (".status.readyReplicas", 0, "`status` is none", ".children.<id>.status.readyReplicas"),
-            (".children.web.c[?(@.a==$.spec.b)]", 0, "cannot read from `$`", "an expression"),
+            ("$..x", 0, "starts with the name of a variable", ".children.web.status"),
+            ("$", 0, "starts with the name of a variable", ".children.web.status"),
+            (".status.readyReplicas", 0, "`status` is not one", ".children.<id>.status.readyReplicas"),
+            (".children.web.c[?(@.a==$.spec.b)]", 0, "cannot use `$`", "an expression"),
             (".children.web.c[?(@..a)]", 0, "with `..` in it", "name the fields"),
             (".children.web.c[?match(@.a, @.b)]", 0, "not a short literal", "web-.*"),
             (".children.web.c[?match(@.a, '.{999}{999}')]", 0, "not a short literal", "web-.*"),
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_walks_over_a_bounded_number_of_values() {
+    fn jsonpath_searches_are_limited() {
         let (_, search) = compile(".children.web..n").unwrap();
         let large = Value::Array(vec![json!(1); MAX_VALUES + 1]);
         assert!(search.unwrap().of(&large, false).unwrap_err().contains("more than"));

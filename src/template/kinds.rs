@@ -1,17 +1,18 @@
-//! The kinds of object that a template may give, from its text alone.
+//! The kinds of the objects that a template renders, from its text alone.
 
 use std::collections::BTreeSet;
 
 use super::code::{Stmt, Unit};
+use crate::api::Gvk;
 use crate::diag::{Diagnostic, Span};
 
 /// Stands for an expression in a line.
 const VALUE: char = '\u{0}';
 
-/// The most ways through the branches that are told apart.
+/// The maximum number of distinguished paths through branches.
 const MAX_STATES: usize = 64;
 
-/// The longest line that can say `apiVersion` or `kind`.
+/// The maximum length of a line with `apiVersion` or `kind`.
 const MAX_LINE: usize = 300;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,19 +25,19 @@ struct State {
 
 type States = BTreeSet<State>;
 
-/// The pairs of `apiVersion` and `kind` at the top level.
-pub(super) fn kinds(unit: &Unit) -> Result<Vec<(String, String)>, Diagnostic> {
+/// What `apiVersion` and `kind` at the top level say.
+pub(super) fn kinds(unit: &Unit) -> Result<Vec<Gvk>, Diagnostic> {
     let states = run(&unit.body, States::from([State::default()]));
     let mut kinds = BTreeSet::new();
     let mut problem = None;
     for state in states.into_iter().map(State::end_of_line) {
         match (state.api_version, state.kind) {
-            // A way through the branches that gives nothing.
+            // A path through the branches without output.
             (None, None) => {}
             (Some(api_version), Some(kind))
                 if ![&api_version, &kind].iter().any(|text| text.contains(VALUE)) =>
             {
-                kinds.insert((api_version, kind));
+                kinds.insert(Gvk::new(api_version, kind));
             }
             (Some(_), Some(_)) => problem = Some("the template computes its apiVersion or kind"),
             (None, Some(_)) => problem = Some("the template has no apiVersion"),
@@ -52,7 +53,7 @@ pub(super) fn kinds(unit: &Unit) -> Result<Vec<(String, String)>, Diagnostic> {
             let first_line = unit.source.text.lines().next().map_or(0, str::len);
             Err(Diagnostic::error("template::kind", problem)
                 .at(&unit.source, Span::new(0, first_line))
-                .help("write both out, each at the start of a line, in branches if there are several: what the package may create is known from them"))
+                .help("write both as literals, each at the start of a line, in branches if there are several: they determine what the package may create"))
         }
     }
 }
@@ -75,7 +76,7 @@ fn run(stmts: &[Stmt], mut states: States) -> States {
             Stmt::With { body, .. } => run(body, states),
             Stmt::Set { .. } | Stmt::SetBlock { .. } | Stmt::Do(_) => states,
         };
-        // Too many ways: those that differ in an unfinished line only are merged first.
+        // Too many paths: merge those first that differ only in an unfinished line.
         if states.len() > MAX_STATES {
             let short = |state: State| State { line: String::new(), ..state };
             states = states.into_iter().map(short).take(MAX_STATES).collect();

@@ -1,5 +1,4 @@
-//! What one evaluation may use. A package and the values of an instance are both input; neither may
-//! take the manager down.
+//! Limits of one evaluation. A package and the values of an instance are input; neither may crash the manager.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use super::budget::{Shared, Totals};
 use super::errors::{EvalError, Fault, Res};
 use super::json::Meter;
 
-/// Bounds of templates and of their evaluation. Past each of them is an error that names it.
+/// Limits of templates and of their evaluation. Exceeding one is an error that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps of one evaluation: an operation, an item that a filter looks at.
+    /// Steps of one evaluation: an operation, or an item that a filter visits.
     pub fuel: u64,
-    /// Bytes of strings, lists and maps that one evaluation makes.
+    /// Bytes of strings, lists and maps that one evaluation creates.
     pub memory: usize,
     /// Bytes of one rendered document, roughly as JSON.
     pub output: usize,
@@ -39,31 +38,31 @@ impl Default for Limits {
     }
 }
 
-/// How deep a value may be nested. Deeper ones cannot be made, so all code may recurse over values.
+/// The maximum nesting of a value. Deeper values cannot be created, so all code may recurse over values.
 pub(super) const VALUE_DEPTH: u16 = 128;
 
-/// Bytes that a value in a list or a map counts for.
+/// The bytes that a value in a list or a map counts for.
 pub(super) const VALUE_BYTES: usize = 48;
 
-/// Bytes that a map counts for beside its entries: a small one takes as much room as one of ten entries.
+/// The bytes that a map counts for in addition to its entries: a small map takes as much memory as one of ten entries.
 pub(super) const MAP_BYTES: usize = 512;
 
-/// One evaluation, with what is left of its bounds.
+/// One evaluation, with its remaining limits.
 pub(super) struct Run<'e> {
     pub(super) engine: &'e Engine,
     pub(super) limits: Limits,
-    /// Whether something is decided by it, such as whether there is a child: what the status of a live object does
-    /// not have is then unknown.
+    /// Whether the result decides something, such as whether a child exists. Then a field that is absent from the
+    /// status of a live object is unknown.
     pub(super) decides: bool,
-    /// The budget that it shares with others, and what was left of that at its begin.
+    /// The shared budget, and what was left of it at the start.
     budget: Shared,
     start: Totals,
     fuel: Cell<u64>,
     memory: Cell<usize>,
     output: Cell<usize>,
-    /// Bytes of what outlives the evaluation.
+    /// Bytes of values that outlive the evaluation.
     kept: Cell<usize>,
-    /// Whether a limit was passed that others share.
+    /// Whether a shared limit was exceeded.
     passed_total: Cell<bool>,
     depth: Cell<usize>,
     /// The lets being evaluated, each with the layer it is evaluated in.
@@ -71,7 +70,7 @@ pub(super) struct Run<'e> {
 }
 
 impl<'e> Run<'e> {
-    /// An evaluation without others.
+    /// An evaluation without a shared budget.
     pub(super) fn new(engine: &'e Engine) -> Self {
         let left = Totals { fuel: u64::MAX, memory: usize::MAX, output: usize::MAX, bodies: usize::MAX };
         Self::with(engine, None, left)
@@ -80,7 +79,8 @@ impl<'e> Run<'e> {
     /// An evaluation within a budget.
     ///
     /// # Errors
-    /// A limit has been passed before.
+    ///
+    /// A limit has been exceeded before.
     pub(super) fn within(engine: &'e Engine, budget: &Shared) -> Result<Self, EvalError> {
         let Some(shared) = budget else { return Ok(Self::new(engine)) };
         let left = shared.left()?;
@@ -106,12 +106,12 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// The same, by which something is decided.
+    /// The same evaluation, for a decision.
     pub(super) fn deciding(self) -> Self {
         Self { decides: true, ..self }
     }
 
-    /// Ends it: charges the budget, and stops all evaluation once a limit is passed.
+    /// Ends the evaluation: charges the budget, and stops all evaluation if a limit is exceeded.
     pub(super) fn finish<T>(self, result: Res<T>) -> Result<T, EvalError> {
         let result = result.map_err(EvalError::from);
         if let Some(budget) = &self.budget {
@@ -128,7 +128,7 @@ impl<'e> Run<'e> {
         result
     }
 
-    /// Uses up that many steps.
+    /// Uses steps.
     pub(super) fn fuel(&self, steps: usize) -> Res<()> {
         let steps = steps as u64;
         let left = self.fuel.get();
@@ -140,7 +140,7 @@ impl<'e> Run<'e> {
                 return Err(Fault::limit(budget.fuel_message(), help));
             }
             return Err(Fault::limit(
-                format!("the work of this evaluation passes the limit of {} steps", self.limits.fuel),
+                format!("this evaluation exceeds the limit of {} steps", self.limits.fuel),
                 help,
             ));
         }
@@ -148,38 +148,38 @@ impl<'e> Run<'e> {
         Ok(())
     }
 
-    /// Uses up that many bytes. To be called before they are allocated.
+    /// Uses bytes. Must be called before they are allocated.
     pub(super) fn memory(&self, bytes: usize) -> Res<()> {
         let left = self.memory.get();
         if left < bytes {
             return Err(Fault::limit(
-                format!("the values made here pass the limit of {} bytes", self.limits.memory),
-                "make smaller strings and lists",
+                format!("the values of this evaluation exceed the limit of {} bytes", self.limits.memory),
+                "create smaller strings and lists",
             ));
         }
         self.memory.set(left - bytes);
         Ok(())
     }
 
-    /// How many bytes are left.
+    /// The remaining bytes.
     pub(super) fn memory_left(&self) -> usize {
         self.memory.get()
     }
 
-    /// Counts what outlives the evaluation.
+    /// Counts bytes that outlive the evaluation.
     pub(super) fn keep(&self, bytes: usize) -> Res<()> {
         let kept = self.kept.get().saturating_add(bytes);
         self.kept.set(kept);
         match &self.budget {
             Some(budget) if kept > self.start.memory => {
                 self.passed_total.set(true);
-                Err(Fault::limit(budget.memory_message(), "make fewer or smaller values"))
+                Err(Fault::limit(budget.memory_message(), "create fewer or smaller values"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Uses up what a map takes beside its entries.
+    /// Uses the bytes of a map in addition to its entries.
     pub(super) fn map(&self, entries: usize) -> Res<()> {
         if entries == 0 { Ok(()) } else { self.memory(MAP_BYTES) }
     }
@@ -196,18 +196,18 @@ impl<'e> Run<'e> {
         Ok(())
     }
 
-    /// Uses up what a list of that many items takes.
+    /// Uses the bytes of a list with that many items.
     pub(super) fn items(&self, count: usize) -> Res<()> {
         self.fuel(count)?;
         self.memory(count.saturating_mul(VALUE_BYTES))
     }
 
-    /// Goes `levels` deeper. Each success needs a [`Run::leave`].
+    /// Enters `levels` levels. Each success requires a [`Run::leave`].
     pub(super) fn enter(&self, levels: usize) -> Res<()> {
         let depth = self.depth.get() + levels;
         if depth > self.limits.nesting {
             return Err(Fault::limit(
-                format!("the nesting passes the limit of {} levels", self.limits.nesting),
+                format!("the nesting exceeds the limit of {} levels", self.limits.nesting),
                 "end the recursion, or split the expression with `set`",
             ));
         }

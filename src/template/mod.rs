@@ -1,20 +1,21 @@
 //! Typed, injection-proof templates and expressions.
 //!
-//! MiniJinja parses: its lexer, grammar and syntax tree are the language. Evaluation is our own, over
-//! our own values, for what the language promises cannot be had from outside of a template engine:
+//! MiniJinja parses: its lexer, grammar and syntax tree define the language. The evaluator and its values are our own
+//! (see `docs/design/0002-evaluating-expressions.md`). They guarantee:
 //!
-//! - A value never passes through text. `{{ expr }}` leaves a placeholder, the text is parsed as YAML,
-//!   then values take the places of the placeholders, with their types.
-//! - Expressions do not guess: what has no clear order, type or value is an error with its place.
-//! - Unknown is not empty: what could not be read makes what reads it unknown, and nothing else.
-//! - Every operation is paid for, in steps, bytes and depth, before it is done. Nothing that a package
-//!   or an instance says can take the process down.
-//! - What an expression reads is known without evaluating it.
+//! - A value never passes through text. `{{ expr }}` becomes a placeholder, the text is parsed as YAML, then values
+//!   replace the placeholders, with their types.
+//! - Ordering undefined, null or mixed values is an error with its position.
+//! - Unknown is not empty: an expression that reads a value that could not be read is unknown, and other expressions
+//!   are not affected.
+//! - Every operation is charged in steps, bytes and depth before it runs. No package and no instance can crash the
+//!   process.
+//! - The reads of an expression are known without evaluating it.
 //!
-//! The way of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to `code`) ->
-//! `analysis` (what it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
+//! The stages of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to `code`) -> `analysis` (what it
+//! reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
 
-// `Diagnostic` is larger than clippy's bound. Errors end a whole compilation; boxing them buys nothing.
+// `Diagnostic` exceeds clippy's size limit. Errors end a whole compilation, so boxing them has no benefit.
 #![allow(clippy::result_large_err)]
 
 mod analysis;
@@ -24,24 +25,24 @@ mod code;
 mod errors;
 mod eval;
 mod exec;
-pub(crate) mod habits;
+pub(crate) mod foreign_syntax;
 mod infer;
 mod json;
 mod jsonpath;
 mod kinds;
 mod limits;
 mod lower;
+mod mistakes;
 mod ops;
 mod parse;
 mod quantity;
 mod reads;
 mod scope;
-mod slips;
 mod substitute;
 mod suggest;
 mod taint;
 mod text;
-mod types;
+mod url;
 mod value;
 mod written;
 
@@ -53,15 +54,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::api::Gvk;
 use crate::diag::{Diagnostic, Location, Source};
 use crate::yaml;
 
 use code::{Piece, Slot, Stmt, Unit};
 use errors::{Fault, Res};
 use eval::Cx;
-use json::{JsonPath, Meter, json_bytes};
+use json::{JsonPath, Meter};
 use limits::Run;
-use parse::Place;
+use parse::TextOrigin;
 use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
 use value::Val;
@@ -71,17 +73,18 @@ pub use builtins::secrets::Certificate;
 pub(crate) use builtins::secrets::{holds_mark, password_length, take_certificate};
 pub use errors::EvalError;
 pub(crate) use infer::Infer;
+pub(crate) use json::{JSON_VALUE_BYTES, json_bytes, json_entry_bytes};
 pub use jsonpath::Search;
 pub use limits::Limits;
+pub use mistakes::{Fact, Facts, Mistake, MistakeKind, Purpose};
 pub use reads::{ReadPath, Reads, Segment};
 pub use scope::{Function, Lets, Live, Scope, Var};
-pub use slips::{Fact, Facts, Purpose, Slip, SlipKind};
 pub(crate) use taint::{Inserted, Position, Taint, TaintScope, TaintTree};
 pub use text::{Expr, Text};
-pub use types::{Outcome, Type};
+pub use url::{UrlPart, UrlValue};
 pub use written::Written;
 
-/// The templates of a package, compiled; and the compiler of its expressions. To be shared by `Arc`.
+/// The compiled templates of a package, and the compiler of its expressions. Shared by `Arc`.
 #[derive(Debug, Default)]
 pub struct Engine {
     templates: BTreeMap<String, Template>,
@@ -93,12 +96,12 @@ pub struct Engine {
 pub struct Template {
     path: String,
     unit: Unit,
-    kinds: Result<Vec<(String, String)>, Box<Diagnostic>>,
-    /// The last text and its tree. Renders of one template mostly differ in values only.
+    kinds: Result<Vec<Gvk>, Box<Diagnostic>>,
+    /// The last text and its tree. Renders of one template usually differ only in values.
     parsed: Mutex<Option<Arc<(String, yaml::Node)>>>,
 }
 
-/// Bytes of the longest text whose tree is kept for the next render.
+/// The maximum bytes of a text whose tree is kept for the next render.
 const KEPT_TEXT: usize = 64 << 10;
 
 /// The path of a partial in the package.
@@ -107,18 +110,18 @@ fn partial_path(name: &str) -> String {
 }
 
 impl Engine {
-    /// Without templates: for single expressions.
+    /// An engine without templates, for single expressions.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Compiles the files of `templates/`, given by their path in the package. What cannot be compiled
-    /// is left out, and all mistakes are returned.
+    /// Compiles the files of `templates/`, by their path in the package. Invalid files are skipped, and all errors are
+    /// returned.
     pub fn compile(files: &[(String, Arc<Source>)], limits: Limits) -> (Self, Vec<Diagnostic>) {
         let mut errors = Vec::new();
         let mut templates = BTreeMap::new();
         for (path, source) in files {
-            let place = Place::file(source);
+            let place = TextOrigin::file(source);
             let lowered = parse::template(&source.text, &place, limits.source)
                 .map_err(|error| vec![*error])
                 .and_then(|root| lower::template(&root, &place));
@@ -150,7 +153,7 @@ impl Engine {
         (engine, errors)
     }
 
-    /// The template of that path in the package.
+    /// The template with that path in the package.
     pub fn template(&self, path: &str) -> Option<&Template> {
         self.templates.get(path)
     }
@@ -160,9 +163,9 @@ impl Engine {
         self.templates.keys().map(String::as_str)
     }
 
-    /// Compiles an expression (without braces) that stands at `at`.
+    /// Compiles an expression (without braces) located at `at`.
     pub fn expression(&self, text: &str, at: &Location) -> Result<Expr, Diagnostic> {
-        let place = Place::within(&at.source, at.span, text);
+        let place = TextOrigin::within(&at.source, at.span, text);
         let node = parse::expression(text, &place, self.limits.expression)
             .map_err(|error| *error)
             .and_then(|expr| lower::expression(&expr, &place).map_err(first))?;
@@ -180,12 +183,12 @@ impl Engine {
         Ok(Expr(Arc::new(ExprUnit { node, unit })))
     }
 
-    /// Compiles a string of `operator.yaml` that stands at `at`.
+    /// Compiles a string of `operator.yaml` located at `at`.
     pub fn text(&self, text: &str, at: &Location) -> Result<Text, Diagnostic> {
         if !text.contains("{{") && !text.contains("{%") && !text.contains("{#") {
             return Ok(Text::literal(Value::String(text.to_owned())));
         }
-        let place = Place::within(&at.source, at.span, text);
+        let place = TextOrigin::within(&at.source, at.span, text);
         let lowered = parse::template(text, &place, self.limits.expression)
             .map_err(|error| *error)
             .and_then(|root| lower::template(&root, &place).map_err(first))?;
@@ -203,12 +206,19 @@ impl Engine {
         Ok(Text(Arc::new(TextUnit::Template(unit))))
     }
 
-    /// The one document of a template; null if it is empty. The caller bounds how many it keeps.
+    /// What the values in a text read that have not passed the filter last.
+    pub fn unfiltered(&self, text: &Text, filter: &str) -> Vec<Reads> {
+        let TextUnit::Template(unit) = &*text.0 else { return Vec::new() };
+        let values = text.without_filter(filter).into_iter();
+        values.map(|node| analysis::of_node(node, &unit.source, self).0).collect()
+    }
+
+    /// The document of a template; null if it is empty. The caller limits how many it keeps.
     pub fn render(&self, template: &Template, scope: &Scope) -> Result<Value, EvalError> {
         self.run(scope, |run| template.render(run, scope, true))
     }
 
-    /// The same, with what of its metadata the author has written.
+    /// The document, and the literal parts of its metadata.
     pub fn render_object(&self, template: &Template, scope: &Scope) -> Result<(Value, Written), EvalError> {
         self.run(scope, |run| template.render_object(run, scope, true))
     }
@@ -218,8 +228,8 @@ impl Engine {
         self.run(scope, |run| self.value(run, expr, scope))
     }
 
-    /// The value of an expression that decides which objects there are, such as the key of a `forEach`. As in
-    /// [`Engine::truthy`] and [`Engine::items`], what the status of a live object does not have is unknown.
+    /// The value of an expression that decides which objects exist, such as the key of a `forEach`. As in
+    /// [`Engine::truthy`] and [`Engine::items`], a field that is absent from the status of a live object is unknown.
     pub fn eval_deciding(&self, expr: &Expr, scope: &Scope) -> Result<Value, EvalError> {
         self.decide(scope, |run| self.value(run, expr, scope))
     }
@@ -229,7 +239,7 @@ impl Engine {
         self.json(run, &value).map_err(|fault| expr.at(fault))
     }
 
-    /// The value of an expression; none if it is `omit`.
+    /// The value of an expression; `None` if it is `omit`.
     pub fn eval_optional(&self, expr: &Expr, scope: &Scope) -> Result<Option<Value>, EvalError> {
         self.run(scope, |run| match expr.defined(run, scope)? {
             Val::Omit => Ok(None),
@@ -237,13 +247,13 @@ impl Engine {
         })
     }
 
-    /// Whether an expression by which something is decided is true, as `{% if %}` has it: what is undefined is not.
-    /// What the status of a live object does not have is unknown, not undefined: controllers leave out zeros.
+    /// Whether an expression that decides something is true, like in `{% if %}`: undefined is false. A field that is
+    /// absent from the status of a live object is unknown, because controllers omit zeros.
     pub fn truthy(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
         self.decide(scope, |run| expr.value(run, scope)?.truthy().map_err(|fault| expr.at(fault)))
     }
 
-    /// The items of the list that an expression gives; of a map the keys.
+    /// The items of the list that an expression yields; for a map the keys.
     pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
         self.decide(scope, |run| {
             let value = expr.defined(run, scope)?;
@@ -260,7 +270,7 @@ impl Engine {
         })
     }
 
-    /// The value of a string of `operator.yaml`; none if it is `omit`.
+    /// The value of a string of `operator.yaml`; `None` if it is `omit`.
     pub fn eval_text(&self, text: &Text, scope: &Scope) -> Result<Option<Value>, EvalError> {
         if let Some(value) = text.as_literal() {
             return Ok(Some(value.clone()));
@@ -278,7 +288,7 @@ impl Engine {
         run.finish(result)
     }
 
-    /// One evaluation by which something is decided.
+    /// One evaluation for a decision.
     fn decide<T>(&self, scope: &Scope, evaluate: impl FnOnce(&Run<'_>) -> Res<T>) -> Result<T, EvalError> {
         let run = Run::within(self, scope.budget())?.deciding();
         let result = evaluate(&run);
@@ -312,21 +322,20 @@ impl Template {
         &self.unit.source
     }
 
-    /// What it reads, partials included.
+    /// The paths that it reads, including its partials.
     pub fn reads(&self) -> &Reads {
         &self.unit.reads
     }
 
-    /// The pairs of `apiVersion` and `kind` that its text has at the top level: one, or several in
-    /// branches. An error if one of them is absent or computed.
-    pub fn kinds(&self) -> Result<&[(String, String)], Diagnostic> {
+    /// What `apiVersion` and `kind` at the top level of its text say: one kind, or several in branches. An error if one of them is absent or computed.
+    pub fn kinds(&self) -> Result<&[Gvk], Diagnostic> {
         match &self.kinds {
             Ok(kinds) => Ok(kinds),
             Err(error) => Err((**error).clone()),
         }
     }
 
-    /// The document. That of a partial is no result of its own.
+    /// The document. The document of a partial is not a result itself.
     fn render(&self, run: &Run<'_>, scope: &Scope, is_result: bool) -> Res<Value> {
         self.render_object(run, scope, is_result).map(|(value, _)| value)
     }
@@ -358,15 +367,15 @@ impl Template {
                 .unwrap_or_else(|| substitute::failed(*diagnostic))
         })?;
         let tree = Arc::new((text, node));
-        // What a large instance has rendered is not to stay.
+        // The text of a large instance is not kept.
         if tree.0.len() <= KEPT_TEXT {
             *lock() = Some(Arc::clone(&tree));
         }
         Ok(tree)
     }
 
-    /// A template without branches and loops always has the same tree: it is parsed now, and is an
-    /// error now.
+    /// A template without branches and loops always has the same tree: it is parsed now, so that errors are reported
+    /// now.
     fn check(&self, engine: &Engine) -> Option<Diagnostic> {
         if !self.unit.macros.is_empty() {
             return None;

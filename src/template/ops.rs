@@ -1,4 +1,4 @@
-//! Operators. They do not guess: what has no one clear answer is an error.
+//! Operators. An operation without one clear result is an error.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::limits::Run;
 use super::quantity::Quantity;
 use super::value::{Unknown, Val};
 
-/// `value.name`. What is missing is undefined, also along a missing path.
+/// `value.name`. A missing field is undefined, also along a missing path.
 pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
     Ok(match value {
         Val::Map(map) => match map.entries.get(name) {
@@ -109,7 +109,7 @@ pub(super) fn item(run: &Run<'_>, value: &Val, key: &Val) -> Res<Val> {
     }
 }
 
-/// The index counted from the start; negative ones count from the end.
+/// The index from the start; negative indices count from the end.
 fn nth(length: usize, index: i128) -> Option<usize> {
     let index = if index < 0 { index.checked_add(i128::try_from(length).ok()?)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < length)
@@ -175,14 +175,14 @@ fn as_float(int: i128) -> f64 {
 
 fn compare_int_float(int: i128, float: f64) -> Option<Ordering> {
     match as_float(int).partial_cmp(&float)? {
-        // Where rounding hides the difference, compare as integers: the float is whole there.
+        // If rounding hides the difference, compare as integers: the float is integral there.
         #[allow(clippy::cast_possible_truncation)]
         Ordering::Equal => Some(int.cmp(&(float as i128))),
         other => Some(other),
     }
 }
 
-/// `==`: total over all that is known. Different types are never equal; 3 and 3.0 are.
+/// `==`: defined for all known values. Different types are never equal, except 3 and 3.0.
 pub(super) fn equal(run: &Run<'_>, left: &Val, right: &Val) -> Res<bool> {
     run.fuel(1)?;
     let (left, right) = (left.known()?.resolved(run)?, right.known()?.resolved(run)?);
@@ -252,7 +252,7 @@ fn number_order(left: &Val, right: &Val) -> Option<Ordering> {
     }
 }
 
-/// `<` and its like: only within one type that has an order.
+/// `<` and similar operators: only within one type that has an order.
 pub(super) fn order(run: &Run<'_>, left: &Val, right: &Val) -> Res<Ordering> {
     run.fuel(1)?;
     let (left, right) = (left.known()?.resolved(run)?, right.known()?.resolved(run)?);
@@ -280,10 +280,10 @@ fn unordered(left: &Val, right: &Val) -> Fault {
     let (a, b) = (left.kind(), right.kind());
     match (left, right) {
         (Val::Undefined, _) | (_, Val::Undefined) => {
-            Fault::not_yet("what is undefined has no order").help("say what stands for it: `| default(0)`")
+            Fault::not_yet("an undefined value has no order").help("add a default: `| default(0)`")
         }
         (Val::Null, _) | (_, Val::Null) => {
-            Fault::not_yet("null has no order").help("say what stands for it: `| default(0)`")
+            Fault::not_yet("null has no order").help("add a default: `| default(0)`")
         }
         (Val::Version(_), Val::Str(_)) | (Val::Str(_), Val::Version(_)) => {
             Fault::mixed("a version and a string have no order").help("use `| semver` on both sides")
@@ -327,10 +327,10 @@ pub(super) fn contains(run: &Run<'_>, needle: &Val, hay: &Val) -> Res<bool> {
             }
             other => {
                 other.defined()?;
-                Err(Fault::failed(format!("a string holds strings, not {}", other.kind())))
+                Err(Fault::failed(format!("a string contains strings, not {}", other.kind())))
             }
         },
-        other => Err(Fault::failed(format!("{} holds nothing that `in` could find", other.kind()))),
+        other => Err(Fault::failed(format!("`in` does not accept {}", other.kind()))),
     }
 }
 
@@ -396,26 +396,13 @@ pub(super) fn binary(run: &Run<'_>, op: Binary, left: &Val, right: &Val) -> Res<
         _ => None,
     };
     found.ok_or_else(|| {
-        let message = format!("`{}` does not take {} and {}", symbol(op), left.kind(), right.kind());
+        let message = format!("`{}` does not take {} and {}", op.symbol(), left.kind(), right.kind());
         if matches!(*left, Val::Null) || matches!(*right, Val::Null) {
-            Fault::not_yet(message).help("say what stands for null: `| default(0)`")
+            Fault::not_yet(message).help("add a default for null: `| default(0)`")
         } else {
             Fault::failed(message)
         }
     })
-}
-
-fn symbol(op: Binary) -> &'static str {
-    match op {
-        Binary::Add => "+",
-        Binary::Sub => "-",
-        Binary::Mul => "*",
-        Binary::Div => "/",
-        Binary::FloorDiv => "//",
-        Binary::Rem => "%",
-        Binary::Pow => "**",
-        Binary::Concat => "~",
-    }
 }
 
 fn by_zero() -> Fault {
@@ -432,7 +419,7 @@ fn integers(op: Binary, a: i128, b: i128) -> Res<Option<Val>> {
         Binary::Sub => a.checked_sub(b),
         Binary::Mul => a.checked_mul(b),
         Binary::Div | Binary::FloorDiv | Binary::Rem if b == 0 => return Err(by_zero()),
-        // A whole result stays an integer: `replicas: {{ 4 / 2 }}` must not become 2.0.
+        // An integral result stays an integer: `replicas: {{ 4 / 2 }}` must not become 2.0.
         Binary::Div if a % b == 0 => a.checked_div(b),
         Binary::Div => return Val::float(as_float(a) / as_float(b)).map(Some),
         Binary::FloorDiv => a.checked_div_euclid(b),

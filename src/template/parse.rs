@@ -1,5 +1,5 @@
-//! From text to MiniJinja's syntax tree. Its parser recurses without bound over some chains, so the
-//! tokens are counted first.
+//! Parses text to MiniJinja's syntax tree. Its parser recurses without limit over some chains, so the tokens are
+//! counted first.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use super::errors::near;
 use super::substitute::{CLOSE, OPEN};
 use crate::diag::{Diagnostic, Source, Span};
 
-/// The most operators, filters and fields in one another, brackets included.
+/// The maximum nesting of operators, filters and fields, including brackets.
 const MAX_CHAIN: usize = 200;
-/// The most brackets in one another.
+/// The maximum nesting of brackets.
 const MAX_BRACKETS: usize = 32;
-/// The most blocks in one another; each `elif` counts as one.
+/// The maximum nesting of blocks; each `elif` counts as one.
 const MAX_BLOCKS: usize = 40;
 
-/// How offsets in the parsed text are offsets in the source.
+/// Maps offsets in the parsed text to offsets in the source.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct TextOrigin {
     pub(super) source: Arc<Source>,
-    /// The place of the whole text.
+    /// The span of the whole text.
     span: Span,
-    /// Where the text starts, if it stands there byte for byte.
+    /// The start of the text, if the source contains it unchanged.
     base: Option<usize>,
 }
 
-impl Place {
-    /// The whole of a source.
+impl TextOrigin {
+    /// A whole source.
     pub(super) fn file(source: &Arc<Source>) -> Self {
         Self { source: Arc::clone(source), span: Span::new(0, source.text.len()), base: Some(0) }
     }
 
-    /// A text that stands at `span`, perhaps quoted or folded there.
+    /// A text at `span`, possibly quoted or folded there.
     pub(super) fn within(source: &Arc<Source>, span: Span, text: &str) -> Self {
         let start = span.start.min(source.text.len());
         let shown = source.text.get(start..span.end.clamp(start, source.text.len())).unwrap_or_default();
@@ -41,7 +41,7 @@ impl Place {
         Self { source: Arc::clone(source), span, base }
     }
 
-    /// The place of a range of the text.
+    /// The span of a range of the text.
     pub(super) fn span(&self, start: usize, end: usize) -> Span {
         match self.base {
             Some(base) => Span::new(base + start, base + end.max(start)),
@@ -61,7 +61,7 @@ impl Place {
         self.source.text.get(span.start..span.end).unwrap_or_default()
     }
 
-    /// The place of a line of the text, from 1, without its indentation.
+    /// The span of a line of the text, counted from 1, without its indentation.
     fn line(&self, text: &str, number: usize) -> Span {
         let mut start = 0;
         for (index, line) in text.split_inclusive('\n').enumerate() {
@@ -83,7 +83,7 @@ fn syntax() -> SyntaxConfig {
 /// The statements of a template.
 pub(super) fn template<'a>(
     text: &'a str,
-    place: &Place,
+    place: &TextOrigin,
     limit: usize,
 ) -> Result<ast::Stmt<'a>, Box<Diagnostic>> {
     check_length(text, place, limit)?;
@@ -96,7 +96,7 @@ pub(super) fn template<'a>(
 /// An expression.
 pub(super) fn expression<'a>(
     text: &'a str,
-    place: &Place,
+    place: &TextOrigin,
     limit: usize,
 ) -> Result<ast::Expr<'a>, Box<Diagnostic>> {
     check_length(text, place, limit)?;
@@ -105,14 +105,14 @@ pub(super) fn expression<'a>(
         return Err(Box::new(place.error("the expression is empty", 0, text.len())));
     }
     if trimmed.starts_with("{{") && trimmed.ends_with("}}") {
-        let diagnostic = place.error("an expression stands here without braces", 0, text.len());
-        return Err(Box::new(diagnostic.help("leave out the `{{` and `}}`")));
+        let diagnostic = place.error("expressions are written without braces here", 0, text.len());
+        return Err(Box::new(diagnostic.help("remove the `{{` and `}}`")));
     }
     check_tokens(text, place, true)?;
     minijinja::machinery::parse_expr(text).map_err(|error| Box::new(syntax_error(&error, text, place)))
 }
 
-fn check_length(text: &str, place: &Place, limit: usize) -> Result<(), Box<Diagnostic>> {
+fn check_length(text: &str, place: &TextOrigin, limit: usize) -> Result<(), Box<Diagnostic>> {
     if text.len() <= limit {
         return Ok(());
     }
@@ -120,8 +120,8 @@ fn check_length(text: &str, place: &Place, limit: usize) -> Result<(), Box<Diagn
     Err(Box::new(Diagnostic::error("template::limit", message).at(&place.source, place.span(0, 0))))
 }
 
-/// The characters that placeholders are made of have no place in the text of a template.
-fn check_characters(text: &str, place: &Place) -> Result<(), Box<Diagnostic>> {
+/// Refuses the characters that mark placeholders.
+fn check_characters(text: &str, place: &TextOrigin) -> Result<(), Box<Diagnostic>> {
     let escaped = |escape: &str| {
         let at = text.to_ascii_lowercase().find(escape)?;
         Some((at, escape.len()))
@@ -134,23 +134,23 @@ fn check_characters(text: &str, place: &Place) -> Result<(), Box<Diagnostic>> {
     match found {
         None => Ok(()),
         Some((at, length)) => {
-            let message = "the private-use characters U+10F7A1 and U+10F7A2 cannot stand in a template";
-            Err(Box::new(place.error(message, at, at + length).help("take them out; values may hold them")))
+            let message = "the private-use characters U+10F7A1 and U+10F7A2 are not allowed in a template";
+            Err(Box::new(place.error(message, at, at + length).help("remove them; values may contain them")))
         }
     }
 }
 
-fn syntax_error(error: &minijinja::Error, text: &str, place: &Place) -> Diagnostic {
+fn syntax_error(error: &minijinja::Error, text: &str, place: &TextOrigin) -> Diagnostic {
     let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     let span = place.line(text, error.line().unwrap_or(1));
     let diagnostic = Diagnostic::error("template::syntax", message.clone()).at(&place.source, span);
     let statement = message.strip_prefix("unknown statement ");
     match statement {
         Some("include" | "import" | "from" | "extends" | "block") => diagnostic.help(
-            "templates are reused by value: `{{ partial(\"x.yaml\") }}` inserts what another template of the package gives",
+            "templates are reused by value: `{{ partial(\"x.yaml\") }}` inserts the result of another template of the package",
         ),
         Some("break" | "continue") => {
-            diagnostic.help("choose the items before: `{% for x in xs if ... %}`, or `| select(...)`")
+            diagnostic.help("select the items first: `{% for x in xs if ... %}`, or `| select(...)`")
         }
         Some(word) => {
             let known = ["for", "if", "elif", "else", "endif", "endfor", "set", "endset", "with", "endwith", "macro",
@@ -160,8 +160,8 @@ fn syntax_error(error: &minijinja::Error, text: &str, place: &Place) -> Diagnost
                 None => diagnostic,
             }
         }
-        None if super::habits::of_line(place.shown(span)).is_some() => {
-            diagnostic.help(super::habits::of_line(place.shown(span)).unwrap_or_default())
+        None if super::foreign_syntax::of_line(place.shown(span)).is_some() => {
+            diagnostic.help(super::foreign_syntax::of_line(place.shown(span)).unwrap_or_default())
         }
         None if test_before_if(place.shown(span)) => {
             diagnostic.help("put the test in parentheses: `(x is defined) if y else z`")
@@ -170,31 +170,31 @@ fn syntax_error(error: &minijinja::Error, text: &str, place: &Place) -> Diagnost
     }
 }
 
-/// Whether a test stands right before an `if`, which MiniJinja takes for an argument of the test.
+/// Whether a test is directly before an `if`, which MiniJinja reads as an argument of the test.
 fn test_before_if(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     words.windows(3).any(|words| words[2] == "if" && matches!(words[0], "is" | "not"))
 }
 
-fn too_deep(place: &Place, what: &str, limit: usize, at: (usize, usize)) -> Box<Diagnostic> {
-    let message = format!("more than {limit} {what} in one another");
+fn too_deep(place: &TextOrigin, what: &str, limit: usize, at: (usize, usize)) -> Box<Diagnostic> {
+    let message = format!("more than {limit} nested {what}");
     Box::new(
         Diagnostic::error("template::limit", message)
             .at(&place.source, place.span(at.0, at.1))
-            .help("split it, for instance with `{% set %}` or a `let`"),
+            .help("split it, for example with `{% set %}` or a `let`"),
     )
 }
 
-/// Refuses what would recurse too deep in the parser and in all that walks its tree.
-fn check_tokens(text: &str, place: &Place, in_expression: bool) -> Result<(), Box<Diagnostic>> {
-    // For each open bracket, how long the chain in it is. The sum bounds the depth of the tree.
+/// Refuses nesting that is too deep for the parser and for recursion over its tree.
+fn check_tokens(text: &str, place: &TextOrigin, in_expression: bool) -> Result<(), Box<Diagnostic>> {
+    // The length of the chain in each open bracket. Their sum bounds the depth of the tree.
     let mut chains: Vec<usize> = vec![0];
-    // For each open block, how many levels it takes.
+    // The levels of each open block.
     let mut blocks: Vec<usize> = Vec::new();
     let mut first_of_block = false;
     let mut set_without_value = false;
     for token in tokenize(text, in_expression, syntax()) {
-        // The parser says what is wrong.
+        // The parser reports this error.
         let Ok((token, span)) = token else { return Ok(()) };
         let at = (span.start_offset as usize, span.end_offset as usize);
         let step = match &token {
@@ -241,7 +241,7 @@ fn check_tokens(text: &str, place: &Place, in_expression: bool) -> Result<(), Bo
                 if chains.len() > 1 {
                     chains.pop();
                 }
-                // What follows is a link of the chain outside.
+                // The next token continues the outer chain.
                 1
             }
             Token::Comma | Token::Colon => {

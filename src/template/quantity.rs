@@ -5,7 +5,7 @@ use std::fmt;
 
 const NANO: i128 = 1_000_000_000;
 
-/// The family of suffixes a quantity is written with.
+/// The suffix family of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     /// `Ki`, `Mi`, ...
@@ -16,7 +16,7 @@ enum Family {
     Exponent,
 }
 
-/// A quantity: billionths, and how it was written.
+/// A quantity in billionths, with its suffix family.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quantity {
     nanos: i128,
@@ -26,11 +26,11 @@ pub(super) struct Quantity {
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
-/// The largest magnitude: a thousand times what Kubernetes holds, so that sums cannot overflow.
+/// The largest magnitude: a thousand times Kubernetes' maximum, so that sums cannot overflow.
 const MAX: i128 = i128::MAX / 1_000;
 
 impl Quantity {
-    /// Reads one. What is finer than a billionth is rounded up, as Kubernetes does.
+    /// Parses a quantity. Digits below a billionth are rounded up, as in Kubernetes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (negative, rest) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -118,13 +118,13 @@ impl Quantity {
         Self::new(quotient + up, self.family)
     }
 
-    /// How often the other goes into it.
+    /// The quotient of two quantities.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn ratio(self, other: Self) -> Option<f64> {
         (other.nanos != 0).then(|| self.nanos as f64 / other.nanos as f64)
     }
 
-    /// The whole number, rounded up, as Kubernetes' `Value()`.
+    /// The integer value, rounded up, like Kubernetes' `Value()`.
     pub(super) fn to_int(self) -> i128 {
         self.nanos.div_euclid(NANO) + i128::from(self.nanos.rem_euclid(NANO) != 0)
     }
@@ -134,7 +134,7 @@ impl Quantity {
         self.nanos as f64 / 1e9
     }
 
-    /// How many of that unit (`Mi`, `m`, `G`), rounded up, with the unit.
+    /// The value in that unit (`Mi`, `m`, `G`), rounded up, with the unit.
     pub(super) fn in_unit(self, unit: &str) -> Option<String> {
         let (_, factor, divisor) = scale(unit)?;
         let numerator = self.nanos.checked_mul(divisor)?;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_read_compare_and_write_as_kubernetes_does() {
+    fn quantities_behave_as_in_kubernetes() {
         for (text, canonical) in [
             ("5Gi", "5Gi"),
             ("5120Mi", "5Gi"),

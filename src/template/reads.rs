@@ -1,30 +1,29 @@
-//! What an expression or a template reads, found without evaluating it.
+//! The reads of an expression or a template, found without evaluating it.
 
 use crate::diag::Location;
 
-/// All that is read.
+/// All reads.
 #[derive(Debug, Clone, Default)]
 pub struct Reads {
-    /// The paths, in the order of the text, those of partials after them. The lets they read appear as
+    /// The paths, in the order of the text, followed by those of partials. The lets that are read appear as
     /// `let.<name>`.
     pub paths: Vec<ReadPath>,
-    /// Where it calls for a value that is made once and kept: `password(...)`, `tls_self_signed(...)`.
+    /// The calls of `password(...)` and `tls_self_signed(...)`.
     pub generates: Vec<Location>,
 }
 
-/// One path that is read: the value there, with all that is below it.
+/// One path that is read: the value there, with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPath {
     /// The variable.
     pub root: String,
-    /// The steps from it.
+    /// The steps after it.
     pub segments: Vec<Segment>,
-    /// Where.
+    /// The location of the read.
     pub location: Location,
-    /// Whether a missing path is fine there: within `default`, a test such as `is defined`, or a
-    /// condition.
+    /// Whether a missing path is allowed: within `default`, a test such as `is defined`, or a condition.
     pub guarded: bool,
-    /// Whether only its state is asked: `is ready`, `is current`, `is known`, `is defined`.
+    /// Whether only its state is tested: `is ready`, `is current`, `is known`, `is defined`.
     pub flag: bool,
 }
 
@@ -33,9 +32,9 @@ pub struct ReadPath {
 pub enum Segment {
     /// A field.
     Key(String),
-    /// An item of a list, or of a map with whole numbers as keys.
+    /// An item of a list, or of a map with integer keys.
     Index(i64),
-    /// Some or all: computed, or looped over.
+    /// Some or all items: computed, or iterated.
     Any,
 }
 

@@ -1,4 +1,4 @@
-//! Variables: what an expression can name.
+//! Variables of expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,30 +11,30 @@ use super::reads::Segment;
 use super::text::Text;
 use super::value::{LiveVal, Name, Unknown, Val};
 
-/// What a variable holds.
+/// The value of a variable.
 #[derive(Debug, Clone)]
 pub enum Var {
-    /// A JSON value. It is converted here, once for all scopes made from this one.
+    /// A JSON value. It is converted once for all scopes that are derived from this one.
     Json(Value),
-    /// A large JSON value that is converted only where it is read.
+    /// A large JSON value; only the parts that are read are converted.
     Shared(Arc<Value>),
     /// A live object.
     Object(Live),
     /// The live objects of a `forEach` child, in the order of its items. Keys keep their type.
     Map(Vec<(Value, Live)>),
-    /// The same with any values, some of them unknown perhaps.
+    /// A map with any values, some of which may be unknown.
     Keyed(Vec<(Value, Var)>),
     /// A list.
     List(Vec<Var>),
-    /// Named variables below this one, for instance all of `children`.
+    /// Named variables below this one, for example all of `children`.
     Vars(BTreeMap<String, Var>),
-    /// Something that could not be read, with the reason. What reads it has no value.
+    /// A value that could not be read, with the reason. Expressions that read it have no value.
     Unknown(String),
     /// Nothing.
     Undefined,
-    /// Something to call, for instance `cluster.has`.
+    /// A callable value, for example `cluster.has`.
     Function(Function),
-    /// Named values that are computed when they are read.
+    /// Named values that are evaluated when they are read.
     Lets(Arc<Lets>),
 }
 
@@ -45,23 +45,23 @@ pub struct Live {
     pub value: Arc<Value>,
     /// Whether it is ready: `is ready`.
     pub ready: bool,
-    /// Whether its intent is what the newest spec renders: `is current`.
+    /// Whether its desired object is what the newest spec renders: `is current`.
     pub current: bool,
 }
 
-/// A function that expressions can call. It gets its arguments, and an error says what is wrong.
+/// A function that expressions can call. An error contains the message.
 #[derive(Clone)]
 pub struct Function(pub(super) Arc<Callable>);
 
 type Callable = dyn Fn(&[Value]) -> Result<Var, String> + Send + Sync;
 
 impl Function {
-    /// One of Rust's. It must be pure: the same arguments give the same value.
+    /// A Rust function. It must be pure: equal arguments give equal values.
     pub fn new(call: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |args| call(args).map(Var::Json)))
     }
 
-    /// One whose answer may be unknown.
+    /// A function whose result may be unknown.
     pub fn asking(call: impl Fn(&[Value]) -> Result<Var, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Named texts, computed when they are read, in the scope they are read from, once for that scope.
+/// Named texts, evaluated when they are read, in the scope of the reader, once for that scope.
 #[derive(Debug)]
 pub struct Lets {
     entries: BTreeMap<String, Let>,
@@ -82,12 +82,12 @@ pub struct Lets {
 #[derive(Debug)]
 struct Let {
     text: Text,
-    /// The variables it reads, also by way of other lets.
+    /// The variables that it reads, also through other lets.
     roots: BTreeSet<String>,
 }
 
 impl Lets {
-    /// Those of that name and text; of equal names the last.
+    /// Lets with these names and texts; of equal names the last.
     pub fn new(entries: impl IntoIterator<Item = (String, Text)>) -> Self {
         let texts: BTreeMap<String, Text> = entries.into_iter().collect();
         let direct: BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> =
@@ -120,8 +120,8 @@ impl Lets {
         self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.text))
     }
 
-    /// A circle of lets that read each other, if there is one: `[a, b, a]`. One that stands behind
-    /// conditions may never be walked; evaluation finds those that are.
+    /// A cycle of lets, if there is one: `[a, b, a]`. A cycle behind conditions may never be evaluated; evaluation
+    /// reports it otherwise.
     pub fn cycle(&self) -> Option<Vec<String>> {
         let mut done = BTreeSet::new();
         self.entries.keys().find_map(|name| self.walk(name, &mut Vec::new(), &mut done))
@@ -169,17 +169,17 @@ fn direct_reads(text: &Text, all: &BTreeMap<String, Text>) -> (BTreeSet<String>,
     (variables, lets)
 }
 
-/// The variables of an evaluation. Copies are cheap and share what they hold.
+/// The variables of an evaluation. Copies are cheap and share their values.
 #[derive(Clone)]
 pub struct Scope(Arc<Layer>);
 
 struct Layer {
     vars: Vec<(Name, Val)>,
     parent: Option<Scope>,
-    /// What evaluations in it share.
+    /// The shared budget of evaluations.
     budget: budget::Shared,
-    /// The lets that have been evaluated here, and whether something was decided by them: what is absent from a
-    /// status is then another value.
+    /// The evaluated lets, and whether they were evaluated for a decision: a field that is absent from a status has
+    /// another value then.
     memo: Mutex<BTreeMap<(Name, bool), Val>>,
 }
 
@@ -190,7 +190,7 @@ impl Default for Scope {
 }
 
 impl fmt::Debug for Scope {
-    /// Names only: values may be secret.
+    /// Names only, because values may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.names()).finish()
     }
@@ -202,7 +202,7 @@ impl Scope {
         Self(Arc::new(Layer { vars: Vec::new(), parent: None, budget: None, memo: Mutex::default() }))
     }
 
-    /// No variables; all evaluations in it, and in scopes above it, share a budget.
+    /// No variables; all evaluations in it, and in derived scopes, share a budget.
     pub fn within(budget: Arc<Budget>) -> Self {
         let layer = Layer { vars: Vec::new(), parent: None, budget: Some(budget), memo: Mutex::default() };
         Self(Arc::new(layer))
@@ -212,8 +212,7 @@ impl Scope {
         &self.0.budget
     }
 
-    /// A scope above this one with one variable more, or another value of it. Lets that do not read
-    /// that variable stay evaluated.
+    /// A derived scope with one more or one changed variable. Lets that do not read that variable stay evaluated.
     #[must_use]
     pub fn with(&self, name: &str, value: Var) -> Self {
         self.layer(vec![(name.into(), convert(name, value))])
@@ -224,7 +223,7 @@ impl Scope {
         Self(Arc::new(Layer { vars, parent: Some(self.clone()), budget, memo: Mutex::default() }))
     }
 
-    /// Sets a variable here. Other copies of this scope keep what they have.
+    /// Sets a variable here. Other copies of this scope are not affected.
     pub fn set(&mut self, name: &str, value: Var) {
         let value = convert(name, value);
         let Some(layer) = Arc::get_mut(&mut self.0) else {
@@ -282,7 +281,7 @@ impl Scope {
         memo.insert((Arc::clone(name), decides), value);
     }
 
-    /// Which layer it is.
+    /// The identity of the layer.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -325,7 +324,7 @@ pub(super) fn convert(path: &str, var: Var) -> Val {
     }
 }
 
-/// A variable nested too deep is unknown.
+/// A variable; nested too deep it is unknown.
 fn built(path: &str, value: super::errors::Res<Val>) -> Val {
     value.unwrap_or_else(|_| {
         let reason = "it is nested too deep".to_owned();

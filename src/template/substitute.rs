@@ -1,5 +1,5 @@
-//! The tree of a rendered template: its text, in which placeholders stand for values, is parsed as
-//! YAML; then the values take the places of the placeholders. So no value ever meets the YAML parser.
+//! Parses the text of a rendered template, in which placeholders stand for values, as YAML, and then replaces the
+//! placeholders by the values. So no value ever passes through the YAML parser.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml::{self, Node, NodeValue, Style};
 
-/// The characters round a placeholder's index. Both are private-use and refused in templates; values
-/// may hold them, for values are never searched.
+/// The characters around a placeholder's index. Both are private-use characters that templates may not contain. Values
+/// may contain them, because values are never searched.
 pub(super) const OPEN: char = '\u{10F7A1}';
 pub(super) const CLOSE: char = '\u{10F7A2}';
 
@@ -31,8 +31,8 @@ pub(super) fn assemble(run: &Run<'_>, pieces: &[Piece]) -> Res<String> {
         }
         if text.len() > 4 * run.limits.output {
             return Err(Fault::limit(
-                format!("the text of the document passes the limit of {} bytes", 4 * run.limits.output),
-                "an object of Kubernetes can hold no more than about 1 MiB: split it",
+                format!("the text of the document exceeds the limit of {} bytes", 4 * run.limits.output),
+                "a Kubernetes object may have about 1 MiB: split it",
             ));
         }
     }
@@ -50,16 +50,18 @@ pub(super) fn parse(text: String, source: &Arc<Source>, pieces: &[Piece]) -> Res
     let mut documents = yaml::parse(&rendered, &options)
         .map_err(|diagnostic| Box::new(in_template(diagnostic, source, pieces)))?;
     if let [_, second, ..] = documents.as_slice() {
-        let diagnostic =
-            Diagnostic::error("template::documents", "a template is one document, this one has more")
-                .at(&rendered, second.span)
-                .help("take out the `---` between, and make a child of each document");
+        let diagnostic = Diagnostic::error(
+            "template::documents",
+            "the template contains several documents, one is allowed",
+        )
+        .at(&rendered, second.span)
+        .help("move each document to the template of its own child");
         return Err(Box::new(in_template(diagnostic, source, pieces)));
     }
     Ok(documents.pop().unwrap_or(Node { value: NodeValue::Null, span: Span::default(), style: Style::Plain }))
 }
 
-/// A diagnostic about the assembled text as one about the template.
+/// Converts a diagnostic about the assembled text to one about the template.
 fn in_template(mut diagnostic: Diagnostic, source: &Arc<Source>, pieces: &[Piece]) -> Diagnostic {
     if let Some(location) = &mut diagnostic.location {
         let start = original(location.span.start, pieces);
@@ -99,7 +101,7 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
     last
 }
 
-/// `{{...}}` for each placeholder.
+/// The text with `{{...}}` for each placeholder.
 fn without_placeholders(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -112,7 +114,7 @@ fn without_placeholders(text: &str) -> String {
     out
 }
 
-/// Puts the values in the places of the placeholders.
+/// Replaces the placeholders by their values.
 pub(super) struct Substitute<'a> {
     run: &'a Run<'a>,
     source: &'a Arc<Source>,
@@ -133,7 +135,7 @@ impl<'a> Substitute<'a> {
         Self { run, source, pieces, meter, path: JsonPath::default() }
     }
 
-    /// Counts what has been made so far as a result of the evaluation.
+    /// Counts the values created so far as a result of the evaluation.
     pub(super) fn output(&self) -> Res<()> {
         self.run.output(&self.meter)
     }
@@ -142,7 +144,7 @@ impl<'a> Substitute<'a> {
     pub(super) fn document(&mut self, node: &Node) -> Res<Value> {
         self.node(node)?.ok_or_else(|| {
             self.fault(
-                Fault::failed("`omit` is the whole document").help("use `when` of the child to leave it out"),
+                Fault::failed("`omit` is the whole document").help("use `when` of the child to omit it"),
                 None,
             )
         })
@@ -165,7 +167,7 @@ impl<'a> Substitute<'a> {
         }
     }
 
-    /// None if it is left out.
+    /// The value of a node; `None` if it is omitted.
     fn node(&mut self, node: &Node) -> Res<Option<Value>> {
         self.meter.take(8)?;
         self.run.memory(VALUE_BYTES)?;
@@ -219,7 +221,7 @@ impl<'a> Substitute<'a> {
             let fault = self.fault(fault, Some(slot));
             match val {
                 Val::List(_) | Val::Map(_) | Val::Keyed(_) | Val::Live(_) => {
-                    fault.help("leave out the quotes to insert it as it is")
+                    fault.help("remove the quotes to insert the native value")
                 }
                 _ => fault,
             }
@@ -247,9 +249,9 @@ impl<'a> Substitute<'a> {
     /// Text and placeholders of a scalar.
     fn parts<'t>(&self, text: &'t str, span: Span) -> Res<Vec<Part<'t, 'a>>> {
         let broken = || {
-            // Only text that YAML itself changed can be: an escape in quotes, for instance.
+            // YAML itself can produce them: for example an escape in quotes.
             let start = original(span.start, self.pieces);
-            Fault::failed("the private-use characters U+10F7A1 and U+10F7A2 cannot stand in a template")
+            Fault::failed("the private-use characters U+10F7A1 and U+10F7A2 are not allowed in a template")
                 .at(self.source, Span::new(start, start))
         };
         let mut parts = Vec::new();
@@ -297,7 +299,7 @@ impl<'a> Substitute<'a> {
                 self.path.0.pop();
                 continue;
             }
-            // The path shows what the author wrote, not the value that made the key.
+            // The path contains the author's text, not the value of the key.
             self.path.0.push(Step::Key(self.shown(text)));
             let parts = self.parts(text, key.span)?;
             let omitted = match parts.as_slice() {
@@ -339,14 +341,14 @@ impl<'a> Substitute<'a> {
         if map.contains_key(&key) {
             let start = original(node.span.start, self.pieces);
             let end = original(node.span.end, self.pieces).max(start);
-            let fault = Fault::failed("two keys of this map come to the same").help("keep one of them");
+            let fault = Fault::failed("two keys of this map are equal").help("keep one of them");
             return Err(self.fault(fault, None).at(self.source, Span::new(start, end)));
         }
         map.insert(key, value);
         Ok(())
     }
 
-    /// The maps that a `<<` brings, the first wins.
+    /// The maps that `<<` merges; the first takes precedence.
     fn merge(&mut self, node: &Node, merged: &mut Vec<Map<String, Value>>) -> Res<()> {
         let Some(value) = self.node(node)? else { return Ok(()) };
         let maps = match value {
@@ -365,7 +367,7 @@ impl<'a> Substitute<'a> {
                     let start = original(node.span.start, self.pieces);
                     let end = original(node.span.end, self.pieces).max(start);
                     let fault = Fault::failed(format!("`<<` takes a map or a list of maps, not {what}"))
-                        .help("say what stands for nothing: `| default({})`");
+                        .help("add a default: `| default({})`");
                     return Err(self.fault(fault, None).at(self.source, Span::new(start, end)));
                 }
             }
@@ -374,7 +376,7 @@ impl<'a> Substitute<'a> {
     }
 }
 
-/// The error that is behind a text that is no YAML: one of the values, if one failed.
+/// The cause of text that is not valid YAML: the error of a value, if there is one.
 pub(super) fn first_fault(pieces: &[Piece], source: &Arc<Source>) -> Option<Fault> {
     pieces.iter().find_map(|piece| match piece {
         Piece::Slot(Slot { val: Err(fault), span }) => Some(fault.clone().at(source, *span)),

@@ -1,4 +1,4 @@
-//! What is said of an expression that is undefined: its text, its place, and what may have been meant.
+//! The error about an undefined expression: its text, its position, and a suggestion.
 
 use super::code::{Kind, Node};
 use super::errors::{Fault, Res, near};
@@ -6,7 +6,7 @@ use super::eval::Cx;
 use super::value::Val;
 
 impl Cx<'_> {
-    /// The error for an expression that is undefined, with what may have been meant.
+    /// The error about an undefined expression, with a suggestion.
     pub(super) fn undefined(&mut self, node: &Node) -> Fault {
         let fault = Fault::undefined(match self.shown(node) {
             Some(text) => format!("`{text}` is undefined"),
@@ -15,13 +15,13 @@ impl Cx<'_> {
         self.name_undefined(fault, node)
     }
 
-    /// Adds the place and a suggestion for an expression that is undefined.
+    /// Adds the position and a suggestion for an undefined expression.
     pub(super) fn name_undefined(&mut self, fault: Fault, node: &Node) -> Fault {
         let near = self.near(node).ok().flatten();
         let fault = fault.at(&self.unit.source, node.span);
         match near {
             Some(near) => fault.suggest(near),
-            None => fault.help("say what stands for it: `| default(...)`, or `| default(omit)`"),
+            None => fault.help("add a default: `| default(...)`, or `| default(omit)`"),
         }
     }
 
@@ -64,7 +64,7 @@ impl Cx<'_> {
                     Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
                     _ => Vec::new(),
                 };
-                // It is the very word: what it stands for is not there.
+                // The name exists: its object does not.
                 if keys.iter().any(|key| **key == **name) {
                     return Ok(match &base.kind {
                         Kind::Var(root) if **root == *"children" => {

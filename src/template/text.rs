@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::code::{Node, Stmt, Unit};
+use super::code::{Kind, Node, Stmt, Unit};
 use super::errors::{Fault, Res};
 use super::eval::Cx;
 use super::limits::Run;
@@ -103,6 +103,17 @@ impl Text {
             _ => None,
         });
         Some(Location::new(&unit.source, node.map_or(Span::default(), |node| node.span)))
+    }
+
+    /// The values that stand in it without having passed the filter last.
+    pub(super) fn without_filter(&self, filter: &str) -> Vec<&Node> {
+        let TextUnit::Template(unit) = &*self.0 else { return Vec::new() };
+        let has_passed = |node: &Node| matches!(&node.kind, Kind::Filter(last, ..) if last.name == filter);
+        let values = unit.body.iter().filter_map(|stmt| match stmt {
+            Stmt::Emit(node) => Some(node),
+            _ => None,
+        });
+        values.filter(|node| !has_passed(node)).collect()
     }
 
     /// Its value, perhaps undefined, unknown or `omit`.

@@ -190,7 +190,7 @@ impl Val {
         if float.is_finite() {
             Ok(Self::Float(float))
         } else {
-            Err(Fault::failed("the result is no finite number"))
+            Err(Fault::failed("the result is not a finite number"))
         }
     }
 
@@ -374,7 +374,7 @@ impl Val {
             },
             Self::Fragment(pieces) => !pieces.is_empty(),
             Self::Unknown(unknown) => return Err(Fault::Unknown(Arc::clone(unknown))),
-            Self::Omit => return Err(Fault::failed("`omit` is no value and cannot be tested")),
+            Self::Omit => return Err(Fault::failed("`omit` is not a value and cannot be tested")),
             Self::Quantity(quantity) => !quantity.is_zero(),
             Self::Version(_) | Self::Lets(_) | Self::Function(_) | Self::Loop(_) | Self::Namespace(_) => true,
         })
@@ -392,7 +392,7 @@ impl Val {
     /// Its text form: what it is in a string beside other text.
     pub(super) fn text(&self, run: &Run<'_>) -> Res<Arc<str>> {
         let wrong = |what: &str, help: &str| {
-            Err(Fault::failed(format!("{what} cannot stand in text")).help(help.to_owned()))
+            Err(Fault::failed(format!("{what} cannot be part of a text")).help(help.to_owned()))
         };
         Ok(match self {
             Self::Str(text) => Arc::clone(text),
@@ -416,8 +416,8 @@ impl Val {
             }
             Self::Live(live) if live.flags.is_none() => return live.whole().text(run),
             Self::Undefined | Self::Unknown(_) => return self.defined().map(|_| Arc::from("")),
-            Self::Null => return wrong("null", "say what stands for it: `| default('')`"),
-            Self::Omit => return wrong("`omit`", "it can only stand alone as a value"),
+            Self::Null => return wrong("null", "add a default: `| default('')`"),
+            Self::Omit => return wrong("`omit`", "it must be the whole value"),
             Self::List(_) => return wrong("a list", "use `| join(',')` or `| to_json`"),
             Self::Map(_) | Self::Keyed(_) | Self::Live(_) => {
                 return wrong(self.kind(), "name one of its fields, or use `| to_json`");
@@ -445,9 +445,9 @@ impl Val {
                 keyed.entries.iter().map(|(key, _)| key.clone()).collect()
             }
             Self::Null => {
-                return Err(Fault::failed("null is no list").help("use `| default([])`"));
+                return Err(Fault::failed("null is not a list").help("use `| default([])`"));
             }
-            other => return Err(Fault::failed(format!("{} is no list", other.kind()))),
+            other => return Err(Fault::failed(format!("{} is not a list", other.kind()))),
         };
         Ok(items)
     }
@@ -464,7 +464,7 @@ impl Val {
                 run.items(keyed.entries.len() * 2)?;
                 Ok(keyed.entries.clone())
             }
-            other => Err(Fault::failed(format!("{} is no map", other.kind()))),
+            other => Err(Fault::failed(format!("{} is not a map", other.kind()))),
         }
     }
 }

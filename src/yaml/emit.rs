@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use super::scalar::{Scalar, is_ambiguous};
 
-/// The longest text of a key that a reader must find the `:` of.
+/// The maximum length of a simple key.
 const SIMPLE_KEY: usize = 1000;
 
 /// The value as YAML, with a line break at the end. Reading it gives the same value; floats that are
@@ -25,7 +25,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
-/// The entries of a map. The first line's indentation has been written.
+/// Writes the entries of a map. The indentation of the first line is already written.
 fn entries(out: &mut String, map: &Map<String, Value>, indent: usize) {
     for (index, (key, value)) in map.iter().enumerate() {
         if index > 0 {
@@ -63,7 +63,7 @@ fn entries(out: &mut String, map: &Map<String, Value>, indent: usize) {
     }
 }
 
-/// The items of a list. The first line's indentation has been written.
+/// Writes the items of a list. The indentation of the first line is already written.
 fn items(out: &mut String, list: &[Value], indent: usize) {
     for (index, item) in list.iter().enumerate() {
         if index > 0 {
@@ -74,7 +74,7 @@ fn items(out: &mut String, list: &[Value], indent: usize) {
     }
 }
 
-/// A value that begins on the line of its indicator.
+/// Writes a value that starts on the line of its indicator.
 fn inline(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !map.is_empty() => entries(out, map, indent),
@@ -86,7 +86,7 @@ fn inline(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A value on one line, or a block scalar without its last line break, indented more than `indent`.
+/// Writes a value on one line, or a block scalar without its last line break, indented more than `indent`.
 fn scalar(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Null => out.push_str("null"),
@@ -108,7 +108,7 @@ fn pad(out: &mut String, indent: usize) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Whether a text of several lines can stand as `|` block without an indentation indicator.
+/// Whether a text of several lines fits a `|` block without an indentation indicator.
 fn fits_block(text: &str) -> bool {
     let body = text.trim_end_matches('\n');
     body.contains('\n') | (text.len() > body.len())
@@ -136,7 +136,7 @@ fn block(out: &mut String, text: &str, indent: usize) {
     out.extend(std::iter::repeat_n('\n', breaks.saturating_sub(1)));
 }
 
-/// A string on one line: plain if every reader takes it for that string, else in quotes.
+/// A string on one line: plain if every reader reads it as that string, else in quotes.
 fn line(text: &str) -> String {
     if is_ambiguous(text) || !text.chars().all(is_printable) {
         return double_quoted(text);
@@ -161,7 +161,7 @@ fn is_plain(text: &str) -> bool {
     begins_well && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
 }
 
-/// Whether the character can stand as it is in a line of any style.
+/// Whether a line of any style may contain the character unescaped.
 fn is_printable(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

@@ -52,7 +52,7 @@ fn limits_are_named() {
 }
 
 #[test]
-fn what_fits_is_read() {
+fn texts_within_the_limits_are_read() {
     let depth = format!("{}1{}", "[".repeat(100), "]".repeat(100));
     let indented = (0..100).fold(String::new(), |text, level| text + &" ".repeat(level) + "a:\n");
     for text in [depth, indented, "- 1\n".repeat(20_000), laughs(4)] {

@@ -1,8 +1,8 @@
-//! From the events of the parser to a flat store of nodes, within the limits.
+//! Converts the events of the parser to a flat store of nodes, within the limits.
 //!
-//! Nothing here recurses and no alias is expanded yet: an alias is a second link to the same node,
-//! and only its cost is counted. So a document that would explode is refused in the time that it
-//! takes to read its text. [`super::tree`] then builds the nodes, at a depth that is known.
+//! Nothing here recurses, and aliases are not expanded yet: an alias is a second link to the same node, and only its
+//! cost is counted. So a document that would explode is refused in the time that it takes to read its text.
+//! [`super::tree`] then builds the nodes, at a known depth.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::scalar::{self, Scalar, Tag};
 use super::{Limits, Node, NodeValue, Options, PathItem, Style, show_path, syntax, tree};
 use crate::diag::{Diagnostic, Source, Span};
 
-/// A node of the store, and the cost of having it once more.
+/// A node of the store, and the cost of a copy.
 pub(super) struct Raw {
     pub(super) kind: Kind,
     pub(super) span: Span,
@@ -248,7 +248,9 @@ impl Loader<'_> {
             && self.source.text[tag.end..].starts_with(',')
         {
             let message = "a comma directly after a YAML tag belongs to the tag for kubectl";
-            return Err(self.error("yaml::syntax", message.to_owned(), tag).help("put a blank between"));
+            return Err(self
+                .error("yaml::syntax", message.to_owned(), tag)
+                .help("insert a space between them"));
         }
         if text.is_empty() {
             return Ok(());
@@ -266,7 +268,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Refuses names of anchors that kubectl reads only in part.
+    /// Refuses names of anchors that kubectl parses only in part.
     fn check_anchor(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
         if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
             return Ok(());
@@ -326,16 +328,12 @@ impl Loader<'_> {
             return Err(self.limit(format!("there are more than {} aliases", self.limits.aliases), span));
         }
         let Some(&node) = self.anchors.get(&id) else {
-            return Err(self.error(
-                "yaml::alias",
-                format!("nothing before it is anchored as `{name}`"),
-                span,
-            ));
+            return Err(self.error("yaml::alias", format!("there is no anchor `{name}` before it"), span));
         };
         if self.frames.iter().any(|frame| frame.node == node) {
             return Err(self.error(
                 "yaml::alias",
-                format!("`{name}` stands inside the value it names"),
+                format!("`{name}` is inside the value that it refers to"),
                 span,
             ));
         }
@@ -360,7 +358,7 @@ impl Loader<'_> {
         node
     }
 
-    /// Puts a finished value into the open collection, or makes it the document.
+    /// Adds a finished value to the open collection, or makes it the document.
     fn attach(&mut self, node: usize, span: Span) {
         let link = Link { node, span };
         let Raw { nodes, bytes, height, .. } = self.store[node];
@@ -409,14 +407,14 @@ impl Loader<'_> {
         }
         if name == "map" || name == "seq" || Tag::named(&name).is_some() {
             let what = if expected == "map" { "a map" } else { "a list" };
-            return Err(self.error("yaml::tag", format!("`!!{name}` stands before {what}"), span));
+            return Err(self.error("yaml::tag", format!("`!!{name}` is before {what}"), span));
         }
         Err(self.unknown_tag(tag, span))
     }
 
     fn unknown_tag(&self, tag: Option<&ParserTag>, span: Span) -> Diagnostic {
         let tag = tag.map(ParserTag::original).unwrap_or_default();
-        self.error("yaml::tag", format!("`{tag}` is a YAML tag, and none that is known here"), span)
+        self.error("yaml::tag", format!("`{tag}` is an unknown YAML tag"), span)
             .help("if the exclamation mark belongs to the value, quote the value")
     }
 

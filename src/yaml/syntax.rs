@@ -1,4 +1,4 @@
-//! The parser's complaints in plain words, with help where a person can do something.
+//! Converts the parser's errors to plain messages, with a solution where there is one.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn forbidden_character(source: &Arc<Source>) -> Option<Diagnostic> {
     )
 }
 
-/// What to tell a person about that error.
+/// The diagnostic for a parser error.
 pub(super) fn diagnostic(source: &Arc<Source>, error: &ScanError, depth: usize) -> Diagnostic {
     let text = &source.text;
     let start = error.marker().byte_offset().unwrap_or(text.len()).min(text.len());
@@ -45,11 +45,11 @@ pub(super) fn diagnostic(source: &Arc<Source>, error: &ScanError, depth: usize) 
     }
     if matches!(error.kind(), ErrorKind::UnknownAnchor) {
         let name: String = rest.chars().take_while(|c| !c.is_whitespace() && !",[]{}".contains(*c)).collect();
-        return Diagnostic::error("yaml::alias", format!("nothing before it is anchored as `{name}`"))
+        return Diagnostic::error("yaml::alias", format!("there is no anchor `{name}` before it"))
             .at(source, Span::new(start, start + name.len()))
             .help("if the asterisk belongs to the value, quote the value");
     }
-    // The parser sometimes points behind the tab.
+    // The parser sometimes reports the position after the tab.
     let is_tab = matches!(
         error.kind(),
         ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation
@@ -69,12 +69,12 @@ pub(super) fn diagnostic(source: &Arc<Source>, error: &ScanError, depth: usize) 
     }
 }
 
-/// A line with an expression outside of quotes most likely fails for that.
+/// A line with an unquoted expression most likely fails because of it.
 fn braces_help(line: &str) -> Option<&'static str> {
     let before = line.split_once("{{")?.0;
     let quoted = before.matches('"').count() % 2 == 1 || before.matches('\'').count() % 2 == 1;
     (!quoted && !before.contains(" #") && !before.starts_with('#'))
-        .then_some("put an expression in quotes: \"{{ ... }}\"")
+        .then_some("quote the expression: \"{{ ... }}\"")
 }
 
 fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
@@ -83,14 +83,12 @@ fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
         | ErrorKind::TabInPlainScalar
-        | ErrorKind::TabAtBlockScalarStart => {
-            ("a tab stands where indentation is", Some("indent with spaces"))
-        }
+        | ErrorKind::TabAtBlockScalarStart => ("a tab is used for indentation", Some("indent with spaces")),
         ErrorKind::UnclosedQuotedScalar => {
             ("the quote is never closed", Some("close it on the line where the value ends"))
         }
         ErrorKind::InvalidQuotedScalarIndent | ErrorKind::DocumentIndicatorInQuotedScalar => (
-            "a quoted value goes on here, with too little indentation",
+            "a quoted value continues here with too little indentation",
             Some("close the quote before this line, or indent the line"),
         ),
         ErrorKind::InvalidTrailingDoubleQuotedScalar | ErrorKind::InvalidTrailingSingleQuotedScalar => (
@@ -100,24 +98,24 @@ fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
             ),
         ),
         ErrorKind::UnknownQuotedScalarEscape => (
-            "an escape in this value is unknown",
+            "this value contains an unknown escape",
             Some("write a backslash twice, or use single quotes, in which it is an ordinary character"),
         ),
         ErrorKind::MappingValueNotAllowed => (
             "a second `:` on the line, or a key deeper than its neighbours",
-            Some("quote a value that holds `: `, and indent the keys of a map alike"),
+            Some("quote a value that contains `: `, and indent the keys of a map equally"),
         ),
         ErrorKind::SimpleKeyExpected | ErrorKind::ExpectedBlockMappingKey => (
             "a key with a `:` is expected here",
-            Some("put a blank after the `:`, and indent the keys of a map alike"),
+            Some("put a space after the `:`, and indent the keys of a map equally"),
         ),
         ErrorKind::ExpectedBlockSequenceEntry => (
-            "an item of the list is expected here, beginning with `- `",
-            Some("indent the items of a list alike, and what comes after the list less"),
+            "an item of the list is expected here, starting with `- `",
+            Some("indent the items of a list equally, and what follows the list less"),
         ),
         ErrorKind::BlockSequenceEntryNotAllowed | ErrorKind::BlockEntryInFlowCollection => (
-            "an item of a list cannot begin here",
-            Some("begin the list on the line after its key; quote a value that begins with `- `"),
+            "an item of a list cannot start here",
+            Some("start the list on the line after its key; quote a value that starts with `- `"),
         ),
         ErrorKind::UnexpectedEofFlowSequence
         | ErrorKind::UnexpectedEofFlowMapping
@@ -144,20 +142,21 @@ fn explain(kind: &ErrorKind) -> (String, Option<&'static str>) {
         }
         ErrorKind::UnexpectedCharacter { character } => {
             return (
-                format!("a plain value cannot begin with `{}`", character.escape_default()),
+                format!("a plain value cannot start with `{}`", character.escape_default()),
                 Some("quote the value"),
             );
         }
-        ErrorKind::UndeclaredTagHandle => ("this YAML tag is not known", Some("quote the value")),
-        ErrorKind::InvalidIndentation | ErrorKind::InvalidBlockScalarIndent => {
-            ("the indentation does not fit the lines before", Some("indent what belongs together alike"))
-        }
+        ErrorKind::UndeclaredTagHandle => ("this YAML tag is unknown", Some("quote the value")),
+        ErrorKind::InvalidIndentation | ErrorKind::InvalidBlockScalarIndent => (
+            "the indentation does not fit the lines before",
+            Some("indent entries of one map or list equally"),
+        ),
         ErrorKind::ExpectedDocumentStart => (
             "the document has ended before this line",
-            Some("indent the line like those it belongs to, or begin a document with `---`"),
+            Some("indent the line like the others of its map or list, or start a document with `---`"),
         ),
         ErrorKind::MissingAnchorOrAliasName => {
-            ("`*` or `&` stands without a name", Some("quote the value if a string is meant"))
+            ("`*` or `&` has no name", Some("quote the value if a string is meant"))
         }
         other => return (other.to_string(), None),
     };

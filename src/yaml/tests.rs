@@ -170,7 +170,7 @@ fn duplicate_keys() {
     let diagnostic = error("x:\n  a: 1\n  b: 2\n  a: 3\n");
     assert_eq!(
         diagnostic.to_string(),
-        "t.yaml:4:3: the key `a` stands twice in this map, first at line 2, column 3 (x.a); keep one of them"
+        "t.yaml:4:3: the key `a` is a duplicate in this map; it is first at line 2, column 3 (x.a); keep one of them"
     );
     // The same word by two ways, and a key that only a merge gave before.
     assert_eq!(error("yes: 1\n'true': 2\n").code, "yaml::duplicate-key");
@@ -178,22 +178,22 @@ fn duplicate_keys() {
 }
 
 #[test]
-fn errors_say_where_and_what_to_do() {
+fn errors_have_position_and_solution() {
     // Text, code, marked text, path, a part of message or help.
     let cases = [
         ("a:\n\tb: 1\n", "yaml::syntax", "\t", "", "indent with spaces"),
         ("a: 'x\nb: 1\n", "yaml::syntax", "b", "", "close the quote"),
         ("a: \"x", "yaml::syntax", "", "", "never closed"),
-        ("a: {{ x }}\n", "yaml::key", "{{ x }}", "a", "in quotes: \"{{ ... }}\""),
-        ("a: {b: {{ x }}}\n", "yaml::key", "{{ x }}", "a.b", "in quotes: \"{{ ... }}\""),
-        ("a: {{ x }} b\n", "yaml::syntax", "b", "", "in quotes: \"{{ ... }}\""),
-        ("a: {b: {{ x | default('', true) }}}\n", "yaml::", "", "a.b", "in quotes: \"{{ ... }}\""),
+        ("a: {{ x }}\n", "yaml::key", "{{ x }}", "a", "quote the expression: \"{{ ... }}\""),
+        ("a: {b: {{ x }}}\n", "yaml::key", "{{ x }}", "a.b", "quote the expression: \"{{ ... }}\""),
+        ("a: {{ x }} b\n", "yaml::syntax", "b", "", "quote the expression: \"{{ ... }}\""),
+        ("a: {b: {{ x | default('', true) }}}\n", "yaml::", "", "a.b", "quote the expression: \"{{ ... }}\""),
         ("a:\n- when: !a\n", "yaml::tag", "!a", "a[0].when", "quote the value"),
         ("a: !!python/object:x {}\n", "yaml::tag", "!!python/object:x", "a", "quote the value"),
         ("a: !!int x\n", "yaml::tag", "x", "a", "not an integer"),
         ("a: !!str [1]\n", "yaml::tag", "!!str", "a", "before a list"),
         ("a: *.log\n", "yaml::alias", "*.log", "", "quote the value"),
-        ("a: &a [*a]\n", "yaml::alias", "*a", "a[0]", "inside the value it names"),
+        ("a: &a [*a]\n", "yaml::alias", "*a", "a[0]", "inside the value that it refers to"),
         ("a: &b* c\n", "yaml::alias", "&b*", "", "quote the value"),
         ("a: .inf\n", "yaml::number", ".inf", "a", "no infinity"),
         ("a.b/c: [-.nan, .NaN]\n", "yaml::number", ".NaN", "[\"a.b/c\"][1]", "no NaN"),

@@ -1,6 +1,6 @@
-//! From the flat store to [`Node`]s: aliases expanded, keys made strings, merge keys resolved.
+//! Converts the flat store to [`Node`]s: expands aliases, converts keys to strings, and resolves merge keys.
 //!
-//! The recursion is as deep as the document, which the loader has bounded.
+//! The recursion is as deep as the document, which the loader has limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// The last one wins, and takes the place of the first.
+    /// The last value takes precedence, at the position of the first.
     fn set(&mut self, text: String, key: Node, value: Node, own: bool) {
         if let Some(known) = self.by_key.get_mut(&text) {
             known.1 |= own;
@@ -100,7 +100,7 @@ impl Builder<'_> {
             }
             let (text, node) = self.key(key)?;
             self.path.push(PathItem::Key(text.clone()));
-            // A kept merge key may stand there twice: each of them merges.
+            // A kept merge key may occur twice: each of them merges.
             let known = entries.by_key.get(&text).filter(|(_, own)| *own && !is_merge);
             if let (Some((first, _)), Duplicates::Error) = (known, self.options.duplicate_keys) {
                 let first = entries.list[*first].0.span;
@@ -133,8 +133,8 @@ impl Builder<'_> {
             }
             Err(message) => Err(match self.double_braces(link) {
                 Some(span) => self
-                    .error("yaml::key", "`{{` begins a map here, not an expression", span)
-                    .help("put the expression in quotes: \"{{ ... }}\""),
+                    .error("yaml::key", "`{{` starts a map here, not an expression", span)
+                    .help("quote the expression: \"{{ ... }}\""),
                 None => self.error("yaml::key", message, link.span).help("quote it if a string is meant"),
             }),
         }
@@ -161,7 +161,7 @@ impl Builder<'_> {
         };
         let shared = shared || self.store[value.node].shared;
         self.path.push(PathItem::from("<<"));
-        // Backwards, so that the first of the list wins.
+        // Backwards, so that the first map of the list takes precedence.
         for map in maps.into_iter().rev() {
             let NodeValue::Map(merged) = self.node(map, shared)?.value else {
                 return Err(self.no_map(map.span));
@@ -183,7 +183,9 @@ impl Builder<'_> {
         let (line, column) = self.source.line_col(first.start);
         self.error(
             "yaml::duplicate-key",
-            format!("the key `{key}` stands twice in this map, first at line {line}, column {column}"),
+            format!(
+                "the key `{key}` is a duplicate in this map; it is first at line {line}, column {column}"
+            ),
             second,
         )
         .label("again here")

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
-use operetta::children::{Context, Found, names, target};
-use operetta::cluster::{ApiKind, Kinds};
+use operetta::api::{ApiKind, Gvk};
+use operetta::children::{ActivePackage, Context, Origin, Origins, Snapshot, names, target};
+use operetta::cluster::{Cluster, Kinds};
 use operetta::package::{Package, Resource};
+use operetta::template::Budget;
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -92,33 +94,16 @@ impl Bare {
         let resource = resource(package)?;
         let kinds = self.child_kinds(resource).await?;
         let manager = names::field_manager(&package.name).replace('/', "%2F");
-        let namespaced = |api_version: &str, kind: &str| {
-            kinds.get(&(api_version.to_owned(), kind.to_owned())).map(|kind| kind.namespaced)
-        };
+        let namespaced = |gvk: &Gvk| kinds.get(gvk).is_none_or(|kind| kind.namespaced);
         let mut all = Vec::with_capacity(instances.len() * resource.children.len());
         for instance in instances {
-            let context = Context {
-                package,
-                resource,
-                instance,
-                operator_namespace: "operetta-system",
-                observed: &[],
-                namespaced: &namespaced,
-                unknown: &|_, _| None,
-                unlisted: &[],
-                listed: &|_, _| true,
-                checked: &|_| true,
-                former: &[],
-                is_package_kind: &|_, _| false,
-                occupant: &|_| None,
-                refs: &|_| Found::Pending,
-                apis: None,
-                budget: Arc::default(),
-            };
-            for item in target(&context).items {
-                let intent = item.intent.map_err(|error| format!("{}: {error}", item.name))?;
+            let active = ActivePackage::new(package, 0).ok_or("the package has no resource")?;
+            let snapshot = Snapshot::new(active, instance.clone(), namespaced);
+            let origins = Origins::one(Origin::now(&snapshot)?);
+            for item in target(&Context::new(&snapshot, &origins, Budget::default())).items {
+                let intent = item.desired.map_err(|error| format!("{}: {error}", item.name))?;
                 let object = &intent.object;
-                let key = (object.api_version.to_string(), object.kind.to_string());
+                let key = object.gvk.clone();
                 let kind = kinds.get(&key).ok_or_else(|| format!("{object}: its kind is not served"))?;
                 let mut body = Arc::unwrap_or_clone(intent.body);
                 if absent {
@@ -283,13 +268,13 @@ impl Bare {
         Ok(())
     }
 
-    async fn child_kinds(&self, resource: &Resource) -> Result<HashMap<(String, String), Arc<ApiKind>>> {
-        let kinds = Kinds::default();
+    async fn child_kinds(&self, resource: &Resource) -> Result<HashMap<Gvk, Arc<ApiKind>>> {
+        let (kinds, cluster) = (Kinds::default(), Cluster::new(self.client.clone()));
         let mut found = HashMap::new();
-        for (api_version, kind) in resource.children.iter().flat_map(|child| &child.kinds) {
-            let answer = kinds.find(&self.client, api_version, kind).await?;
-            let api_kind = answer.ok_or_else(|| format!("{kind} of {api_version} is not served"))?;
-            found.insert((api_version.clone(), kind.clone()), api_kind);
+        for gvk in resource.children.iter().flat_map(|child| &child.kinds) {
+            let answer = kinds.find(&cluster, gvk).await?;
+            let api_kind = answer.ok_or_else(|| format!("{gvk} is not served"))?;
+            found.insert(gvk.clone(), api_kind);
         }
         Ok(found)
     }
@@ -314,7 +299,7 @@ pub(crate) fn resource(package: &Package) -> Result<&Resource> {
 
 /// The kind of the instances, as the client wants it.
 pub(crate) fn instance_kind(resource: &Resource) -> ApiKind {
-    (&resource.kind).into()
+    resource.kind.clone()
 }
 
 /// The library shows the whole Debug form of a status.

@@ -10,6 +10,7 @@ mod support;
 mod bare;
 mod count;
 mod measure;
+mod plans;
 mod poison;
 mod report;
 mod rounds;
@@ -50,6 +51,10 @@ struct Args {
     /// Instead: the instances beside N that cannot be rendered and N that are refused, and without them, in turn
     #[arg(long, value_name = "N")]
     poisoned: Option<usize>,
+
+    /// Instead: N runs of a plan of five steps side by side, and single runs, beside a bare client that sends the same writes
+    #[arg(long, value_name = "N")]
+    plans: Option<usize>,
 
     /// Requests in flight of the bare client [default: as many as the manager's]
     #[arg(long, value_name = "N")]
@@ -110,6 +115,12 @@ async fn run(args: &Args) -> Result<()> {
         let scale = scale?;
         println!("\n{scale}");
         return write(args.json.as_deref(), &(serde_json::to_string_pretty(&scale)? + "\n"));
+    }
+
+    if let Some(count) = args.plans {
+        let plans = plans::run(count, args.rounds, concurrency).await?;
+        println!("\n{plans}");
+        return write(args.json.as_deref(), &(serde_json::to_string_pretty(&plans)? + "\n"));
     }
 
     if let Some(each) = args.poisoned {

@@ -4,15 +4,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Request;
+use k8s_openapi::jiff::Timestamp;
 use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use super::{Namespace, Operetta, eventually, kubectl_of, namespace, plane};
+use super::barrier::Address;
+use super::{Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
 
 /// How long something may take that mostly takes a second. Nothing passes or fails by being a little faster: the
 /// garbage collector, for one, learns of a new kind within half a minute, and later where there is much to do.
@@ -107,6 +110,20 @@ impl Kind {
         }
     }
 
+    /// The plural with the group, as kubectl takes it.
+    pub fn resource_name(self) -> String {
+        if self.group().is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group())
+        }
+    }
+
+    /// The API group; empty for the core group.
+    pub fn group(self) -> &'static str {
+        self.api.split_once('/').map_or("", |(group, _)| group)
+    }
+
     /// `group/version`.
     pub fn api_version(self) -> &'static str {
         self.api
@@ -118,14 +135,40 @@ pub fn fixture(name: &str) -> String {
     format!("tests/fixtures/packages/{name}")
 }
 
+/// The packages of the manager that tests share.
+const SHARED: [&str; 16] = [
+    "broken-render",
+    "claims",
+    "echo",
+    "figures",
+    "frozen",
+    "gates",
+    "light",
+    "neighbours",
+    "netpol",
+    "ordered",
+    "places",
+    "routes",
+    "stones",
+    "trial",
+    "operators/etcd",
+    "operators/webapp",
+];
+
 static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
 
-/// Starts the manager of this test binary, unless it runs. All tests of a binary name the same packages.
-pub async fn manager(packages: &[&str]) {
+/// Starts the manager that tests share, unless it runs.
+async fn shared_manager() {
     MANAGER
         .get_or_init(async || {
-            let mut operetta = run(plane().await, packages);
-            watching(&mut operetta, packages.len()).await;
+            let plane = plane().await;
+            super::etcd::watch(plane);
+            // Kept for as long as the manager runs: it reads changed files again.
+            let etcd = super::etcd::package().to_owned();
+            let packages = SHARED.map(|name| if name == "operators/etcd" { &*etcd } else { name });
+            let mut operetta = run(plane, &packages);
+            // The package `places` has two kinds, and `etcd` three.
+            watching(&mut operetta, SHARED.len() + 3).await;
             Mutex::new(operetta)
         })
         .await;
@@ -134,6 +177,12 @@ pub async fn manager(packages: &[&str]) {
 /// Starts `operetta run` with these packages: folders, or names of fixtures.
 pub fn run(plane: &ControlPlane, packages: &[&str]) -> Operetta {
     run_flags(plane, &[], packages)
+}
+
+/// The same as a manager of that name. On one control plane, managers of different packages have different names: each
+/// reports instances whose package its namesake had.
+pub fn run_as(name: &str, plane: &ControlPlane, packages: &[&str]) -> Operetta {
+    run_flags(plane, &["--leader-elect=false", &format!("--leader-elect-resource-name={name}")], packages)
 }
 
 /// The same, with flags.
@@ -170,7 +219,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: NAME}
 rules:
-  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, coordination.k8s.io, events.k8s.io]
+  - apiGroups: [fixtures.operetta.dev, operetta.dev, apiextensions.k8s.io, apiregistration.k8s.io, admissionregistration.k8s.io, coordination.k8s.io, events.k8s.io]
     resources: ['*']
     verbs: ['*']
   - {apiGroups: [''], resources: [CORE], verbs: ['*']}
@@ -202,12 +251,16 @@ pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
     path
 }
 
-/// What the manager of this binary has printed.
+/// What the shared manager has printed.
 fn manager_output() -> String {
-    let lock = |m: &'static Mutex<Operetta>| -> MutexGuard<'static, Operetta> {
-        m.lock().unwrap_or_else(PoisonError::into_inner)
-    };
-    MANAGER.get().map(|m| lock(m).output()).unwrap_or_default()
+    MANAGER.get().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner).output()).unwrap_or_default()
+}
+
+/// Where the shared manager serves its state.
+pub async fn shared_address() -> Address {
+    shared_manager().await;
+    let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
+    Address::of(&manager)
 }
 
 /// A namespace of a test's own in the control plane of its binary. When the test fails, the manager's words
@@ -215,19 +268,30 @@ fn manager_output() -> String {
 pub struct Scene {
     namespace: Namespace,
     client: kube::Client,
+    plane: Arc<ControlPlane>,
 }
 
 impl Scene {
-    /// A new namespace, with a manager of these packages.
-    pub async fn new(packages: &[&str]) -> Self {
-        manager(packages).await;
+    /// A new namespace of the shared control plane, with the shared manager.
+    pub async fn new() -> Self {
+        shared_manager().await;
         Self::unmanaged().await
     }
 
     /// A new namespace.
     pub async fn unmanaged() -> Self {
-        let namespace = namespace().await;
-        Self { namespace, client: plane().await.client().expect("a client") }
+        Self::on(plane().await).await
+    }
+
+    /// A new namespace of a control plane.
+    pub async fn on(plane: &Arc<ControlPlane>) -> Self {
+        let namespace = namespace_on(plane).await;
+        Self { namespace, client: plane.client().expect("a client"), plane: Arc::clone(plane) }
+    }
+
+    /// The control plane.
+    pub fn plane(&self) -> &Arc<ControlPlane> {
+        &self.plane
     }
 
     /// Its name.
@@ -280,21 +344,7 @@ impl Scene {
     pub async fn kubectl_input(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut all = vec!["-n", self.namespace()];
         all.extend(args);
-        kubectl_of(plane().await, &all, input).await.result()
-    }
-
-    /// `kubectl apply -f -`.
-    pub async fn apply(&self, manifests: &str) {
-        self.kubectl_input(&["apply", "-f", "-"], manifests).await.unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    /// `kubectl patch --type=TYPE`.
-    pub async fn patch(&self, kind: Kind, name: &str, how: &str, patch: &Value) {
-        let group = kind.api.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
-        let plural = format!("{}{group}", kind.plural);
-        let how = format!("--type={how}");
-        let told = self.kubectl(&["patch", &plural, name, &how, "-p", &patch.to_string()]).await;
-        assert!(!told.contains("no change"), "{patch} does nothing: {told}");
+        kubectl_of(&self.plane, &all, input).await.result()
     }
 
     /// Waits until an object exists and is as it should be.
@@ -418,6 +468,28 @@ pub fn copy_folder(from: &Path, to: &Path, change: &impl Fn(String) -> String) {
     }
 }
 
+/// Copies a package, its API group and its name changed, so that a manager of it has nothing to do with the
+/// instances of others. The name gets the first label of the new group.
+pub fn copy_package(
+    folder: &str,
+    group: &str,
+    new_group: &str,
+    change: impl Fn(String) -> String,
+) -> TempDir {
+    let label = new_group.split('.').next().unwrap_or_default();
+    let name = folder.rsplit('/').next().unwrap_or_default();
+    let copy = tempfile::tempdir().expect("a folder");
+    copy_folder(Path::new(folder), copy.path(), &|text| {
+        let text = text.replace(group, new_group);
+        let text = text.replace(
+            &format!("metadata: {{name: {name}}}\n"),
+            &format!("metadata: {{name: {name}-{label}}}\n"),
+        );
+        change(text.replace(&format!("\n  name: {name}\n"), &format!("\n  name: {name}-{label}\n")))
+    });
+    copy
+}
+
 /// Whether a request is the manager's: the components have users of their own, and what tests ask bears
 /// the name of kubectl or of the control plane.
 pub fn is_managers(event: &AuditEvent) -> bool {
@@ -436,6 +508,11 @@ pub fn managers_requests(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
     let mut requests = audit.requests_since(mark).expect("the audit log");
     requests.retain(is_managers);
     requests
+}
+
+/// When the API server answered a request.
+pub fn time_of(event: &AuditEvent) -> Timestamp {
+    event.time.parse().expect("RFC 3339")
 }
 
 /// Requests, one a line, for messages.

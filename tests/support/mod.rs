@@ -6,9 +6,16 @@
 // Failing is what tests are for.
 #![allow(clippy::expect_used)]
 
+mod apply;
+pub mod barrier;
+pub mod crd;
+pub mod etcd;
 pub mod ext;
+pub mod faults;
 pub mod oracles;
+pub mod plans;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
@@ -19,80 +26,84 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ext::{LONG, SERVICE_ACCOUNT};
+use http::Request;
 use operetta::local::{ControlPlane, Options};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;
 
 /// The `operetta` binary that cargo has built for this test.
 pub const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
 
-/// Options for a control plane of a test: the guard is the built binary, progress goes to stderr.
+/// Options for a control plane of a test: the guard is the built binary, progress goes to stderr, pods may say what
+/// becomes of them, and commands in pods run on this machine.
 pub fn options() -> Options {
     Options {
         guard: Some(OPERETTA.into()),
+        stages: Some(plans::stages()),
+        exec: true,
         progress: Arc::new(|progress| eprintln!("{progress}")),
         ..Options::default()
     }
 }
 
-static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
-
-/// The control plane of this test binary, with one fake node; it ends with the process.
-pub async fn plane() -> &'static ControlPlane {
-    PLANE
-        .get_or_init(async || ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
-        .await
+/// The control plane that the tests of a binary share, with one fake node; it ends with the process.
+pub async fn plane() -> &'static Arc<ControlPlane> {
+    static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    PLANE.get_or_init(own_plane).await
 }
 
-/// A namespace of a test's own; deleted, without waiting for its end, when dropped.
-pub struct Namespace(String);
+/// A control plane of a test's own, with one fake node; it ends when it is dropped.
+pub async fn own_plane() -> Arc<ControlPlane> {
+    Arc::new(ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// A namespace of a test's own. It ends with the control plane: to delete it would cost more requests than most tests.
+pub struct Namespace {
+    name: String,
+}
 
 impl Deref for Namespace {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0
+        &self.name
     }
 }
 
 impl AsRef<OsStr> for Namespace {
     fn as_ref(&self) -> &OsStr {
-        self.0.as_ref()
+        self.name.as_ref()
     }
 }
 
 impl Display for Namespace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
-/// Makes a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
+/// Creates a namespace on the shared control plane.
 pub async fn namespace() -> Namespace {
+    namespace_on(plane().await).await
+}
+
+/// Creates a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
+pub async fn namespace_on(plane: &Arc<ControlPlane>) -> Namespace {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
     let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-    kubectl(&["create", "namespace", &name]).await.ok();
-    eventually("the ServiceAccount of a new namespace", Duration::from_secs(60), async || {
-        kubectl(&["-n", &name, "get", "serviceaccount", "default"]).await.result()
+    let client = plane.client().expect("a client");
+    let body = json!({"metadata": {"name": name}}).to_string().into_bytes();
+    let create = Request::post("/api/v1/namespaces").header("content-type", "application/json");
+    let created = client.request::<Value>(create.body(body).expect("a request")).await;
+    created.unwrap_or_else(|error| panic!("namespace {name}: {error}"));
+    eventually("the ServiceAccount of a new namespace", LONG, async || {
+        ext::read(&client, &SERVICE_ACCOUNT.path(Some(&name), "default")).await.ok_or("there is none")
     })
     .await;
-    Namespace(name)
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // Blocking, for there is no other way in a destructor; it takes a tenth of a second.
-        if let Some(plane) = PLANE.get() {
-            let _ = Command::new(plane.kubectl())
-                .arg("--kubeconfig")
-                .arg(plane.kubeconfig_path())
-                .args(["delete", "namespace", &self.0, "--wait=false"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
-        }
-    }
+    Namespace { name }
 }
 
 /// What a program has answered.
@@ -105,6 +116,15 @@ pub struct Output {
 }
 
 impl Output {
+    fn of(command: String, output: &std::process::Output) -> Self {
+        Self {
+            command,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: output.status,
+        }
+    }
+
     /// Its standard output; panics with everything unless it succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
@@ -127,7 +147,7 @@ impl Output {
     }
 }
 
-/// Runs kubectl as admin of the control plane.
+/// Runs kubectl as admin of the shared control plane.
 pub async fn kubectl(args: &[&str]) -> Output {
     kubectl_stdin(args, "").await
 }
@@ -156,12 +176,21 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
     let output = child.wait_with_output().await.expect("kubectl ends");
-    Output {
-        command: format!("kubectl {}", args.join(" ")),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        status: output.status,
-    }
+    Output::of(format!("kubectl {}", args.join(" ")), &output)
+}
+
+/// Runs `operetta` with a kubeconfig until it ends.
+pub async fn operetta(kubeconfig: &Path, args: &[&str]) -> Output {
+    let output = tokio::process::Command::new(OPERETTA)
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("operetta runs");
+    Output::of(format!("operetta {}", args.join(" ")), &output)
 }
 
 /// Polls until `check` gives a value; panics with what it said last when the time is over.
@@ -172,6 +201,7 @@ pub async fn eventually<T, E: Display>(
 ) -> T {
     let started = Instant::now();
     loop {
+        let asked = Instant::now();
         let error = match check().await {
             Ok(value) => return value,
             Err(error) => error,
@@ -181,7 +211,9 @@ pub async fn eventually<T, E: Display>(
             "{what}: not within {:.1} s; at last: {error}",
             timeout.as_secs_f32()
         );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Seldom where it takes long, and never most of the time: others wait for the processor.
+        let pause = (started.elapsed() / 16).max(asked.elapsed() * 2);
+        tokio::time::sleep(pause.clamp(Duration::from_millis(20), Duration::from_millis(500))).await;
     }
 }
 
@@ -317,6 +349,31 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Whether a process exists and is no zombie.
 pub fn alive(pid: u32) -> bool {
     state_of(pid).is_some_and(|state| state != 'Z')
+}
+
+/// All processes that come from this one, which has to run still.
+pub fn descendants(pid: u32) -> BTreeSet<u32> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        parents.push((pid, parent.unwrap_or_default()));
+    }
+    let mut found = BTreeSet::from([pid]);
+    loop {
+        let more: Vec<u32> = parents
+            .iter()
+            .filter(|(p, parent)| found.contains(parent) && !found.contains(p))
+            .map(|(p, _)| *p)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
 }
 
 /// Waits until a process that was told to pause does.

@@ -1,157 +1,167 @@
-//! While a change is refused, the last accepted target is kept up: what is missing of it comes back, and what
-//! somebody changed of it is repaired. Only what the change is about waits.
+//! While a change is refused, the last accepted target is maintained: what is missing of it is restored, and drift of it is
+//! repaired. Only what the change is about waits.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::time::Duration;
 
-use super::super::accepted::{Accepted, Origin, there};
-use super::super::observed::ObjectRef;
+use super::super::accepted::{AcceptedTarget, there};
+use super::super::diff::{Difference, Drift};
+use super::super::findings::Finding;
+use super::super::origins::{InstanceInput, Origin, Origins};
+use super::super::schedule;
+use super::super::state::{AS_ACCEPTED, Failure, ReconcileState};
 use super::super::target::{Item, Target, target};
-use super::{Action, Context, Deciding, Why, names};
-use crate::cluster::Class;
+use super::{Action, Context, Why, Work, names};
+use crate::api::ObjectRef;
 
-/// What the name of an item has at its end that is applied as it was accepted.
-pub(super) const AS_ACCEPTED: &str = " as last accepted";
-/// How many missing children a message names.
-const NAMED: usize = 5;
-/// From how many refusals in a row on one counts that may pass by itself.
-const LASTING: u32 = 3;
-
-impl Deciding<'_> {
-    /// Plans what keeps up the last accepted target. `lapsed` are the positions of items whose change is not made
-    /// now.
-    pub(super) fn keep_accepted(&mut self, lapsed: &[usize]) {
-        let mut record = Accepted::read(self.ctx.instance);
-        let there = there(self.ctx.observed);
+impl Work {
+    /// Restores and repairs the last accepted target where a change is not made; the record of it. `unchanged`: the
+    /// positions of items that keep what they had.
+    pub(super) fn maintain_accepted(
+        &mut self,
+        ctx: &Context<'_>,
+        target_now: &Target,
+        unchanged: &HashSet<usize>,
+        at: (&ReconcileState, Duration),
+    ) -> AcceptedTarget {
+        let mut record = AcceptedTarget::read(&ctx.snapshot.instance);
+        let there = there(&ctx.snapshot.observed);
         let mut missing = record.children.clone();
         missing.retain(|name, _| !there.contains_key(name));
         record.children.extend(there);
         let mut handled: HashSet<ObjectRef> = HashSet::new();
-        for (position, item) in self.target.items.iter().enumerate() {
-            let Ok(intent) = &item.intent else { continue };
-            if !lapsed.contains(&position) {
-                handled.insert(intent.object.clone());
-            } else if item.observed.is_none() && !item.done && missing.get(&item.name) == Some(&intent.hash) {
-                // The change is not about this one.
+        for (position, item) in target_now.items.iter().enumerate() {
+            let Ok(desired) = &item.desired else { continue };
+            if !unchanged.contains(&position) {
+                handled.insert(desired.object.clone());
+            } else if item.observed.is_none() && !item.done && missing.get(&item.name) == Some(&desired.hash)
+            {
+                // The change does not concern this one.
                 missing.remove(&item.name);
-                handled.insert(intent.object.clone());
-                self.restore(item, Why::Restore);
+                handled.insert(desired.object.clone());
+                self.restore(ctx, target_now, item, Why::Restore, at);
             }
         }
-        let before = self.memory.previous.as_deref().map(Origin::of);
+        let before = ctx.snapshot.previous.as_ref().map(InstanceInput::of);
         let mut best = 0;
-        for origin in [record.origin.clone(), before].into_iter().flatten() {
-            let instance = origin.restored(self.ctx.instance);
-            let former =
-                target(&Context { instance: &instance, budget: Arc::clone(&self.ctx.budget), ..*self.ctx });
-            // What does not render as it was applied is of another origin.
-            let renders = same(&former, &record);
+        for recorded in [record.origin.clone(), before].into_iter().flatten() {
+            let instance = recorded.restored(&ctx.snapshot.instance);
+            let origins = Origins::one(Origin { instance: &instance, ..ctx.origin });
+            let earlier_target =
+                target(&Context { origins: &origins, origin: origins.newest(), ..ctx.clone() });
+            // If nothing renders as it was applied, the children have another origin.
+            let renders = same(&earlier_target, &record);
             if renders > best {
                 best = renders;
-                record.origin = Some(origin);
+                record.origin = Some(recorded);
             }
-            self.keep_items(&former, &mut missing, &mut handled);
+            for item in &earlier_target.items {
+                self.maintain(ctx, &earlier_target, item, &mut missing, &mut handled, at);
+            }
         }
         if best == 0 {
             record.origin = None;
         }
-        self.name_missing(&missing);
-        self.record = Some(record);
+        if !missing.is_empty() {
+            self.findings.push(Finding::Missing { items: missing.into_keys().collect() });
+        }
+        record
     }
 
-    fn keep_items(
+    /// Restores or repairs an item of the last accepted target.
+    fn maintain(
         &mut self,
-        former: &Target,
+        ctx: &Context<'_>,
+        target: &Target,
+        item: &Item,
         missing: &mut BTreeMap<String, String>,
         handled: &mut HashSet<ObjectRef>,
+        at: (&ReconcileState, Duration),
     ) {
-        for item in &former.items {
-            let Ok(intent) = &item.intent else { continue };
-            if handled.contains(&intent.object) {
-                continue;
-            }
-            let why = match &item.observed {
-                None if !item.done && missing.get(&item.name) == Some(&intent.hash) => Some(Why::Restore),
-                Some(live) if live.intent.as_deref() == Some(&intent.hash) && !live.terminating => {
-                    handled.insert(intent.object.clone());
-                    self.due(item, intent)
-                }
-                _ => None,
-            };
-            if let Some(why) = why {
-                missing.remove(&item.name);
-                handled.insert(intent.object.clone());
-                self.restore(item, why);
-            }
-        }
-    }
-
-    /// Applies an item as it was accepted. Its own failures are told from those of the change.
-    fn restore(&mut self, item: &Item, why: Why) {
-        let Ok(intent) = &item.intent else { return };
-        let item = Item { name: format!("{}{AS_ACCEPTED}", item.name), ..item.clone() };
-        if !self.refused(&item, intent) {
-            let apply = self.apply_of(&item, intent, why);
-            self.actions.push(Action::Apply(Box::new(apply)));
-        }
-    }
-
-    fn name_missing(&mut self, missing: &BTreeMap<String, String>) {
-        if missing.is_empty() {
+        let Ok(desired) = &item.desired else { return };
+        if handled.contains(&desired.object) {
             return;
         }
-        let names: Vec<&str> = missing.keys().take(NAMED).map(String::as_str).collect();
-        let more = missing.len().saturating_sub(NAMED);
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let message = format!(
-            "missing until a change is accepted: {}{rest} (deleted while the change is refused, and what it was rendered from is not known)",
-            names.join(", ")
-        );
-        let notes =
-            if self.notes.stalled.is_empty() { &mut self.notes.waiting } else { &mut self.notes.stalled };
-        // Near the front: a message has room for three.
-        let at = notes.len().min(1);
-        notes.insert(at, ("Missing".into(), message));
-    }
-
-    /// Whether a refusal may last, so that what is there is worth a record.
-    pub(super) fn is_lasting(&self) -> bool {
-        let lasting = |item: &Item| match &item.intent {
-            Ok(intent) => super::applies::failure(self.memory, item, intent)
-                .is_some_and(|f| f.error.class != Class::Retry || f.count >= LASTING),
-            Err(error) => !error.is_waiting(),
+        let why = match item.difference(at.0) {
+            Some(Difference::Missing) if missing.get(&item.name) == Some(&desired.hash) => Why::Restore,
+            Some(Difference::Drifted(drift)) => {
+                handled.insert(desired.object.clone());
+                self.report_conflict(item, at);
+                if let Some(block) = schedule::repair_block(item, drift, at.0, at.1) {
+                    return self.wake(block.ends_after());
+                }
+                if drift == Drift::FieldsLost { Why::Repair } else { Why::Recheck }
+            }
+            Some(Difference::Current) if item.observed.is_some() => {
+                handled.insert(desired.object.clone());
+                return self.report_conflict(item, at);
+            }
+            _ => return,
         };
-        self.target.items.iter().any(lasting) || self.target.open.values().any(|error| !error.is_waiting())
+        missing.remove(&item.name);
+        handled.insert(desired.object.clone());
+        self.restore(ctx, target, item, why, at);
     }
 
-    /// Records the last accepted target on the instance once there is nothing else to do, and takes the record off when a
+    /// Applies an item as it was accepted. Its failures are not those of the change.
+    fn restore(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        item: &Item,
+        why: Why,
+        at: (&ReconcileState, Duration),
+    ) {
+        let Ok(desired) = &item.desired else { return };
+        let item = Item { name: format!("{}{AS_ACCEPTED}", item.name), ..item.clone() };
+        let failure = at.0.failure_of(&item, desired);
+        if let Some(failure) = failure {
+            self.findings.push(Finding::refused(ctx, target, &item, desired, failure));
+        }
+        match failure.and_then(|failure| failure.rest(at.1)) {
+            Some(rest) => self.wake(Some(rest)),
+            None => self.apply(ctx, target, &item, desired, why, at),
+        }
+    }
+
+    /// Records the last accepted target on the instance once there is nothing else to do, and removes the record when a
     /// target has been accepted.
-    pub(super) fn keep_record(&mut self) {
+    pub(super) fn record_accepted(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        record: Option<AcceptedTarget>,
+        state: &ReconcileState,
+    ) {
         if !self.actions.is_empty() {
             return;
         }
-        let there = self.ctx.instance["metadata"]["annotations"][names::ACCEPTED].as_str();
-        let wanted = match self.record.take() {
-            Some(record) if self.is_lasting() => record.text(),
-            _ if self.is_accepted() => None,
+        let recorded = ctx.snapshot.instance["metadata"]["annotations"][names::ACCEPTED].as_str();
+        let wanted = match record {
+            Some(record) if is_lasting(target, state) => record.text(),
+            _ if target.is_applied() => None,
             _ => return,
         };
-        let is_vain = wanted.is_some() && self.memory.unrecorded == wanted;
-        if there != wanted.as_deref() && !is_vain {
+        let is_refused = wanted.as_deref().is_some_and(|record| state.is_unrecorded(record));
+        if recorded != wanted.as_deref() && !is_refused {
             self.actions.push(Action::Record(wanted));
         }
     }
-
-    /// Whether all of the target was applied.
-    pub(super) fn is_accepted(&self) -> bool {
-        self.target.open.is_empty() && self.target.items.iter().all(Item::is_current)
-    }
 }
 
-/// How many children a target has just as they were accepted.
-fn same(target: &Target, record: &Accepted) -> usize {
+/// Whether a refusal may last, so that the state is recorded.
+fn is_lasting(target: &Target, state: &ReconcileState) -> bool {
+    let lasting = |item: &Item| match &item.desired {
+        Ok(desired) => state.failure_of(item, desired).is_some_and(Failure::is_lasting),
+        Err(error) => !error.is_waiting(),
+    };
+    target.items.iter().any(lasting) || target.open.values().any(|error| !error.is_waiting())
+}
+
+/// How many children of a target are the same as accepted.
+fn same(target: &Target, record: &AcceptedTarget) -> usize {
     let same = |item: &&Item| {
-        item.intent.as_ref().is_ok_and(|intent| record.children.get(&item.name) == Some(&intent.hash))
+        item.desired.as_ref().is_ok_and(|desired| record.children.get(&item.name) == Some(&desired.hash))
     };
     target.items.iter().filter(same).count()
 }

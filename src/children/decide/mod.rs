@@ -1,554 +1,435 @@
-//! `decide(package, instance, observed, now) -> actions`: what to do next for one instance.
+//! `decide(snapshot, state, now) -> Decision`: what to do next for one instance.
 //!
-//! One call looks at one moment. Whatever can be done now is in [`Decision::actions`]; whatever waits is in
-//! the [`Verdict`], and an event or [`Decision::again`] brings the next call.
+//! One call looks at one moment. What can be done now is in [`Decision::actions`]; what waits is in the [`Verdict`], and
+//! an event or [`Decision::again`] brings the next call.
+//!
+//! The stages: [`Snapshot`] is what is known, `target` renders what should be, `diff` compares, `schedule` permits or
+//! blocks each write, `prune` removes what nothing desires, `findings` tell what is missing, and the verdict follows.
 
 mod accepted;
-mod applies;
-mod leftovers;
-mod swings;
+mod action;
+mod apply;
+mod decision;
+mod oscillation;
 mod verdict;
 
-use applies::Edges;
-pub(super) use leftovers::rest;
-pub use swings::{Swing, Swings};
-pub use verdict::{Health, NOT_LOADED, Summary};
+pub use action::{Action, Apply, Expect, Ownership, Repair, Why};
+pub use decision::Decision;
+pub(super) use oscillation::MOST_CHANGES;
+pub use oscillation::{OscillationGuard, TargetChange};
+pub use verdict::{Health, NOT_LOADED, Summary, Verdict};
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use decision::lines;
 
-use super::accepted::Accepted;
-use super::fields;
-use super::intent::Intent;
-use super::observed::{ObjectRef, Observed};
-use super::refs::{self, Refs, Want};
+use super::desired::Desired;
+use super::diff::Difference;
+use super::findings::{Finding, soonest};
+use super::observed::Observed;
+use super::origins::{Origin, Origins};
+use super::prune::{self, Pruned};
+use super::schedule::{self, Block, Gates, Graph, Permit, Schedule};
 use super::shape::Check;
+use super::state::ReconcileState;
 use super::status::Status;
 use super::target::{Item, Target, target};
-use super::{ChildError, Context, jobs, names};
-use crate::cluster::CallError;
-use crate::template::{EvalError, Exceeded};
-
-/// At most one re-apply per object in this time answers foreign changes that metadata cannot explain.
-const REAPPLY_EVERY: Duration = Duration::from_secs(30);
-
-/// How often in a row an object is repaired at once. Who comes back more often is another controller, and an
-/// edit war helps nobody.
-const REPAIRS: u32 = 20;
-/// From then on, and until so many of these have passed without, one repair in this time.
-const REPAIR_EVERY: Duration = Duration::from_secs(30);
-
-/// One thing to do.
-#[derive(Debug, Clone)]
-pub enum Action {
-    /// Put our finalizer on the instance, before anything that it must outlive.
-    AddFinalizer,
-    /// Take our finalizer off the instance: nothing is left that it guards.
-    RemoveFinalizer,
-    /// Server-side apply a child.
-    Apply(Box<Apply>),
-    /// Delete exactly this object.
-    Delete(Arc<Observed>),
-    /// Leave this object alone for good, and say so on it.
-    Retain(Arc<Observed>),
-    /// Leave this object alone until a person has approved, and say so on it.
-    Ask(Arc<Observed>),
-    /// Take all marks of ours off this object: it is nobody's any more.
-    Orphan(Arc<Observed>),
-    /// Take what was noted on this object while nothing wanted it off again: something wants it.
-    Unmark(Arc<Observed>),
-    /// Say on the instance that its children are to be orphaned, before the first of them is.
-    MarkOrphaned,
-    /// Write the record of the last accepted target on the instance, or take it off.
-    Record(Option<String>),
-    /// Say on the instance which of its Jobs have completed: the annotation's text.
-    RecordJobs(String),
-    /// Take our finalizer off the instance without a look at what it guarded: a person said so.
-    LetGo,
-}
-
-/// A server-side apply of one child.
-#[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
-pub struct Apply {
-    /// `id` or `id[key]`, for messages.
-    pub item: String,
-    /// What to apply.
-    pub intent: Intent,
-    /// What must be there for it.
-    pub expect: Expect,
-    /// The resourceVersion that was seen; a reply with the same one says that nothing changed.
-    pub version: Option<Box<str>>,
-    /// Take fields from other managers.
-    pub force: bool,
-    /// Take over an object of that name that somebody else has made.
-    pub adopt: bool,
-    /// Whether an item that somebody has put into a keyed list may be in the way.
-    pub lost_items: bool,
-    /// Whether our entry of managedFields has more than the intent: fields of others, which it gives up first.
-    pub exceeds: bool,
-    /// Whether it makes something, or makes it the instance's: only for one that is read live and is to stay.
-    pub gives_life: bool,
-    /// Whether the server has found no fault with it in this shape before.
-    pub tried: bool,
-    /// Why.
-    pub why: Why,
-    /// Whether to find out who it is that takes the fields: they are repaired too often.
-    pub contested: bool,
-    /// The live object, if it may be deleted and made anew where a field of it may not be changed.
-    pub recreate: Option<Arc<Observed>>,
-}
-
-/// The precondition of an apply.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expect {
-    /// No object of that name.
-    Absent,
-    /// The object of that uid.
-    Present(Box<str>),
-}
-
-/// The reason of an apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// It does not exist.
-    Create,
-    /// It should be something else than before.
-    Update,
-    /// It should be the same, and somebody took fields of it.
-    Repair,
-    /// Somebody changed something, and metadata cannot show whether it is ours.
-    Recheck,
-    /// It does not exist, was accepted, and the change that is refused waits for itself.
-    Restore,
-}
-
-/// What is remembered of an instance between decisions. Losing it costs at most a request that changes
-/// nothing.
-#[derive(Debug, Default)]
-pub struct Memory {
-    /// Applies that the server refused, by item name.
-    pub failures: HashMap<String, Failure>,
-    /// Deletions, and retentions, that the server refused; the hash is the object's uid.
-    pub kept: HashMap<ObjectRef, Failure>,
-    /// The last look before the finalizer goes, if it could not be had.
-    pub release: Option<Failure>,
-    /// Objects whose entries do not cover the intent even right after our apply, as they were then.
-    pub accepted: HashMap<ObjectRef, Arc<Observed>>,
-    /// When a foreign change was last answered, by object.
-    pub reapplied: HashMap<ObjectRef, Duration>,
-    /// Repairs of late, by object.
-    pub repairs: HashMap<ObjectRef, Repairs>,
-    /// The instance before the edit that is not accepted yet.
-    pub previous: Option<Arc<Value>>,
-    /// A record of the last accepted target that the server did not take.
-    pub unrecorded: Option<String>,
-    /// How often what should be has changed while nobody changed the instance.
-    pub swings: Swings,
-}
-
-/// How often an object was repaired of late.
-#[derive(Debug, Clone)]
-pub struct Repairs {
-    /// How many, less one for each [`REPAIR_EVERY`] since.
-    level: u32,
-    at: Duration,
-    /// The field that was lost, and its owner; once they were asked for.
-    pub rival: Option<(String, Option<String>)>,
-}
-
-impl Repairs {
-    /// One repair more.
-    pub fn count(
-        memory: &mut Memory,
-        object: &ObjectRef,
-        now: Duration,
-        rival: Option<(String, Option<String>)>,
-    ) {
-        let before = memory.repairs.get(object);
-        let level = before.map_or(0, |repairs| repairs.level_at(now)).saturating_add(1);
-        let rival = rival.or_else(|| before.and_then(|repairs| repairs.rival.clone()));
-        memory.repairs.insert(object.clone(), Self { level, at: now, rival });
-    }
-
-    fn level_at(&self, now: Duration) -> u32 {
-        let passed = now.saturating_sub(self.at).as_secs() / REPAIR_EVERY.as_secs();
-        self.level.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX))
-    }
-
-    /// Whether the next one should tell who it is.
-    fn is_frequent(&self, now: Duration) -> bool {
-        self.level_at(now) + 1 >= REPAIRS
-    }
-
-    /// How long until the next repair; `None`: now.
-    fn rest(&self, now: Duration) -> Option<Duration> {
-        (self.level_at(now) >= REPAIRS)
-            .then(|| REPAIR_EVERY.saturating_sub(now.saturating_sub(self.at)).max(Duration::from_secs(1)))
-    }
-}
-
-impl Memory {
-    /// Forgets what was about a target before the one that has been accepted.
-    pub fn accept(&mut self) {
-        self.failures.retain(|item, _| !item.ends_with(accepted::AS_ACCEPTED));
-        self.unrecorded = None;
-    }
-
-    /// Forgets what is about objects that are not there any more. `observed`: also what former instances have left,
-    /// or each refusal to delete one of those would count as the first.
-    pub fn keep<'a>(&mut self, observed: impl IntoIterator<Item = &'a Arc<Observed>>) {
-        if self.kept.is_empty()
-            && self.accepted.is_empty()
-            && self.reapplied.is_empty()
-            && self.repairs.is_empty()
-        {
-            return;
-        }
-        let there: HashSet<&ObjectRef> = observed.into_iter().map(|o| &o.object).collect();
-        self.kept.retain(|object, _| there.contains(object));
-        self.accepted.retain(|object, _| there.contains(object));
-        self.reapplied.retain(|object, _| there.contains(object));
-        self.repairs.retain(|object, _| there.contains(object));
-    }
-}
-
-/// An apply that failed.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// The intent it was about; another intent is tried at once.
-    pub hash: String,
-    /// What the server said.
-    pub error: CallError,
-    /// Not again before this time.
-    pub retry_at: Duration,
-    /// How often in a row.
-    pub count: u32,
-    /// The uid of the object that it was about; what another would say is not known.
-    pub uid: Option<Box<str>>,
-    /// The resourceVersion that it was about, where another may have mended it.
-    pub version: Option<Box<str>>,
-    /// Found by a dry run: until it is mended nothing of the same change is written.
-    pub blocks: bool,
-}
-
-/// How an instance stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The cluster equals the target, and all of it is ready.
-    Ready {
-        /// How many children.
-        children: usize,
-    },
-    /// All of the target is applied, and `readyWhen` holds. Whether all children are ready is not the matter.
-    Enough {
-        /// How many children.
-        children: usize,
-    },
-    /// On the way. What is awaited.
-    Reconciling {
-        /// Camel case.
-        reason: String,
-        /// Names the child.
-        message: String,
-    },
-    /// It will not get further by itself.
-    Stalled {
-        /// Camel case.
-        reason: String,
-        /// Names the child, the place and what to do.
-        message: String,
-    },
-    /// Its package is not active, so nothing is known of it.
-    NotLoaded {
-        /// Names the package and why.
-        message: String,
-    },
-    /// A person has stopped it.
-    Paused,
-    /// Being deleted. What is awaited.
-    Deleting {
-        /// Names the child.
-        message: String,
-    },
-}
-
-/// What to do next.
-#[derive(Debug)]
-pub struct Decision {
-    /// Of what is about to be created or changed, waiting or not, that in whose shape nothing has been tried
-    /// yet: a dry run of each comes before the first of the actions.
-    pub checks: Vec<Check>,
-    /// What to do now; the finalizer first, applies in any order, deletions last.
-    pub actions: Vec<Action>,
-    /// How the instance stands.
-    pub verdict: Verdict,
-    /// The status to write once there is nothing to do now; of what is being deleted only if something holds it.
-    pub status: Option<Status>,
-    /// When to decide again, if no event comes first.
-    pub again: Option<Duration>,
-    /// One line a child for those who look on: name, object, and what is awaited of it.
-    pub children: Vec<(String, Option<ObjectRef>, Result<(), String>)>,
-    /// What is to be watched for the instance, beside its children.
-    pub wants: Vec<Want>,
-    /// Whether some of that is still being read for the first time: then the status is not to be written
-    /// yet.
-    pub pending: bool,
-    /// Whether all of the target was applied.
-    pub accepted: bool,
-    /// Changes of the target among the actions that nobody's change of the instance explains.
-    pub swings: Vec<Swing>,
-    /// Whether some of what is to be written was too much to be kept, and comes with a later decision.
-    pub is_partial: bool,
-    /// The limit at which evaluation stopped; then there is nothing to do, and the verdict says why.
-    pub exceeded: Option<Exceeded>,
-}
-
-impl Decision {
-    /// What is told of it, everywhere: the verdict; of one that is Ready, also what its status lacks.
-    pub fn summary(&self) -> Summary {
-        let summary = self.verdict.summary();
-        match &self.status {
-            Some(status) => status.summary(summary),
-            None => summary,
-        }
-    }
-
-    /// Of an instance whose package is not active: its children stay as they are.
-    pub fn not_loaded(instance: &Value, message: String) -> Self {
-        let verdict = Verdict::NotLoaded { message };
-        Self {
-            checks: Vec::new(),
-            actions: Vec::new(),
-            status: Some(Status::unseen(instance, &verdict)),
-            verdict,
-            again: None,
-            children: Vec::new(),
-            wants: Vec::new(),
-            pending: false,
-            accepted: false,
-            swings: Vec::new(),
-            is_partial: false,
-            exceeded: None,
-        }
-    }
-}
+use super::{Context, Snapshot, jobs, names};
+use crate::template::{Budget, EvalError, Exceeded};
 
 /// Decides about an instance. `now` is time since the manager started.
-pub fn decide(ctx: &Context<'_>, memory: &Memory, now: Duration) -> Decision {
-    if !ctx.instance["metadata"]["deletionTimestamp"].is_null() {
-        let unlisted = ctx.unlisted_in_order();
-        let leaving = super::deletion::Leaving {
-            instance: ctx.instance,
-            observed: ctx.observed,
-            former: ctx.former,
-            occupant: ctx.occupant,
-            unlisted: &unlisted,
+pub fn decide(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
+    let mut decision = decide_children(snapshot, state, now);
+    super::deletion_runs::arrange(snapshot, state, &mut decision);
+    decision
+}
+
+fn decide_children(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
+    if snapshot.is_deleting() {
+        return match (&snapshot.plans, Origin::now(snapshot)) {
+            (Some(plans), Ok(origin)) => super::plans::delete(snapshot, plans, origin, (state, now)),
+            _ => prune::delete_instance(snapshot, state, now),
         };
-        return super::deletion::decide_from(&leaving, memory, now);
     }
-    let target = target(ctx);
-    if let Some(exceeded) = ctx.budget.exceeded() {
-        return stopped(ctx, target, exceeded);
-    }
-    let mut deciding = Deciding {
-        ctx,
-        memory,
-        now,
-        target: &target,
-        edges: Edges::of(ctx, &target),
-        checks: Vec::new(),
-        actions: Vec::new(),
-        again: None,
-        notes: Notes::default(),
-        swings: Vec::new(),
-        record: None,
+    let origin = match Origin::now(snapshot) {
+        Ok(origin) => origin,
+        Err(why) => return Decision::not_loaded(&snapshot.instance, why.to_owned()),
     };
-    let paused = pause(ctx, &target);
-    if paused.is_none() {
-        deciding.applies();
-        deciding.refs();
-        deciding.leftovers();
-        deciding.stale_marks();
-        deciding.finalizer();
-        deciding.keep_record();
-        deciding.actions.extend(jobs::to_record(ctx, &target).map(Action::RecordJobs));
+    if let Some(plans) = &snapshot.plans {
+        return super::plans::decide(snapshot, plans, origin, (state, now));
     }
-    let accepted = deciding.is_accepted();
-    let Deciding { checks, actions, again, notes, swings, .. } = deciding;
-    let verdict = paused.unwrap_or_else(|| verdict::verdict(ctx, &target, &actions, &notes));
-    let status = Status::project(ctx, &target, &verdict).pending(&notes.pending);
+    let origins = Origins::one(origin);
+    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
+    let target = target(&ctx);
+    decide_target(&ctx, &target, &Graph::of(&origins, &target), (state, now))
+}
+
+/// Decides about the target of an instance that is not being deleted, whose children come in the order of a schedule.
+pub(in crate::children) fn decide_target(
+    ctx: &Context<'_>,
+    target: &Target,
+    schedule: &dyn Schedule,
+    (state, now): (&ReconcileState, Duration),
+) -> Decision {
     if let Some(exceeded) = ctx.budget.exceeded() {
         return stopped(ctx, target, exceeded);
     }
-    let children = lines(&target);
-    let is_partial = target.items.iter().any(|item| item.is_later);
-    let Refs { wants, mut pending, .. } = target.refs;
-    pending |= ctx.resource.reads_cluster && ctx.apis.is_none();
+    let pause = pause(ctx, target);
+    let work = Work::of(ctx, target, schedule, pause.is_some(), (state, now));
+    let verdict = match pause {
+        None => verdict::verdict(ctx, target, &work.actions, &work.findings),
+        Some(Pause::Asked) => verdict::paused(&work.findings),
+        Some(Pause::Unknown(verdict)) => verdict,
+    };
+    let status = Status::project(ctx, target, &verdict).pending(&prune::pending(&work.findings));
+    if let Some(exceeded) = ctx.budget.exceeded() {
+        return stopped(ctx, target, exceeded);
+    }
+    let Work { checks, actions, asks, findings, again, target_changes, namespaces } = work;
     Decision {
         checks,
         actions,
+        asks,
+        findings,
         verdict,
         status: Some(status),
         again,
-        children,
-        wants,
-        pending,
-        accepted,
-        swings,
-        is_partial,
+        children: lines(target),
+        namespaces,
+        revisions: BTreeSet::new(),
+        pending: target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none(),
+        accepted: target.is_applied(),
+        target_changes,
+        waits_for_step: false,
+        conditions: None,
+        is_partial: target.items.iter().any(|item| item.is_later),
+        wants: target.refs.wants.clone(),
+        polls: target.refs.polls.clone(),
+        used: ctx.budget.used(),
         exceeded: None,
     }
 }
 
+/// What the stages have come to.
+#[derive(Default)]
+struct Work {
+    checks: Vec<Check>,
+    actions: Vec<Action>,
+    asks: Vec<Arc<Observed>>,
+    findings: Vec<Finding>,
+    again: Option<Duration>,
+    target_changes: Vec<TargetChange>,
+    namespaces: Vec<String>,
+}
+
+impl Work {
+    fn of(
+        ctx: &Context<'_>,
+        target: &Target,
+        schedule: &dyn Schedule,
+        is_paused: bool,
+        at: (&ReconcileState, Duration),
+    ) -> Self {
+        let mut work = Self { findings: schedule.findings(), ..Self::default() };
+        for (number, error) in &target.open {
+            let is_awaiting = schedule.awaited_by_child(*number).is_some();
+            let finding = if is_awaiting { Finding::no_value_yet } else { Finding::no_value };
+            work.findings.push(finding(ctx.origins.child_id(*number), error, target));
+        }
+        let unchanged = work.write(ctx, target, schedule, is_paused, at);
+        if is_paused {
+            work.findings.extend(Finding::unknown_refs(target, &work.findings));
+            let undesired = prune::undesired(ctx.snapshot, &identities(target));
+            let removed = undesired.remove.iter().filter(|o| !may_be_desired(ctx, target, o));
+            let what = removed.map(|o| o.object.to_string());
+            work.findings.extend(what.map(|what| Finding::Paused { write: "prune", what }));
+            return work;
+        }
+        let is_refused = |item: &Item| match &item.desired {
+            Ok(desired) => at.0.failure_of(item, desired).is_some_and(|f| f.rest(at.1).is_some()),
+            Err(error) => !error.is_waiting(),
+        };
+        let keeps_accepted = target.open.values().any(|error| !error.is_waiting())
+            || (!unchanged.is_empty() && target.items.iter().any(is_refused));
+        let record = keeps_accepted.then(|| work.maintain_accepted(ctx, target, &unchanged, at));
+        work.findings.extend(Finding::unknown_refs(target, &work.findings));
+        work.prune(ctx, target, schedule, at);
+        work.add(prune::outdated_notes(target, at.0, at.1));
+        work.finalizer(ctx, target);
+        work.record_accepted(ctx, target, record, at.0);
+        work.actions.extend(jobs::to_record(ctx, target).map(Action::RecordJobs));
+        work
+    }
+
+    /// Creates, updates and repairs children as far as that is permitted; the positions of those that keep what they had.
+    fn write(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        schedule: &dyn Schedule,
+        is_paused: bool,
+        at: (&ReconcileState, Duration),
+    ) -> HashSet<usize> {
+        let limits = schedule::max_unavailable(ctx, target, &mut self.findings);
+        let items: Vec<_> = in_order(target).map(|(i, item)| (i, item, item.difference(at.0))).collect();
+        let is_change = |difference: &Option<Difference>| difference.is_some_and(Difference::is_change);
+        let changes: Vec<_> = items
+            .iter()
+            .filter(|(_, item, difference)| is_change(difference) && !item.is_later)
+            .map(|(_, item, _)| *item)
+            .collect();
+        let mut gates = Gates::new(ctx, schedule, target, &changes, &limits, at);
+        gates.is_paused = is_paused;
+        let mut unchanged = HashSet::new();
+        for (position, item, difference) in &items {
+            let (desired, difference) = match (&item.desired, difference) {
+                (Ok(desired), Some(difference)) => (desired, *difference),
+                (Err(error), _) => {
+                    unchanged.insert(*position);
+                    self.findings.push(match schedule.awaited(item) {
+                        // What it reads is not there yet: no wonder that it has no value.
+                        Some(block) => Finding::waiting(item, block),
+                        None => Finding::no_value(&item.name, error, target),
+                    });
+                    continue;
+                }
+                (Ok(_), None) => continue,
+            };
+            if !is_paused {
+                self.report_conflict(item, at);
+            }
+            let Some(why) = Why::of(difference) else {
+                if difference == (Difference::Terminating { is_outdated: true }) {
+                    self.findings.push(Finding::terminating(item));
+                }
+                continue;
+            };
+            let permit = gates.permit(item, desired, difference);
+            self.report_refusal(ctx, target, item, desired, &permit, at);
+            match permit {
+                Permit::Now => {
+                    if difference == Difference::Outdated {
+                        self.target_changes.extend(TargetChange::of_item(ctx, item));
+                    }
+                    self.apply(ctx, target, item, desired, why, at);
+                }
+                Permit::Blocked(Block::Paused) => self.findings.extend(Finding::paused(item, why)),
+                Permit::Blocked(block) => {
+                    if difference.is_change() && block.keeps_accepted() {
+                        unchanged.insert(*position);
+                    }
+                    self.wake(block.ends_after());
+                    self.findings.extend(block.is_reported().then(|| Finding::waiting(item, block)));
+                }
+            }
+        }
+        if self.actions.iter().any(|action| matches!(action, Action::Apply(apply) if apply.why.is_change())) {
+            self.checks = apply::dry_runs(ctx, target, &changes, at.0, &mut self.actions);
+        }
+        unchanged
+    }
+
+    fn apply(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        item: &Item,
+        desired: &Desired,
+        why: Why,
+        at: (&ReconcileState, Duration),
+    ) {
+        self.actions.push(Action::Apply(Box::new(apply::apply(ctx, target, item, desired, why, at))));
+    }
+
+    /// Reports that another manager keeps changing fields of an object, and that they are restored less often.
+    fn report_conflict(&mut self, item: &Item, (state, now): (&ReconcileState, Duration)) {
+        let (Some(observed), Ok(desired)) = (&item.observed, &item.desired) else { return };
+        if observed.desired.as_deref() != Some(&desired.hash) {
+            return;
+        }
+        let corrections = state.corrections(&observed.object);
+        if let Some((corrections, rest)) = corrections.and_then(|c| Some((c, c.rest(now)?))) {
+            self.findings.push(Finding::field_manager_conflict(item, observed, corrections.conflict()));
+            self.wake(Some(rest));
+        }
+    }
+
+    /// Reports that the server has refused an item, also while it is tried again.
+    fn report_refusal(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        item: &Item,
+        desired: &Desired,
+        permit: &Permit,
+        (state, now): (&ReconcileState, Duration),
+    ) {
+        let Some(failure) = state.failure_of(item, desired) else { return };
+        let rest = failure.rest(now);
+        let is_reported = match permit {
+            Permit::Blocked(Block::DryRun) => failure.is_dry_run && rest.is_some(),
+            Permit::Blocked(block) => block.comes_after_refusals(),
+            Permit::Now => true,
+        };
+        if is_reported {
+            self.findings.push(Finding::refused(ctx, target, item, desired, failure));
+            self.wake(rest);
+        }
+    }
+
+    /// Prunes what is not in the target, once all of the target is applied.
+    fn prune(
+        &mut self,
+        ctx: &Context<'_>,
+        target: &Target,
+        schedule: &dyn Schedule,
+        (state, now): (&ReconcileState, Duration),
+    ) {
+        let undesired = prune::undesired(ctx.snapshot, &identities(target));
+        let block = schedule.awaited_by_pruning();
+        let is_applying = self.actions.iter().any(|action| matches!(action, Action::Apply(_)));
+        if undesired.is_empty() {
+            self.findings.extend(prune::kinds_not_listed(ctx.snapshot, ctx.origins));
+        } else if is_applying || !target.is_applied() || block.is_some() {
+            let object = undesired.remove.iter().find(|o| !may_be_desired(ctx, target, o));
+            let object = object.map(|o| o.object.clone());
+            self.findings.extend(object.map(|object| Finding::PruningWaits { object, block }));
+        } else {
+            let mut pruned = prune::prune(ctx.snapshot, &undesired, state, now);
+            if !pruned.findings.iter().any(Finding::is_hidden) {
+                self.findings.extend(prune::kinds_not_listed(ctx.snapshot, ctx.origins));
+            }
+            pruned.actions.retain(|action| match action {
+                Action::Delete(observed) | Action::Retain(observed) => {
+                    self.permit_removal(ctx, observed, (state, now))
+                }
+                _ => true,
+            });
+            self.add(pruned);
+        }
+    }
+
+    /// Whether a member that comes and goes may be removed now. Notes the change, or that it may not.
+    fn permit_removal(
+        &mut self,
+        ctx: &Context<'_>,
+        observed: &Observed,
+        (state, now): (&ReconcileState, Duration),
+    ) -> bool {
+        let Some(change) = TargetChange::of_removal(ctx, observed) else { return true };
+        let rest = state.oscillation().held(&change, now);
+        self.wake(rest);
+        match rest {
+            None => self.target_changes.push(change),
+            Some(rest) => {
+                let (item, block) = (observed.child.to_string(), Block::Oscillation(rest));
+                self.findings.push(Finding::Waiting { item, block });
+            }
+        }
+        rest.is_none()
+    }
+
+    /// The finalizer is there before the first child that the garbage collector must not delete, and only while there is
+    /// one.
+    fn finalizer(&mut self, ctx: &Context<'_>, target: &Target) {
+        let has = prune::has_finalizer(&ctx.snapshot.instance);
+        let observed = ctx.snapshot.observed.iter().any(|o| !o.owner_reference && o.is_to_go());
+        let is_unowned = |desired: &Desired| desired.body["metadata"].get("ownerReferences").is_none();
+        let snapshot = ctx.snapshot;
+        // Nothing else deletes them with the instance.
+        let has_runs =
+            snapshot.plans.is_some() || snapshot.deletions.as_ref().is_some_and(|all| !all.runs.is_empty());
+        let planned = has_runs || target.items.iter().any(|item| item.desired.as_ref().is_ok_and(is_unowned));
+        if (observed || planned) && !has {
+            self.actions.insert(0, Action::AddFinalizer);
+        } else if has && !observed && !planned && target.is_applied() {
+            self.actions.push(Action::RemoveFinalizer);
+        }
+    }
+
+    fn add(&mut self, pruned: Pruned) {
+        self.actions.extend(pruned.actions);
+        self.asks.extend(pruned.asks);
+        self.findings.extend(pruned.findings);
+        self.namespaces.extend(pruned.namespaces);
+        self.wake(pruned.again);
+    }
+
+    fn wake(&mut self, after: Option<Duration>) {
+        self.again = soonest([self.again, after]);
+    }
+}
+
+/// The objects of a target.
+fn identities(target: &Target) -> HashSet<prune::Identity<'_>> {
+    let desired = target.items.iter().filter_map(|item| item.desired.as_ref().ok());
+    desired.map(|desired| desired.object.identity()).collect()
+}
+
+/// Graph order; among the members of a child those first that are not ready anyway.
+fn in_order(target: &Target) -> impl Iterator<Item = (usize, &Item)> {
+    let mut items: Vec<_> = target.items.iter().enumerate().collect();
+    items.sort_by_key(|(_, item)| (item.child, item.ready.is_ok()));
+    items.into_iter()
+}
+
+/// Whether an object belongs to a child of which is not known now what it should be: it will not be deleted, so do not
+/// report that it will.
+fn may_be_desired(ctx: &Context<'_>, target: &Target, observed: &Observed) -> bool {
+    let mut unknown = target.items.iter().filter(|item| item.desired.is_err());
+    unknown.any(|item| item.observed.as_ref().is_some_and(|live| live.object == observed.object))
+        || ctx.origins.number(&observed.child).is_some_and(|number| target.open.contains_key(&number))
+}
+
 /// Evaluation stopped at a limit: what is not known as a whole is not acted upon.
-fn stopped(ctx: &Context<'_>, target: Target, exceeded: Exceeded) -> Decision {
+fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
     let Exceeded { subject, error, .. } = &exceeded;
     let message = format!("{subject}: {error}; nothing of it is written until it changes");
     let verdict = Verdict::Stalled { reason: "LimitExceeded".into(), message };
     Decision {
-        checks: Vec::new(),
-        actions: Vec::new(),
         status: Some(Status::unfinished(ctx, &verdict)),
-        verdict,
-        again: None,
-        children: lines(&target),
-        wants: target.refs.wants,
-        pending: false,
-        accepted: false,
-        swings: Vec::new(),
-        is_partial: false,
+        children: lines(target),
+        wants: target.refs.wants.clone(),
+        polls: target.refs.polls.clone(),
+        used: ctx.budget.used(),
         exceeded: Some(exceeded),
+        ..Decision::idle(verdict)
     }
 }
 
-/// One line a child.
-fn lines(target: &Target) -> Vec<(String, Option<ObjectRef>, Result<(), String>)> {
-    let line = |item: &Item| {
-        let object = item.intent.as_ref().ok().map(|intent| intent.object.clone());
-        (item.name.clone(), object, item_state(item))
-    };
-    target.items.iter().map(line).collect()
+/// Why nothing is written.
+enum Pause {
+    /// By the annotation, or by `paused` of the package.
+    Asked,
+    /// Whether `paused` holds is not known.
+    Unknown(Verdict),
 }
 
-fn item_state(item: &Item) -> Result<(), String> {
-    match &item.intent {
-        Err(error) => Err(error.to_string()),
-        Ok(_) if item.observed.is_some() && !item.is_current() => Err("awaits its update".into()),
-        Ok(_) => item.ready.clone(),
-    }
+/// Whether nothing is written.
+pub(in crate::children) fn is_paused(ctx: &Context<'_>, target: &Target) -> bool {
+    pause(ctx, target).is_some()
 }
 
-/// What keeps us from writing, if something does. Where it cannot be told whether a person wants us to stop, we
-/// stop, and say so.
-fn pause(ctx: &Context<'_>, target: &Target) -> Option<Verdict> {
-    if ctx.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true") {
-        return Some(Verdict::Paused);
+/// Whether the instance is paused. If that is not known, nothing is written either.
+fn pause(ctx: &Context<'_>, target: &Target) -> Option<Pause> {
+    if ctx.snapshot.instance["metadata"]["annotations"][names::PAUSED].as_str() == Some("true") {
+        return Some(Pause::Asked);
     }
-    let message = |error: &EvalError| {
-        format!("paused: {error}; nothing is written until it can be told whether it holds")
-    };
+    let message =
+        |error: &EvalError| format!("paused: {error}; nothing is written until it can be evaluated");
     ctx.budget.about("paused");
-    match ctx.package.engine.truthy(ctx.resource.paused.as_ref()?, &target.scope) {
-        Ok(true) => Some(Verdict::Paused),
+    match ctx.origin.package.engine.truthy(ctx.origin.resource.paused.as_ref()?, &target.scope) {
+        Ok(true) => Some(Pause::Asked),
         Ok(false) => None,
         Err(error @ (EvalError::Unknown { .. } | EvalError::NotYet(_))) if !error.is_mixed() => {
-            Some(Verdict::Reconciling { reason: "PausedUnknown".into(), message: message(&error) })
+            let message = message(&error);
+            Some(Pause::Unknown(Verdict::Reconciling { reason: "PausedUnknown".into(), message }))
         }
-        Err(error) => Some(Verdict::Stalled { reason: "PausedFailed".into(), message: message(&error) }),
-    }
-}
-
-/// What stands between the cluster and the target.
-#[derive(Default)]
-struct Notes {
-    stalled: Vec<(String, String)>,
-    waiting: Vec<(String, String)>,
-    /// Deletions that wait for approval: no reason not to be ready.
-    pending: Vec<String>,
-    /// The unknown refs that the notes are about.
-    refs: BTreeSet<String>,
-}
-
-struct Deciding<'a> {
-    ctx: &'a Context<'a>,
-    memory: &'a Memory,
-    now: Duration,
-    target: &'a Target,
-    edges: Edges<'a>,
-    checks: Vec<Check>,
-    actions: Vec<Action>,
-    again: Option<Duration>,
-    notes: Notes,
-    swings: Vec<Swing>,
-    /// What is kept up while a change is refused.
-    record: Option<Accepted>,
-}
-
-impl Deciding<'_> {
-    /// Notes why something has no value. Whose ref is unknown is told that ref's reason.
-    fn tell(&mut self, name: &str, error: &ChildError) {
-        let (mut reason, mut waiting) = (error.reason(), error.is_waiting());
-        if let Some((_, problem)) = self.problem_of(error) {
-            (reason, waiting) = (problem.reason, problem.is_waiting);
+        Err(error) => {
+            let message = message(&error);
+            Some(Pause::Unknown(Verdict::Stalled { reason: "PausedFailed".into(), message }))
         }
-        self.note_error(name, reason, waiting, error);
-    }
-
-    /// The unknown ref that an error is about.
-    fn problem_of(&self, error: &ChildError) -> Option<(&str, &refs::Problem)> {
-        match error {
-            ChildError::Eval(EvalError::Unknown { path, .. }) => self.target.refs.problem_of(path),
-            _ => None,
-        }
-    }
-
-    /// Notes refs that are unknown, where nothing that reads them has said so.
-    fn refs(&mut self) {
-        let target = self.target;
-        for (id, problem) in &target.refs.problems {
-            if !self.notes.refs.contains(id) {
-                let message = format!("refs.{id}: {}", problem.message);
-                self.note(problem.reason, problem.is_waiting, message);
-            }
-        }
-    }
-
-    fn wake(&mut self, after: Duration) {
-        self.again = Some(self.again.map_or(after, |again| again.min(after)));
-    }
-}
-
-/// Whether our entry of managedFields still owns every leaf of the intent.
-pub fn is_covered(intent: &Intent, observed: &Observed) -> bool {
-    observed
-        .owned
-        .as_ref()
-        .is_some_and(|owned| fields::uncovered_beside(&intent.body, owned, &observed.foreign).is_none())
-}
-
-/// Whether our entry of managedFields has what the intent, with which the object was applied last, has not. An item of
-/// a list counts only where all of ours is intact: in place of a lost one it is to be removed.
-pub fn exceeds(intent: &Intent, observed: &Observed, items: bool) -> bool {
-    observed.intent.as_deref() == Some(&intent.hash)
-        && observed
-            .owned
-            .as_ref()
-            .is_some_and(|owned| !fields::excess(&intent.body, owned, &intent.keep, items).is_empty())
-}
-
-/// Applied as it should be, and ready.
-fn settled(item: &Item) -> bool {
-    item.intent.is_ok() && item.is_current() && item.ready.is_ok()
-}
-
-fn unready(item: &Item) -> String {
-    match (&item.intent, &item.ready) {
-        (Err(error), _) => error.to_string(),
-        (_, Err(message)) => message.clone(),
-        (Ok(_), Ok(())) => "awaits its update".into(),
     }
 }

@@ -1,27 +1,72 @@
-//! How the instance stands, in one word and one sentence: what its conditions, its Events, `get`, `tree` and `dev` say.
+//! The state of an instance in one word and one sentence, for conditions, Events, `get`, `tree` and `dev`.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use super::super::target::Target;
-use super::{Action, Context, Notes, Verdict, unready};
+use super::{Action, Context};
+use crate::children::findings::{Finding, Severity};
+use crate::children::target::Target;
 use crate::template::EvalError;
 
-/// How an instance stands, in one word.
+/// The state of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The cluster equals the target, and all of it is ready.
+    Ready {
+        /// How many children.
+        children: usize,
+    },
+    /// All of the target is applied, and `readyWhen` holds. Children need not be ready.
+    Enough {
+        /// How many children.
+        children: usize,
+    },
+    /// On the way. What is awaited.
+    Reconciling {
+        /// Camel case.
+        reason: String,
+        /// Names the child.
+        message: String,
+    },
+    /// It does not get further by itself.
+    Stalled {
+        /// Camel case.
+        reason: String,
+        /// Names the child, the place and what to do.
+        message: String,
+    },
+    /// Its package is not active, so it is not evaluated.
+    NotLoaded {
+        /// Names the package and why.
+        message: String,
+    },
+    /// A user has paused it.
+    Paused {
+        /// What would be written.
+        message: String,
+    },
+    /// Being deleted. What is awaited.
+    Deleting {
+        /// Names the child.
+        message: String,
+    },
+}
+
+/// The state of an instance, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// All is as it should be.
+    /// It equals its target, and is ready.
     Ready,
-    /// Under way.
+    /// On the way to its target.
     Reconciling,
-    /// Nothing will change until somebody does something.
+    /// It does not get further by itself.
     Stalled,
-    /// A person has stopped it.
+    /// A user has paused it.
     Paused,
     /// It is being deleted.
     Deleting,
 }
 
-/// A [`Verdict`] in the words that all who tell it share.
+/// A [`Verdict`] in the words that all outputs share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// In one word.
@@ -35,7 +80,7 @@ pub struct Summary {
 }
 
 impl Verdict {
-    /// What is told of it, everywhere.
+    /// The summary that all outputs share.
     pub fn summary(&self) -> Summary {
         let (health, ready, reason, message) = match self {
             Self::Ready { children: 1 } => {
@@ -60,12 +105,7 @@ impl Verdict {
                 (Health::Stalled, Some(false), reason.as_str(), message.clone())
             }
             Self::NotLoaded { message } => (Health::Stalled, None, NOT_LOADED, message.clone()),
-            Self::Paused => (
-                Health::Paused,
-                Some(false),
-                "Paused",
-                "paused: nothing is written until it is resumed".to_owned(),
-            ),
+            Self::Paused { message } => (Health::Paused, Some(false), "Paused", message.clone()),
             Self::Deleting { message } => (Health::Deleting, Some(false), "Deleting", message.clone()),
         };
         Summary { health, ready, reason: reason.to_owned(), message }
@@ -75,55 +115,87 @@ impl Verdict {
 /// The reason of the conditions of an instance whose package is not active.
 pub const NOT_LOADED: &str = "PackageNotLoaded";
 
-pub(super) fn verdict(ctx: &Context<'_>, target: &Target, actions: &[Action], notes: &Notes) -> Verdict {
-    let join = |notes: &[(String, String)]| {
-        let mut text = notes.iter().take(3).map(|(_, m)| m.as_str()).collect::<Vec<_>>().join("; ");
-        if notes.len() > 3 {
-            let _ = write!(text, "; and {} more", notes.len() - 3);
-        }
-        text
+/// How many findings a message contains.
+const MAX_FINDINGS: usize = 3;
+
+/// How many writes the message of a paused instance names.
+const MAX_PAUSED_WRITES: usize = 8;
+
+/// Derives the verdict.
+pub(super) fn verdict(
+    ctx: &Context<'_>,
+    target: &Target,
+    actions: &[Action],
+    findings: &[Finding],
+) -> Verdict {
+    let of = |severity: Severity| -> Vec<&Finding> {
+        let all = findings.iter().filter(|finding| finding.severity() == severity);
+        all.filter(|finding| !matches!(finding, Finding::Missing { .. })).collect()
     };
-    if let Some((reason, _)) = notes.stalled.first() {
-        return Verdict::Stalled { reason: reason.clone(), message: join(&notes.stalled) };
+    let (mut stalled, mut waiting) = (of(Severity::Stalled), of(Severity::Waiting));
+    // What its current step waits for explains why all else waits for the run.
+    if waiting.iter().any(|finding| matches!(finding, Finding::RunWaits { .. })) {
+        waiting.retain(|finding| !finding.waits_for_run());
+    }
+    if let Some(missing) = findings.iter().find(|finding| matches!(finding, Finding::Missing { .. })) {
+        let all = if stalled.is_empty() { &mut waiting } else { &mut stalled };
+        // Near the front, because a message contains few.
+        all.insert(all.len().min(1), missing);
+    }
+    if let Some(first) = stalled.first() {
+        return Verdict::Stalled { reason: first.reason().to_owned(), message: join(&stalled) };
     }
     if let Some(message) = first_write(actions) {
         return Verdict::Reconciling { reason: "Applying".into(), message };
     }
-    if let Some((reason, _)) = notes.waiting.first() {
-        return Verdict::Reconciling { reason: reason.clone(), message: join(&notes.waiting) };
+    if let Some(first) = waiting.first() {
+        return Verdict::Reconciling { reason: first.reason().to_owned(), message: join(&waiting) };
     }
-    let unready_items: Vec<(String, String)> = target
-        .items
-        .iter()
-        .filter(|i| i.ready.is_err())
-        .map(|i| (String::new(), format!("{}: {}", i.name, unready(i))))
-        .collect();
-    if let Some(ready_when) = &ctx.resource.ready_when {
-        ctx.budget.about("readyWhen");
-        return match ctx.package.engine.truthy(ready_when, &target.scope) {
-            Ok(true) => Verdict::Enough { children: target.items.len() },
-            // What is not there yet is no mistake; of the rest nothing comes by waiting.
-            Err(error) if !is_not_yet(&error) => {
-                Verdict::Stalled { reason: "ReadyWhenFailed".into(), message: format!("readyWhen: {error}") }
-            }
-            _ if !unready_items.is_empty() => {
-                Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
-            }
-            Err(error) => Verdict::Reconciling {
-                reason: "ReadyWhen".into(),
-                message: format!("readyWhen has no value yet: {error}"),
-            },
-            Ok(_) => Verdict::Reconciling {
-                reason: "ReadyWhen".into(),
-                message: "readyWhen is not met yet".into(),
-            },
-        };
+    let unready = target.items.iter().filter(|item| item.ready.is_err());
+    let unready: Vec<_> = unready.map(|item| format!("{}: {}", item.name, item.unready())).collect();
+    let not_ready = || Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready) };
+    let children = target.items.len();
+    let Some(ready_when) = &ctx.origin.resource.ready_when else {
+        return if unready.is_empty() { Verdict::Ready { children } } else { not_ready() };
+    };
+    ctx.budget.about("readyWhen");
+    let pending = |message| Verdict::Reconciling { reason: "ReadyWhen".into(), message };
+    match ctx.origin.package.engine.truthy(ready_when, &target.scope) {
+        Ok(true) => Verdict::Enough { children },
+        // A value that is not there yet may come by itself; other errors do not pass.
+        Err(error) if !is_not_yet(&error) => {
+            Verdict::Stalled { reason: "ReadyWhenFailed".into(), message: format!("readyWhen: {error}") }
+        }
+        _ if !unready.is_empty() => not_ready(),
+        Err(error) => pending(format!("readyWhen has no value yet: {error}")),
+        Ok(_) => pending("readyWhen is not met yet".into()),
     }
-    if unready_items.is_empty() {
-        Verdict::Ready { children: target.items.len() }
-    } else {
-        Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready_items) }
+}
+
+/// The verdict of a paused instance: what it would write, and what else stalls it.
+pub(super) fn paused(findings: &[Finding]) -> Verdict {
+    let mut message = "paused: nothing is written until it is resumed".to_owned();
+    let writes: Vec<_> = findings.iter().filter_map(Finding::paused_write).collect();
+    if !writes.is_empty() {
+        let _ = write!(message, "; then it would {}", join_some(&writes, MAX_PAUSED_WRITES, ", "));
     }
+    let stalled: Vec<_> = findings.iter().filter(|f| f.severity() == Severity::Stalled).collect();
+    if !stalled.is_empty() {
+        let _ = write!(message, "; {}", join(&stalled));
+    }
+    Verdict::Paused { message }
+}
+
+fn join<T: Display>(findings: &[T]) -> String {
+    join_some(findings, MAX_FINDINGS, "; ")
+}
+
+fn join_some<T: Display>(parts: &[T], most: usize, separator: &str) -> String {
+    let mut text = parts.iter().take(most).map(T::to_string).collect::<Vec<_>>().join(separator);
+    if parts.len() > most {
+        let _ = write!(text, "{separator}and {} more", parts.len() - most);
+    }
+    text
 }
 
 fn is_not_yet(error: &EvalError) -> bool {

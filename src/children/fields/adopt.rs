@@ -11,7 +11,7 @@ const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 /// its kind. Without it that entry would own the fields beside us for ever, and what a later version of the
 /// package leaves out would stay. To be written by one JSON patch with a test of the resourceVersion; the next
 /// apply then removes what it does not have, the annotation first of all.
-pub fn take_client_side(managed_fields: &Value, manager: &str) -> Option<Value> {
+pub fn adopt_client_side(managed_fields: &Value, manager: &str) -> Option<Value> {
     let entries = managed_fields.as_array()?;
     let (theirs, mut kept): (Vec<Value>, Vec<Value>) = entries.iter().cloned().partition(is_client_side);
     let first = theirs.first()?;
@@ -53,18 +53,18 @@ mod tests {
         let status = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "subresource": "status",
             "fieldsV1": {"f:status": {"f:x": {}}}});
         let fields = json!([client_side, edit, status]);
-        let taken = take_client_side(&fields, "operetta/p").unwrap();
+        let taken = adopt_client_side(&fields, "operetta/p").unwrap();
         assert_eq!(taken[0], edit);
         assert_eq!(taken[1], status);
         assert_eq!((&taken[2]["manager"], &taken[2]["operation"]), (&json!("operetta/p"), &json!("Apply")));
         assert_eq!(taken[2]["fieldsV1"], client_side["fieldsV1"]);
-        assert_eq!(take_client_side(&taken, "operetta/p"), None);
+        assert_eq!(adopt_client_side(&taken, "operetta/p"), None);
 
         let ours =
             json!({"manager": "operetta/p", "operation": "Apply", "fieldsV1": {"f:data": {"f:c": {}}}});
         let mut named = client_side.clone();
         named["manager"] = "helm".into();
-        let taken = take_client_side(&json!([ours, named]), "operetta/p").unwrap();
+        let taken = adopt_client_side(&json!([ours, named]), "operetta/p").unwrap();
         assert_eq!(taken.as_array().unwrap().len(), 1);
         assert_eq!(taken[0]["fieldsV1"]["f:data"], json!({".": {}, "f:a": {}, "f:c": {}}));
     }

@@ -1,4 +1,4 @@
-//! Whether a field set covers an intent.
+//! Whether a field set covers a desired object.
 
 use serde_json::{Map, Value};
 
@@ -18,25 +18,25 @@ const UNTRACKED: [&str; 9] = [
     "managedFields",
 ];
 
-/// The first leaf of the intent that our set does not cover, as a readable path; `None`: all are.
+/// The first leaf of the desired object that our set does not cover, as a readable path; `None`: all are.
 ///
 /// An empty list that is not in the set counts as covered: an empty keyed list never is in one. To
 /// see that somebody filled an atomic one, use [`uncovered_beside`].
-pub fn uncovered(intent: &Value, owned: &FieldSet) -> Option<String> {
-    first_lost(intent, owned, None)
+pub fn uncovered(desired: &Value, owned: &FieldSet) -> Option<String> {
+    first_lost(desired, owned, None)
 }
 
 /// Like [`uncovered`], and looks also at what the others own ([`FieldSet::of_others`]): an empty list
 /// that they own now, and fields of theirs below what looks atomic in our set, are not covered.
-pub fn uncovered_beside(intent: &Value, owned: &FieldSet, others: &FieldSet) -> Option<String> {
-    first_lost(intent, owned, Some(&others.root))
+pub fn uncovered_beside(desired: &Value, owned: &FieldSet, others: &FieldSet) -> Option<String> {
+    first_lost(desired, owned, Some(&others.root))
 }
 
-/// Whether our set lost an item of a keyed list that the intent has, or the name of one, where others have
-/// items. Only then may one of theirs stand in the way of our next apply (see [`super::strays`]), and only the
+/// Whether our set lost an item of a keyed list that the desired object has, or the name of one, where others have
+/// items. Only then may one of theirs stand in the way of our next apply (see [`super::conflicting_items`]), and only the
 /// live object tells.
-pub fn lost_items(intent: &Value, owned: &FieldSet, others: &FieldSet) -> bool {
-    let Some(fields) = intent.as_object() else { return false };
+pub fn lost_items(desired: &Value, owned: &FieldSet, others: &FieldSet) -> bool {
+    let Some(fields) = desired.as_object() else { return false };
     fields.iter().any(|(name, value)| match value {
         // Owners are the garbage collector's; of nothing else here are there lists of maps.
         Value::Object(_) if name == "metadata" => false,
@@ -84,8 +84,8 @@ fn lost_unless(covered: bool) -> Option<Lost> {
     (!covered).then(Lost::new)
 }
 
-fn first_lost(intent: &Value, owned: &FieldSet, others: Option<&Node>) -> Option<String> {
-    let lost = intent.as_object()?.iter().find_map(|(name, value)| {
+fn first_lost(desired: &Value, owned: &FieldSet, others: Option<&Node>) -> Option<String> {
+    let lost = desired.as_object()?.iter().find_map(|(name, value)| {
         let (node, theirs) = (owned.root.field(name), others.and_then(|o| o.field(name)));
         let lost = match (name.as_str(), value) {
             ("apiVersion" | "kind", _) => None,
@@ -164,7 +164,7 @@ fn unmatched(index: usize, item: &Value) -> Key {
     }
 }
 
-/// For each item of an intent's list its place in the set. Two items never share one (a port without
+/// For each item of a desired object's list its place in the set. Two items never share one (a port without
 /// `protocol` is not the UDP port of the same number), unless the server itself keeps only one for
 /// duplicates, as a leaf.
 pub(super) fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s Node)>> {

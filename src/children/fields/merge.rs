@@ -6,10 +6,10 @@ use super::path::Key;
 use super::repair::pair;
 use super::set::{FieldSet, Node};
 
-/// The live object with an intent put into it, as a new object: without status and without what the server has
-/// given it. Lists are merged as their managedFields say. What our last apply had and this intent has not is still
+/// The live object with a desired object put into it, as a new object: without status and without what the server has
+/// given it. Lists are merged as their managedFields say. What our last apply had and this desired object has not is still
 /// in it.
-pub fn merged(live: &Value, intent: &Value) -> Value {
+pub fn merged(live: &Value, desired: &Value) -> Value {
     let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
     let owned = FieldSet::united(entries.iter().map(|entry| &entry["fieldsV1"]));
     let mut object = Map::new();
@@ -18,13 +18,13 @@ pub fn merged(live: &Value, intent: &Value) -> Value {
             object.insert(name.clone(), value.clone());
         }
     }
-    let mut meta = intent["metadata"].clone();
+    let mut meta = desired["metadata"].clone();
     for field in ["labels", "annotations"] {
         let mut map = live["metadata"][field].as_object().cloned().unwrap_or_default();
         map.extend(meta[field].as_object().cloned().unwrap_or_default());
         meta[field] = Value::Object(map);
     }
-    for (name, wanted) in intent.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
+    for (name, wanted) in desired.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
         put(object.entry(name.clone()).or_insert(Value::Null), wanted, owned.root.field(name));
     }
     object.insert("metadata".to_owned(), meta);
@@ -87,10 +87,10 @@ mod tests {
                 "f:set": {".": {}, "v:1": {}}, "f:atomic": {}, "f:args": {}, "f:n": {}}}}]},
             "spec": {"list": [{"name": "a", "x": 1, "theirs": 2}, {"name": "b"}], "set": [1], "atomic": {"a": 1},
                 "args": [1, 2], "n": 1, "theirs": {"y": 1}}});
-        let intent = json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "labels": {"ours": "1"}},
+        let desired = json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "labels": {"ours": "1"}},
             "spec": {"list": [{"name": "c"}, {"name": "a", "x": 7}], "set": [1, 2], "atomic": {"b": 1}, "args": [3],
                 "theirs": {"z": 1}}});
-        let made = merged(&live, &intent);
+        let made = merged(&live, &desired);
         assert_eq!(
             made["spec"],
             json!({"list": [{"name": "a", "x": 7, "theirs": 2}, {"name": "b"}, {"name": "c"}], "set": [1, 2],

@@ -1,8 +1,8 @@
-//! Server-side apply field sets: which leaves of an intent we still own, and how to win back a keyed
-//! list that somebody else has edited. See `docs/design/0016-fields-of-others-and-refused-edits.md`.
+//! Server-side apply field sets: which leaves of a desired object we still own, and how to win back a keyed
+//! list that another client has edited. See `docs/design/0016-field-ownership-and-refused-edits.md`.
 //!
 //! The API server records in `metadata.managedFields` which manager owns which field. An object
-//! whose entry of ours no longer covers the whole intent has drifted; to see that takes its metadata
+//! whose entry of ours no longer covers the whole desired object has drifted; to see that takes its metadata
 //! only, no schema and no content. What the server (1.36) does, and what this module relies on:
 //!
 //! - A leaf of what we applied is in our entry: scalars, empty maps, nulls, whole atomic maps and
@@ -17,22 +17,22 @@
 //!   empty), but the item itself (`"."`) is gone from it.
 
 mod adopt;
+mod conflicting;
 mod cover;
 mod intern;
 mod merge;
 mod path;
 mod release;
 mod repair;
-mod rival;
 mod set;
 #[cfg(test)]
 mod tests;
 
-pub use adopt::take_client_side;
+pub use adopt::adopt_client_side;
+pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
 pub use merge::merged;
 pub use path::{FieldPath, Key};
 pub use release::{excess, is_in_version, release};
-pub use repair::{excluding, holder, strays, take_over};
-pub use rival::rival;
+pub use repair::{conflicting_items, excluding, holder, move_to_ours};
 pub use set::{FieldSet, FieldsError};

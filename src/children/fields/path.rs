@@ -50,7 +50,7 @@ impl Key {
         let mut fit = Fit::Exact;
         for (name, value) in fields {
             match item.get(&**name) {
-                // The server may fill in a default (protocol: TCP), which the intent need not say.
+                // The server may fill in a default (protocol: TCP), which the desired object need not say.
                 None | Some(Value::Null) => fit = Fit::Partial,
                 Some(own) if same(own, value) => {}
                 Some(_) => return None,

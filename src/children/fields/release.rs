@@ -1,6 +1,6 @@
-//! Giving up what our entry of managedFields has and our intent has not.
+//! Giving up what our entry of managedFields has and our desired object has not.
 //!
-//! An apply deletes what our entry has and the apply has not. So a field of somebody else that got into our entry
+//! An apply deletes what our entry has and the apply has not. So a field of another client that got into our entry
 //! is lost with the next apply that succeeds, unless it leaves the entry before. Without an owner it keeps its
 //! value: only an owner's apply can remove it.
 
@@ -11,13 +11,13 @@ use super::path::{FieldPath, Key};
 use super::repair::{put_in, take_out};
 use super::set::{FieldSet, Node, is_our_apply, is_update};
 
-/// What our entry has beyond the intent, the topmost places only. Right after an apply there is nothing: so it
-/// was put there by a change of managedFields. `keep` are fields that are applied beside the intent, as
+/// What our entry has beyond the desired object, the topmost places only. Right after an apply there is nothing: so it
+/// was put there by a change of managedFields. `keep` are fields that are applied beside the desired object, as
 /// dotted paths. Items of lists only if `items` says so: those that stand in place of ours are moved into the entry
 /// to be removed.
-pub fn excess(intent: &Value, owned: &FieldSet, keep: &[String], items: bool) -> Vec<FieldPath> {
+pub fn excess(desired: &Value, owned: &FieldSet, keep: &[String], items: bool) -> Vec<FieldPath> {
     let mut walk = Walk { keep, items, trail: Vec::new(), found: Vec::new() };
-    walk.below(&owned.root, intent);
+    walk.below(&owned.root, desired);
     walk.found
 }
 
@@ -29,8 +29,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn below(&mut self, node: &'a Node, intent: &Value) {
-        match intent {
+    fn below(&mut self, node: &'a Node, desired: &Value) {
+        match desired {
             Value::Object(map) => {
                 for (key, below) in &node.children {
                     let Key::Field(name) = key else { continue };
@@ -52,10 +52,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn step(&mut self, key: &'a Key, node: &'a Node, intent: Option<&Value>) {
+    fn step(&mut self, key: &'a Key, node: &'a Node, desired: Option<&Value>) {
         self.trail.push(key);
-        match intent {
-            Some(intent) => self.below(node, intent),
+        match desired {
+            Some(desired) => self.below(node, desired),
             None if self.is_kept() => {}
             None => self.found.push(FieldPath(self.trail.iter().copied().cloned().collect())),
         }

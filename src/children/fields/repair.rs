@@ -1,11 +1,11 @@
-//! Winning back a keyed list that somebody else has edited (DESIGN 4.5).
+//! Restoring a keyed list that another manager has edited.
 //!
-//! A Service port changed by hand from 80 to 81 is another item of the list: ours is gone, theirs has
-//! the same name, and our apply, which adds ours again, is refused for ever. An item goes by an apply
-//! only if we own it and nobody else does; so theirs is moved into our entry first.
+//! A Service port that is changed by hand from 80 to 81 is another item of the list: ours is gone, the other one has the
+//! same name, and our apply, which adds ours again, is refused each time. An apply removes an item only if no other manager
+//! owns it; so the item is moved into our entry first.
 //!
-//! Much the same holds for fields that exclude each other: a volume that was given another source lost ours,
-//! and our apply would give it two. No schema says which fields these are; the refusal does.
+//! The same holds for fields that exclude each other: a volume with another source has lost ours, and our apply would add a
+//! second one. No schema names these fields; the refusal does.
 
 use serde_json::{Map, Value, json};
 
@@ -13,60 +13,62 @@ use super::path::{FieldPath, Fit, Key, same};
 use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
 
 /// Items that stand in the way of our next apply: those of keyed lists in the live object (with its
-/// managedFields) which the intent does not have, where our entry lost an item that the intent has,
+/// managedFields) which the desired object does not have, where our entry lost an item that the desired object has,
 /// or the name of one that they now have.
 ///
-/// Only items that a plain write made are strays. What another manager applied is its declaration,
+/// Only items that a plain write made are `conflicting_items`. What another manager applied is its declaration,
 /// and what nobody owns (filled in at admission) is no edit. Items that somebody merely added, while
 /// all of ours are intact, are left alone.
-pub fn strays(live: &Value, intent: &Value, manager: &str) -> Vec<FieldPath> {
-    search(live, intent, manager).found
+pub fn conflicting_items(live: &Value, desired: &Value, manager: &str) -> Vec<FieldPath> {
+    search(live, desired, manager).found
 }
 
 /// The fields of plain writes that the API server names as excluding ours: `fields` are the paths at fault of
 /// a refusal which say so. A field is one of them if the server names it, or if the server names ours
 /// and only one beside it can be meant. `None` if one of the paths is not explained so: then taking the fields
 /// of the others would not make the apply pass.
-pub fn excluding(live: &Value, intent: &Value, manager: &str, fields: &[String]) -> Option<Vec<FieldPath>> {
-    let places = search(live, intent, manager).places;
+pub fn excluding(live: &Value, desired: &Value, manager: &str, fields: &[String]) -> Option<Vec<FieldPath>> {
+    let replaced = search(live, desired, manager).replaced;
     let mut found = Vec::new();
     for field in fields {
-        let stray = places.iter().find_map(|place| place.named(field, str::to_owned));
-        // The place in our list may be another than in the live one.
-        let stray = stray.or_else(|| {
-            let mut named = places.iter().filter_map(|place| place.named(field, without_places));
+        let conflicting = replaced.iter().find_map(|fields| fields.named(field, str::to_owned));
+        // The index in our list may differ from that in the live one.
+        let conflicting = conflicting.or_else(|| {
+            let mut named = replaced.iter().filter_map(|fields| fields.named(field, without_indices));
             named.next().filter(|_| named.next().is_none())
         })?;
-        if !found.contains(&stray) {
-            found.push(stray);
+        if !found.contains(&conflicting) {
+            found.push(conflicting);
         }
     }
     (!found.is_empty()).then_some(found)
 }
 
-fn search(live: &Value, intent: &Value, manager: &str) -> Search {
+fn search(live: &Value, desired: &Value, manager: &str) -> Search {
     let ours = FieldSet::of_manager(live, manager).unwrap_or_default();
     let updates = FieldSet::union_of(live, manager, Entries::Updates);
     let applies = FieldSet::union_of(live, manager, Entries::OtherApplies);
     let mut search = Search::default();
     let here = Owners { ours: Some(&ours.root), updates: Some(&updates.root), applies: Some(&applies.root) };
-    search.value(live, intent, here);
+    search.value(live, desired, here);
     search
 }
 
-/// A map in which our entry lacks a field of the intent, and what plain writes have put there.
+/// A map in which our entry lacks a field of the desired object, and what plain writes have put there.
 #[derive(Debug)]
-struct Place {
+struct ReplacedFields {
     path: Vec<Key>,
     /// As the server writes it: `spec.volumes[0]`.
     text: String,
     /// Name, and whether it is a map.
     theirs: Vec<(Box<str>, bool)>,
-    /// Fields of the intent, and whether they are maps.
+    /// Fields that no manager owns: the API server may have set them, or our entry has given them up.
+    ownerless: Vec<Box<str>>,
+    /// Fields of the desired object, and whether they are maps.
     ours: Vec<(Box<str>, bool)>,
 }
 
-impl Place {
+impl ReplacedFields {
     /// The field here that a path at fault is about.
     fn named(&self, fault: &str, spell: impl Fn(&str) -> String) -> Option<FieldPath> {
         let only = |theirs: &mut dyn Iterator<Item = &(Box<str>, bool)>| {
@@ -79,6 +81,8 @@ impl Place {
             let name = fault.strip_prefix(&here)?.strip_prefix('.')?;
             if let Some(theirs) = self.theirs.iter().find(|(theirs, _)| **theirs == *name) {
                 theirs.clone()
+            } else if let Some(ownerless) = self.ownerless.iter().find(|ownerless| ***ownerless == *name) {
+                (ownerless.clone(), false)
             } else {
                 let (_, is_map) = self.ours.iter().find(|(ours, _)| **ours == *name)?;
                 let mut alike = self.theirs.iter().filter(|(_, other)| other == is_map);
@@ -90,8 +94,8 @@ impl Place {
     }
 }
 
-/// A path without the places in lists.
-fn without_places(path: &str) -> String {
+/// A path without list indices.
+fn without_indices(path: &str) -> String {
     let mut rest = path;
     let mut out = String::new();
     while let Some((before, behind)) = rest.split_once('[') {
@@ -110,7 +114,7 @@ impl FieldPath {
             _ => None,
         });
         let list = names.collect::<Vec<_>>().join(".");
-        let fault = without_places(fault);
+        let fault = without_indices(fault);
         fault.strip_prefix(&list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
@@ -128,34 +132,56 @@ pub fn holder<'a>(managed_fields: &'a Value, item: &FieldPath) -> Option<&'a str
 /// The managedFields in which our Apply entry owns these items, and the plain writes that did no
 /// longer do. To be written by one JSON patch together with a test of the resourceVersion; the next
 /// apply then removes the items. `None`: there is nothing to move, or no entry of ours to move it to.
-pub fn take_over(managed_fields: &Value, manager: &str, strays: &[FieldPath]) -> Option<Value> {
+pub fn move_to_ours(managed_fields: &Value, manager: &str, conflicting_items: &[FieldPath]) -> Option<Value> {
     let mut entries = managed_fields.as_array()?.clone();
     let mut moved: Vec<(&FieldPath, Vec<String>, Map<String, Value>)> = Vec::new();
     for entry in entries.iter_mut().filter(|entry| is_update(entry)) {
         let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
-        for stray in strays {
+        for conflicting in conflicting_items {
             let mut way = Vec::new();
-            if let Some(Value::Object(item)) = take_out(fields, &stray.0, &mut way) {
-                moved.push((stray, way, item));
+            if let Some(Value::Object(item)) = take_out(fields, &conflicting.0, &mut way) {
+                moved.push((conflicting, way, item));
             }
         }
     }
-    if moved.is_empty() {
+    let is_moved = |path: &&FieldPath| !moved.iter().any(|(known, ..)| known == path);
+    let ownerless: Vec<&FieldPath> = conflicting_items.iter().filter(is_moved).collect();
+    if moved.is_empty() && ownerless.is_empty() {
         return None;
     }
     entries.retain(|entry| !(is_update(entry) && entry["fieldsV1"].as_object().is_some_and(Map::is_empty)));
     let ours = entries.iter_mut().find(|entry| is_our_apply(entry, manager))?;
     let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
+    let has_moved = !moved.is_empty();
     for (_, way, mut item) in moved {
-        // The item itself, not only its fields: else the apply leaves it there, empty.
+        // The item itself, not only its fields. Otherwise the apply leaves an empty item.
         item.insert(".".to_owned(), json!({}));
         put_in(ours, &way, item);
     }
-    Some(Value::Array(entries))
+    let mut is_changed = has_moved;
+    for path in ownerless {
+        is_changed |= claim(ours, &path.0);
+    }
+    is_changed.then_some(Value::Array(entries))
 }
 
-/// Removes what is at the path and every place above that holds nothing then. Leaves the raw keys of
-/// the path in `way`.
+/// Adds a field that no manager owns to our field set; `false` if our set lacks the list item that it is in, or has it.
+fn claim(fields: &mut Map<String, Value>, path: &[Key]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return false };
+    let known = fields.keys().find(|raw| matches!(Key::parse(raw), Ok(Some(key)) if key == *first)).cloned();
+    match (known, first) {
+        (Some(raw), _) if !rest.is_empty() => {
+            fields.get_mut(&raw).and_then(Value::as_object_mut).is_some_and(|below| claim(below, rest))
+        }
+        (None, Key::Field(name)) if rest.is_empty() => {
+            fields.insert(format!("f:{name}"), json!({}));
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Removes the node at the path, and the nodes above that are empty then. Collects the raw keys of the path in `way`.
 pub(super) fn take_out(
     fields: &mut Map<String, Value>,
     path: &[Key],
@@ -169,7 +195,7 @@ pub(super) fn take_out(
     }
     let below = fields.get_mut(&raw)?.as_object_mut()?;
     let item = take_out(below, rest, way);
-    // An empty map would read as a field owned whole.
+    // An empty map would mean an owned atomic field.
     if item.is_some() && below.is_empty() {
         fields.remove(&raw);
     }
@@ -191,7 +217,7 @@ pub(super) fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<
     }
 }
 
-/// One place in the field sets of us, of plain writes and of other appliers.
+/// The same node in our field set, in that of updates and in that of other appliers.
 #[derive(Clone, Copy)]
 struct Owners<'a> {
     ours: Option<&'a Node>,
@@ -232,15 +258,15 @@ struct Search {
     /// The same as the server writes it.
     steps: Vec<String>,
     found: Vec<FieldPath>,
-    places: Vec<Place>,
+    replaced: Vec<ReplacedFields>,
 }
 
 impl Search {
-    fn value(&mut self, live: &Value, intent: &Value, owners: Owners<'_>) {
-        match (live, intent) {
-            (Value::Object(live), Value::Object(intent)) => {
-                self.place(live, intent, owners);
-                for (name, wanted) in intent {
+    fn value(&mut self, live: &Value, desired: &Value, owners: Owners<'_>) {
+        match (live, desired) {
+            (Value::Object(live), Value::Object(desired)) => {
+                self.place(live, desired, owners);
+                for (name, wanted) in desired {
                     if let Some(value) = live.get(name) {
                         let dot = if self.steps.is_empty() { "" } else { "." };
                         self.below(Key::Field(name.as_str().into()), format!("{dot}{name}"), |search| {
@@ -249,7 +275,7 @@ impl Search {
                     }
                 }
             }
-            (Value::Array(live), Value::Array(intent)) => self.list(live, intent, owners),
+            (Value::Array(live), Value::Array(desired)) => self.list(live, desired, owners),
             _ => {}
         }
     }
@@ -263,8 +289,8 @@ impl Search {
     }
 
     /// What plain writes have put into a map of which our entry lacks something.
-    fn place(&mut self, live: &Map<String, Value>, intent: &Map<String, Value>, owners: Owners<'_>) {
-        let lost = intent.iter().any(|(name, wanted)| {
+    fn place(&mut self, live: &Map<String, Value>, desired: &Map<String, Value>, owners: Owners<'_>) {
+        let lost = desired.iter().any(|(name, wanted)| {
             let node = owners.ours.and_then(|ours| ours.field(name));
             !wanted.is_null() && if wanted.is_object() { node.is_none() } else { !has(node) }
         });
@@ -273,20 +299,35 @@ impl Search {
         }
         let theirs = live.iter().filter(|(name, _)| {
             let place = owners.field(name);
-            !intent.contains_key(*name)
+            !desired.contains_key(*name)
                 && place.updates.is_some()
                 && place.applies.is_none()
                 && place.ours.is_none()
         });
         let named = |(name, value): (&String, &Value)| (name.as_str().into(), value.is_object());
         let theirs: Vec<_> = theirs.map(named).collect();
-        if !theirs.is_empty() {
-            let ours = intent.iter().map(named).collect();
-            self.places.push(Place { path: self.path.clone(), text: self.steps.concat(), theirs, ours });
+        let is_ownerless = |name: &String| {
+            let place = owners.field(name);
+            !desired.contains_key(name)
+                && place.updates.is_none()
+                && place.applies.is_none()
+                && place.ours.is_none()
+        };
+        let ownerless: Vec<Box<str>> =
+            live.keys().filter(|name| is_ownerless(name)).map(|name| name.as_str().into()).collect();
+        if !theirs.is_empty() || !ownerless.is_empty() {
+            let ours = desired.iter().map(named).collect();
+            self.replaced.push(ReplacedFields {
+                path: self.path.clone(),
+                text: self.steps.concat(),
+                theirs,
+                ownerless,
+                ours,
+            });
         }
     }
 
-    fn list(&mut self, live: &[Value], intent: &[Value], owners: Owners<'_>) {
+    fn list(&mut self, live: &[Value], desired: &[Value], owners: Owners<'_>) {
         // A live item says all key fields (the server filled them in), so its key is found exactly.
         let keys: Vec<Option<&Key>> =
             live.iter().map(|item| owners.items().find(|key| key.fits(item) == Some(Fit::Exact))).collect();
@@ -295,10 +336,10 @@ impl Search {
             let key = keys[index];
             key.and_then(|key| owners.ours?.child(key)).is_some_and(|node| node.member)
         };
-        let pairs = pair(live, intent, sample, owned);
+        let pairs = pair(live, desired, sample, owned);
         let lost_item = pairs.iter().any(|pair| pair.is_none_or(|index| !owned(index)));
         let lost_name = |name: &Value| {
-            intent.iter().zip(&pairs).any(|(item, pair)| {
+            desired.iter().zip(&pairs).any(|(item, pair)| {
                 let ours = pair.and_then(|index| keys[index]).and_then(|key| owners.ours?.child(key));
                 item.get("name") == Some(name) && ours.is_some_and(|node| node.field("name").is_none())
             })
@@ -309,12 +350,12 @@ impl Search {
             let edited = place.updates.is_some() && place.applies.is_none();
             if let Some(at) = pairs.iter().position(|pair| *pair == Some(index)) {
                 // A part of its key is left to the server, and somebody has said something else.
-                if edited && !owned(index) && key.fits(&intent[at]) != Some(Fit::Exact) {
+                if edited && !owned(index) && key.fits(&desired[at]) != Some(Fit::Exact) {
                     self.found.push(self.here(key));
                     continue;
                 }
                 self.below(key.clone(), format!("[{index}]"), |search| {
-                    search.value(item, &intent[at], place);
+                    search.value(item, &desired[at], place);
                 });
                 continue;
             }
@@ -334,20 +375,20 @@ fn has(node: Option<&Node>) -> bool {
     node.is_some_and(|node| node.member || !node.children.is_empty())
 }
 
-/// For each item of the intent, the live item of the same key, one that is ours first; `sample` is any key of
+/// For each item of the desired object, the live item of the same key, one that is ours first; `sample` is any key of
 /// the list.
 pub(super) fn pair(
     live: &[Value],
-    intent: &[Value],
+    desired: &[Value],
     sample: &Key,
     owned: impl Fn(usize) -> bool,
 ) -> Vec<Option<usize>> {
-    let Key::Item(fields) = sample else { return vec![None; intent.len()] };
+    let Key::Item(fields) = sample else { return vec![None; desired.len()] };
     let mut used = vec![false; live.len()];
-    let mut pairs = vec![None; intent.len()];
+    let mut pairs = vec![None; desired.len()];
     // First the items that say all of their key, then those that leave a part to the server's default.
     for partial in [false, true] {
-        for (wanted, pair) in intent.iter().zip(&mut pairs) {
+        for (wanted, pair) in desired.iter().zip(&mut pairs) {
             let says_all = fields.iter().all(|(name, _)| wanted.get(&**name).is_some_and(|v| !v.is_null()));
             if pair.is_some() || says_all == partial {
                 continue;

@@ -1,4 +1,4 @@
-//! Over objects recorded from a kube-apiserver 1.36.3; each file holds the intent that was applied
+//! Over objects recorded from a kube-apiserver 1.36.3; each file holds the desired object that was applied
 //! and the live object as it was after that, or after an edit by hand.
 
 use serde_json::{Value, json};
@@ -53,11 +53,11 @@ fn ours(live: &Value) -> FieldSet {
 #[test]
 fn what_was_applied_is_covered() {
     for (name, _) in APPLIED {
-        let (intent, live) = read(name);
+        let (desired, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
-        assert_eq!(uncovered(&intent, &ours(&live)), None, "{name}");
-        assert_eq!(uncovered_beside(&intent, &ours(&live), &others), None, "{name}");
-        assert_eq!(strays(&live, &intent, MANAGER), [], "{name}");
+        assert_eq!(uncovered(&desired, &ours(&live)), None, "{name}");
+        assert_eq!(uncovered_beside(&desired, &ours(&live), &others), None, "{name}");
+        assert_eq!(conflicting_items(&live, &desired, MANAGER), [], "{name}");
         // The metadata alone serves as well as the object.
         assert_eq!(FieldSet::of_manager(&live["metadata"], MANAGER), Some(ours(&live)), "{name}");
     }
@@ -83,10 +83,10 @@ fn what_was_edited_is_not_covered() {
     ];
     assert_eq!(cases.len(), EDITED.len());
     for (name, alone, beside) in cases {
-        let (intent, live) = read(name);
+        let (desired, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
-        assert_eq!(uncovered(&intent, &ours(&live)).as_deref(), alone, "{name}");
-        assert_eq!(uncovered_beside(&intent, &ours(&live), &others).as_deref(), beside, "{name}");
+        assert_eq!(uncovered(&desired, &ours(&live)).as_deref(), alone, "{name}");
+        assert_eq!(uncovered_beside(&desired, &ours(&live), &others).as_deref(), beside, "{name}");
     }
 }
 
@@ -102,11 +102,11 @@ fn strays_and_their_take_over() {
     ];
     assert_eq!(cases.len(), EDITED.len());
     for (name, expected) in cases {
-        let (intent, live) = read(name);
-        let found = strays(&live, &intent, MANAGER);
+        let (desired, live) = read(name);
+        let found = conflicting_items(&live, &desired, MANAGER);
         assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{name}");
         let before = &live["metadata"]["managedFields"];
-        let Some(after) = take_over(before, MANAGER, &found) else {
+        let Some(after) = move_to_ours(before, MANAGER, &found) else {
             assert!(found.is_empty(), "{name}");
             continue;
         };
@@ -118,7 +118,7 @@ fn strays_and_their_take_over() {
             let node = path.0.iter().try_fold(&others.root, |node, key| node.child(key));
             assert!(node.is_none(), "{name}: {path} is nobody else's");
         }
-        assert_eq!(take_over(&after, MANAGER, &found), None, "{name}: nothing left to move");
+        assert_eq!(move_to_ours(&after, MANAGER, &found), None, "{name}: nothing left to move");
         // A hand on the whole array is checked: everything else is as it was.
         let total = |managed: &Value| managed.as_array().expect("array").iter().map(leaves).sum::<usize>();
         assert!(total(&after) >= total(before), "{name}: nothing got lost");
@@ -138,9 +138,9 @@ fn leaves(entry: &Value) -> usize {
 /// write still owns stays.)
 #[test]
 fn the_moved_service_port() {
-    let (intent, live) = read("service-port-edited");
+    let (desired, live) = read("service-port-edited");
     let before = &live["metadata"]["managedFields"];
-    let after = take_over(before, MANAGER, &strays(&live, &intent, MANAGER)).expect("moved");
+    let after = move_to_ours(before, MANAGER, &conflicting_items(&live, &desired, MANAGER)).expect("moved");
     let mut ours = before[0].clone();
     let key = r#"k:{"port":81,"protocol":"TCP"}"#;
     ours["fieldsV1"]["f:spec"]["f:ports"][key] = before[1]["fieldsV1"]["f:spec"]["f:ports"][key].clone();
@@ -187,17 +187,17 @@ fn take_over_keeps_what_is_above() {
         ),
     ];
     for (before, after) in cases {
-        assert_eq!(take_over(&before, "me", std::slice::from_ref(&path)), after, "{before}");
+        assert_eq!(move_to_ours(&before, "me", std::slice::from_ref(&path)), after, "{before}");
     }
 }
 
 #[test]
 fn metadata_tells_whether_something_may_be_in_the_way() {
     for (name, _) in APPLIED.iter().chain(EDITED) {
-        let (intent, live) = read(name);
+        let (desired, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
-        let found = strays(&live, &intent, MANAGER);
-        let told = lost_items(&intent, &ours(&live), &others);
+        let found = conflicting_items(&live, &desired, MANAGER);
+        let told = lost_items(&desired, &ours(&live), &others);
         assert_eq!(told, !found.is_empty(), "{name}: {found:?}");
     }
 }
@@ -260,15 +260,15 @@ fn what_excludes_ours_is_found_after_a_refusal_only() {
             Some("spec.env[name=A].hostPath"),
         ),
     ];
-    for (intent, live, ours, theirs, fault, expected) in cases {
-        let (intent, live) = (json!({"spec": intent}), with_entries(live, ours, theirs));
-        assert_eq!(strays(&live, &intent, MANAGER), []);
-        let found = excluding(&live, &intent, MANAGER, &[fault.to_owned()]);
+    for (desired, live, ours, theirs, fault, expected) in cases {
+        let (desired, live) = (json!({"spec": desired}), with_entries(live, ours, theirs));
+        assert_eq!(conflicting_items(&live, &desired, MANAGER), []);
+        let found = excluding(&live, &desired, MANAGER, &[fault.to_owned()]);
         let told = found.iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(told, expected.into_iter().collect::<Vec<_>>(), "{fault}");
         let Some(found) = found else { continue };
         let before = &live["metadata"]["managedFields"];
-        let moved = take_over(before, MANAGER, &found).expect("moved");
+        let moved = move_to_ours(before, MANAGER, &found).expect("moved");
         assert_ne!(moved[0], before[0]);
         // Given back, all is as it was; without the owner it is nobody's.
         assert_eq!(release(&moved, MANAGER, &found, Some(before)).as_ref(), Some(before));
@@ -278,15 +278,32 @@ fn what_excludes_ours_is_found_after_a_refusal_only() {
     }
 }
 
-/// The intent leaves a part of the key to the server, and somebody has said something else.
+#[test]
+fn a_field_that_nobody_owns_and_that_excludes_ours_is_claimed() {
+    let key = r#"k:{"name":"A"}"#;
+    let desired = json!({"spec": {"env": [{"name": "A", "emptyDir": {}}]}});
+    let live = json!({"env": [{"name": "A", "hostPath": {"path": "/"}}]});
+    let live = with_entries(live, json!({"f:env": {key: {".": {}, "f:name": {}}}}), json!({"f:other": {}}));
+    let found = excluding(&live, &desired, MANAGER, &["spec.env[0].hostPath".to_owned()]).expect("found");
+    let before = &live["metadata"]["managedFields"];
+    let claimed = move_to_ours(before, MANAGER, &found).expect("claimed");
+    assert_eq!(claimed[0]["fieldsV1"]["f:spec"]["f:env"][key]["f:hostPath"], json!({}), "{claimed}");
+    assert_eq!(claimed[1], before[1]);
+    // If the apply is refused nevertheless, nobody owns it again.
+    assert_eq!(release(&claimed, MANAGER, &found, Some(before)).as_ref(), Some(before));
+    // What the server does not name is left alone.
+    assert_eq!(excluding(&live, &desired, MANAGER, &["spec.env[0].emptyDir".to_owned()]), None);
+}
+
+/// The desired object leaves a part of the key to the server, and somebody has said something else.
 #[test]
 fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
     let (tcp, udp) = (r#"k:{"port":80,"protocol":"TCP"}"#, r#"k:{"port":80,"protocol":"UDP"}"#);
     let item = json!({".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}});
-    let intent = json!({"spec": {"ports": [{"name": "a", "port": 80}]}});
+    let desired = json!({"spec": {"ports": [{"name": "a", "port": 80}]}});
     let live = json!({"ports": [{"name": "a", "port": 80, "protocol": "UDP"}]});
     let edited = with_entries(live, json!({}), json!({"f:ports": {udp: item}}));
-    let found = strays(&edited, &intent, MANAGER);
+    let found = conflicting_items(&edited, &desired, MANAGER);
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["spec.ports[port=80,protocol=UDP]"]
@@ -295,7 +312,7 @@ fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
     let live = json!({"ports": [{"name": "b", "port": 80, "protocol": "UDP"}, {"name": "a", "port": 80, "protocol": "TCP"}]});
     let ours = json!({"f:ports": {tcp: {".": {}, "f:name": {}, "f:port": {}}}});
     let added = with_entries(live, ours, json!({"f:ports": {udp: item}}));
-    assert_eq!(strays(&added, &intent, MANAGER), []);
+    assert_eq!(conflicting_items(&added, &desired, MANAGER), []);
 }
 
 #[test]
@@ -318,12 +335,12 @@ fn a_refusal_of_a_list_concerns_its_items() {
 fn what_our_entry_has_beyond_the_intent() {
     let tcp = r#"k:{"port":80,"protocol":"TCP"}"#;
     let other = r#"k:{"port":81,"protocol":"TCP"}"#;
-    let intent = json!({"metadata": {"labels": {"a": "b"}, "name": "x"},
+    let desired = json!({"metadata": {"labels": {"a": "b"}, "name": "x"},
         "spec": {"ports": [{"port": 80}], "set": ["a"], "none": null, "map": {}, "list": []}});
     let exact = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {".": {}, "f:none": {}, "f:map": {}, "f:list": {},
         "f:ports": {tcp: {".": {}, "f:port": {}}}, "f:set": {".": {}, "v:\"a\"": {}}}});
     let told = |owned: &Value, keep: &[String], items: bool| {
-        let found = excess(&intent, &FieldSet::parse(owned).unwrap(), keep, items);
+        let found = excess(&desired, &FieldSet::parse(owned).unwrap(), keep, items);
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert!(told(&exact, &[], true).is_empty());
@@ -404,20 +421,20 @@ fn coverage_rules() {
         ),
         ("keyed list, whole atomic", json!({"p": [{"n": 1}]}), json!({"f:p": {}}), None),
     ];
-    for (name, intent, fields, expected) in cases {
+    for (name, desired, fields, expected) in cases {
         let set = FieldSet::parse(&fields).expect(name);
-        assert_eq!(uncovered(&intent, &set).as_deref(), expected, "{name}");
-        assert_eq!(uncovered_beside(&intent, &set, &FieldSet::default()).as_deref(), expected, "{name}");
+        assert_eq!(uncovered(&desired, &set).as_deref(), expected, "{name}");
+        assert_eq!(uncovered_beside(&desired, &set, &FieldSet::default()).as_deref(), expected, "{name}");
     }
     // What only the others' sets tell: open maps that look atomic.
     let set = FieldSet::parse(&json!({"f:m": {"f:x": {}}})).expect("set");
     let others = FieldSet::parse(&json!({"f:m": {"f:x": {"f:a": {}}}})).expect("set");
-    for (intent, expected) in [
+    for (desired, expected) in [
         (json!({"m": {"x": {"a": 1}}}), Some("m.x.a")),
         (json!({"m": {"x": {"b": 1}}}), None),
         (json!({"m": {"x": {}}}), None),
     ] {
-        assert_eq!(uncovered_beside(&intent, &set, &others).as_deref(), expected);
+        assert_eq!(uncovered_beside(&desired, &set, &others).as_deref(), expected);
     }
 }
 

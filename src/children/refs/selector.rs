@@ -1,23 +1,28 @@
 //! Label selectors, as Kubernetes writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
+use kube::core::{Expression, SelectorExt};
 use serde_json::{Map, Value};
 
 /// A label selector: all of its requirements hold. None at all fits everything.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Selector(Vec<Requirement>);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Selector(Vec<Expression>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    DoesNotExist(String),
+impl Hash for Selector {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.to_string().hash(state);
+    }
 }
 
 impl Selector {
+    /// Objects that have a label, whatever its value.
+    pub fn exists(label: &str) -> Self {
+        Self(vec![Expression::Exists(label.to_owned())])
+    }
+
     /// From `{matchLabels, matchExpressions}`, or a plain map of labels.
     ///
     /// # Errors
@@ -51,13 +56,9 @@ impl Selector {
 
     /// Whether labels fit it.
     pub fn fits(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
-        let get = |key: &String| labels.and_then(|labels| labels.get(key));
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => get(key).is_some_and(|value| values.contains(value)),
-            Requirement::NotIn(key, values) => get(key).is_none_or(|value| !values.contains(value)),
-            Requirement::Exists(key) => get(key).is_some(),
-            Requirement::DoesNotExist(key) => get(key).is_none(),
-        })
+        let none = BTreeMap::new();
+        let labels = labels.unwrap_or(&none);
+        self.0.iter().all(|requirement| requirement.matches(labels))
     }
 }
 
@@ -65,47 +66,35 @@ impl fmt::Display for Selector {
     /// As in a `labelSelector`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, requirement) in self.0.iter().enumerate() {
-            if place > 0 {
-                f.write_str(",")?;
-            }
-            match requirement {
-                Requirement::In(key, values) => match values.as_slice() {
-                    [value] => write!(f, "{key}={value}")?,
-                    values => write!(f, "{key} in ({})", values.join(","))?,
-                },
-                Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(","))?,
-                Requirement::Exists(key) => f.write_str(key)?,
-                Requirement::DoesNotExist(key) => write!(f, "!{key}")?,
-            }
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma}{requirement}")?;
         }
         Ok(())
     }
 }
 
-fn equal(labels: &Map<String, Value>, out: &mut Vec<Requirement>) -> Result<(), String> {
+fn equal(labels: &Map<String, Value>, out: &mut Vec<Expression>) -> Result<(), String> {
     for (name, value) in labels {
-        out.push(Requirement::In(key(name)?, vec![label(value)?]));
+        out.push(Expression::Equal(key(name)?, label(value)?));
     }
     Ok(())
 }
 
-fn requirement(expression: &Value) -> Result<Requirement, String> {
+fn requirement(expression: &Value) -> Result<Expression, String> {
     let text = |field: &str| expression[field].as_str().unwrap_or_default();
     let name = key(text("key"))?;
-    let mut values = expression["values"]
+    let values = expression["values"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default()
         .iter()
         .map(label)
-        .collect::<Result<Vec<_>, _>>()?;
-    values.sort();
-    values.dedup();
+        .collect::<Result<BTreeSet<_>, _>>()?;
     match (text("operator"), values.is_empty()) {
-        ("In", false) => Ok(Requirement::In(name, values)),
-        ("NotIn", false) => Ok(Requirement::NotIn(name, values)),
-        ("Exists", true) => Ok(Requirement::Exists(name)),
-        ("DoesNotExist", true) => Ok(Requirement::DoesNotExist(name)),
+        ("In", false) => Ok(Expression::In(name, values)),
+        ("NotIn", false) => Ok(Expression::NotIn(name, values)),
+        ("Exists", true) => Ok(Expression::Exists(name)),
+        ("DoesNotExist", true) => Ok(Expression::DoesNotExist(name)),
         ("In" | "NotIn", true) => Err("In and NotIn in its selector need values".into()),
         ("Exists" | "DoesNotExist", false) => {
             Err("Exists and DoesNotExist in its selector take no values".into())

@@ -19,10 +19,7 @@ fn reading(resource: &str) -> World {
 
 impl World {
     fn status(&mut self, status: &Value) {
-        let a = self.objects.get_mut("ConfigMap/a-a").unwrap();
-        let mut live: Value = serde_json::from_str(a.live.as_deref().unwrap()).unwrap();
-        live["status"] = status.clone();
-        a.live = Some(live.to_string().into());
+        self.write("ConfigMap/a-a", |live| live["status"].clone_from(status));
         self.log.clear();
     }
 
@@ -37,7 +34,7 @@ impl World {
 
 fn is_unknown(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Reconciling { reason, message }
-        if reason == "Unknown" && message.contains("children.a.status.n") && message.contains("default("))
+        if reason == "DependencyUnknown" && message.contains("children.a.status.n") && message.contains("default("))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn two() -> Package {
+fn two() -> Arc<Package> {
     let fixed =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-fixed\"}\ndata: {text: same}\n";
     let children = "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: fixed, template: templates/fixed.yaml}\n  - {id: extra, template: templates/extra.yaml, when: spec.stop}\n";
@@ -16,16 +16,16 @@ fn two() -> Package {
 /// is written, or only when it is applied.
 struct Refusing {
     world: World,
-    blocks: bool,
 }
 
 impl Refusing {
     /// One whose edit is refused, and where all has come to rest.
     fn new(blocks: bool) -> Self {
         let mut world = World::settled(two(), &json!({"text": "good", "stop": false}));
-        world.memory.previous = Some(Arc::new(world.instance.clone()));
+        world.previous = Some(world.instance.clone());
         world.edit(json!({"text": "bad", "stop": true}));
-        let mut refusing = Self { world, blocks };
+        world.untried = blocks;
+        let mut refusing = Self { world };
         refusing.settle();
         refusing
     }
@@ -33,50 +33,38 @@ impl Refusing {
     fn settle(&mut self) -> Verdict {
         let world = &mut self.world;
         for _ in 0..50 {
-            let mut actions = world.decide().actions;
-            if actions.is_empty() {
-                return world.decide().verdict;
+            let decision = world.decide();
+            if decision.actions.is_empty() {
+                return decision.verdict;
             }
-            let (mut refused, blocks) = (false, self.blocks);
-            let (memory, now) = (&mut world.memory, world.now);
-            actions.retain(|action| {
-                let Action::Apply(apply) = action else { return true };
-                if apply.item != "a" || apply.intent.body["data"]["text"] != "bad" {
-                    return true;
-                }
-                refused = true;
-                let status = json!({"code": 422, "reason": "Invalid", "message": "no"});
-                let failure = Failure {
-                    hash: apply.intent.hash.clone(),
-                    error: crate::cluster::CallError::from_status(&serde_json::from_value(status).unwrap()),
-                    retry_at: now + Duration::from_secs(900),
-                    count: 1,
-                    uid: match &apply.expect {
-                        Expect::Present(uid) => Some(uid.clone()),
-                        Expect::Absent => None,
-                    },
-                    blocks,
-                    version: None,
-                };
-                memory.failures.insert(apply.item.clone(), failure);
-                false
-            });
-            let is_change = |action: &Action| matches!(action, Action::Apply(apply) if matches!(apply.why, Why::Create | Why::Update));
-            for action in actions.into_iter().filter(|action| !(refused && blocks && is_change(action))) {
-                world.act(action);
+            let is_refused =
+                |desired: &Desired| &*desired.object.name == "a-a" && desired.body["data"]["text"] == "bad";
+            let error = || refusal(422, "Invalid", "no").after(Duration::from_secs(900));
+            let (mut runs, mut outcomes) = (DryRuns::default(), Vec::new());
+            for check in &decision.checks {
+                let refused = world.untried && is_refused(&check.desired);
+                let result = if refused { DryRun::Refused(error()) } else { DryRun::Passed };
+                outcomes.extend(runs.add(check, result));
             }
+            for action in runs.permitted(decision.actions) {
+                outcomes.push(match &action {
+                    Action::Apply(apply) if is_refused(&apply.desired) => Outcome::Refused(action, error()),
+                    _ => world.act(action),
+                });
+            }
+            world.state.record_all(&outcomes, decision.target_changes, world.now);
         }
         panic!("never comes to rest: {:?}", world.log);
     }
 
     fn delete(&mut self, name: &str) -> Verdict {
-        self.world.objects.remove(&format!("ConfigMap/{name}")).unwrap();
+        self.world.remove(&format!("ConfigMap/{name}")).unwrap();
         self.world.log.clear();
         self.settle()
     }
 
-    fn intents(&self) -> BTreeMap<String, Option<Box<str>>> {
-        self.world.objects.iter().map(|(name, object)| (name.clone(), object.intent.clone())).collect()
+    fn desired(&self) -> BTreeMap<String, Option<Box<str>>> {
+        self.world.objects.iter().map(|(name, object)| (name.clone(), object.desired.clone())).collect()
     }
 }
 
@@ -85,10 +73,10 @@ fn what_is_missing_comes_back_while_a_change_is_refused() {
     let mut it = Refusing::new(true);
     assert_eq!(it.world.log, ["Record true"]);
     assert_eq!(it.world.names(), ["a-a", "a-fixed"]);
-    let accepted = it.intents();
+    let accepted = it.desired();
     for restarted in [false, true] {
         if restarted {
-            it.world.memory = Memory::default();
+            it.world.restart();
             it.world.log.clear();
             it.settle();
             assert!(it.world.log.is_empty(), "{:?}", it.world.log);
@@ -97,13 +85,13 @@ fn what_is_missing_comes_back_while_a_change_is_refused() {
         assert_eq!(it.world.log, ["Restore fixed as last accepted"]);
         it.delete("a-a");
         assert_eq!(it.world.log, ["Restore a as last accepted"], "restarted: {restarted}");
-        assert_eq!(it.intents(), accepted);
+        assert_eq!(it.desired(), accepted);
         // What somebody takes from the one that the change is about is put back as it was.
-        it.world.objects.get_mut("ConfigMap/a-a").unwrap().owned = Some(Arc::new(FieldSet::default()));
+        it.world.write("ConfigMap/a-a", |live| live["data"]["text"] = "another".into());
         it.world.log.clear();
         it.settle();
         assert_eq!(it.world.log, ["Repair a as last accepted"]);
-        assert_eq!(it.intents(), accepted);
+        assert_eq!(it.desired(), accepted);
     }
     // Back to what it was: all is as accepted, and the record goes.
     it.world.edit(json!({"text": "good", "stop": false}));
@@ -119,7 +107,7 @@ fn what_cannot_come_back_is_named() {
     let mut record: Value = serde_json::from_str(record).unwrap();
     record.as_object_mut().unwrap().remove("origin").unwrap();
     it.world.instance["metadata"]["annotations"][names::ACCEPTED] = record.to_string().into();
-    it.world.memory = Memory::default();
+    it.world.restart();
     let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
     assert!(message.contains("missing until a change is accepted: a ("), "{message}");
     assert!(it.world.log.is_empty(), "{:?}", it.world.log);
@@ -132,17 +120,18 @@ fn a_child_whose_own_apply_is_refused_comes_back_too() {
     let mut it = Refusing::new(false);
     // The others get the change; this one is as it was.
     assert_eq!(it.world.log, ["Create extra", "Record true"]);
-    let before = it.intents();
+    let before = it.desired();
     it.delete("a-a");
     assert_eq!(it.world.log, ["Restore a as last accepted"]);
-    assert_eq!(it.intents(), before);
+    assert_eq!(it.desired(), before);
 }
 
 #[test]
 fn what_was_never_accepted_is_not_made() {
     let mut world = World::new(two(), &json!({"text": "bad", "stop": true}));
-    world.memory.previous = Some(Arc::new(world.instance.clone()));
-    let mut it = Refusing { world, blocks: true };
+    world.previous = Some(world.instance.clone());
+    world.untried = true;
+    let mut it = Refusing { world };
     assert!(matches!(it.settle(), Verdict::Stalled { .. }));
     assert!(it.world.log.is_empty() && it.world.objects.is_empty(), "{:?}", it.world.log);
 }

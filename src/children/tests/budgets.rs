@@ -3,7 +3,7 @@
 use super::*;
 
 /// A thousand members, each of a template.
-fn thousand(template: &str) -> Package {
+fn thousand(template: &str) -> Arc<Package> {
     let resource = "let: {big: \"{{ spec.text | default('') }}\"}
 children:
   - {id: first, template: templates/first.yaml}
@@ -65,7 +65,8 @@ spec:
 #[test]
 fn a_thousand_ordinary_children_are_within_the_budget() {
     let world = World::new(thousand(ORDINARY), &json!({"size": 999}));
-    let (decision, used) = world.decide_and_count();
+    let decision = world.decide();
+    let used = decision.used;
     assert!(decision.exceeded.is_none(), "{:?}", decision.verdict);
     assert!(used.fuel * 5 < Totals::FULL.fuel, "{used:?}");
     assert!(used.memory * 5 < Totals::FULL.memory, "{used:?}");
@@ -74,7 +75,7 @@ fn a_thousand_ordinary_children_are_within_the_budget() {
     assert!(decision.is_partial && decision.actions.len() > 100, "{}", decision.actions.len());
     let mut world = World::new(thousand(&config("{{ name }}-{{ i }}")), &json!({"size": 999}));
     assert_eq!(world.settle(), Verdict::Ready { children: 1_000 });
-    let used = world.decide_and_count().1;
+    let used = world.decide().used;
     assert!(used.fuel < Totals::SMALL.fuel && used.output < Totals::SMALL.output, "{used:?}");
     assert_eq!(used.bodies, 0, "there is nothing to write");
 }
@@ -83,16 +84,16 @@ fn a_thousand_ordinary_children_are_within_the_budget() {
 fn loops_in_loops_end_at_the_limit_of_the_instance() {
     let bomb = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-{{ i }}\"}\ndata: {text: \"{% for a in range(200) %}{% for b in range(200) %}{% endfor %}{% endfor %}\"}\n";
     let world = World::new(thousand(bomb), &json!({"size": 999}));
-    let (decision, used) = world.decide_and_count();
+    let decision = world.decide();
     let message = stalled(&decision);
     assert!(message.starts_with("m[") && message.contains("steps for all its templates"), "{message}");
-    assert!(used.fuel <= Totals::FULL.fuel);
+    assert!(decision.used.fuel <= Totals::FULL.fuel);
     let exceeded = decision.exceeded.as_ref().unwrap();
     assert!(exceeded.is_total, "{exceeded:?}");
     // Of a smaller budget it is the same, sooner.
     let mut small = World::new(thousand(bomb), &json!({"size": 999}));
     small.totals = Totals::SMALL;
-    assert!(small.decide_and_count().1.fuel <= Totals::SMALL.fuel);
+    assert!(small.decide().used.fuel <= Totals::SMALL.fuel);
 }
 
 #[test]
@@ -148,8 +149,8 @@ fn bodies_are_kept_only_of_what_is_to_be_written() {
     let template = config("{{ name }}-{{ i }}");
     let mut world = World::new(thousand(&template), &json!({"size": 10, "text": "x"}));
     let bytes = |world: &World| -> usize {
-        let items = world.target().items;
-        items.iter().map(|item| item.intent.as_ref().unwrap().body.to_string().len()).sum()
+        let items = world.with(|_, target| target.items);
+        items.iter().map(|item| item.desired.as_ref().unwrap().body.to_string().len()).sum()
     };
     let new = bytes(&world);
     assert_eq!(world.settle(), Verdict::Ready { children: 11 });

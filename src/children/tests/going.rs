@@ -21,16 +21,24 @@ fn delete(world: &mut World) {
 
 /// The instance of another uid, after its finalizer was taken off by force.
 fn force_removed(world: &mut World) {
-    world.former = std::mem::take(&mut world.objects).into_values().map(Arc::new).collect();
     world.instance["metadata"]["uid"] = "uid-2".into();
     world.instance["metadata"]["finalizers"] = json!([]);
     world.log.clear();
 }
 
-fn approve(world: &mut World) {
-    for object in world.objects.values_mut().filter(|o| o.asking.is_some()) {
-        object.asking = Some(Asking::Approved);
+fn without_owners(world: &mut World) {
+    for key in world.objects.keys().cloned().collect::<Vec<_>>() {
+        world.write(&key, |live| drop(live["metadata"].as_object_mut().unwrap().remove("ownerReferences")));
     }
+}
+
+fn approve(world: &mut World) {
+    answer(world, "Approve");
+}
+
+fn answer(world: &mut World, verdict: &str) {
+    let answer = json!({"step": "approve", "verdict": verdict, "by": "ann"});
+    world.runs.patch_deletions(&json!({"approvals": [answer]}));
 }
 
 #[test]
@@ -51,7 +59,9 @@ fn what_asks_goes_only_when_approved_and_holds_nothing_else_up() {
 fn what_asks_holds_the_end_of_its_instance() {
     let mut world = world("    deletionPolicy: Ask\n");
     delete(&mut world);
-    assert!(matches!(world.settle(), Verdict::Deleting { message } if message.contains("operetta approve")));
+    assert!(
+        matches!(world.settle(), Verdict::Deleting { message } if message.contains("operetta plan approve a-delete-"))
+    );
     assert_eq!(world.instance["metadata"]["finalizers"], json!([names::FINALIZER]));
     approve(&mut world);
     world.settle();
@@ -93,26 +103,8 @@ fn children_of_a_former_instance_are_pruned_retained_or_left_to_the_garbage_coll
         let mut world = world(policy);
         force_removed(&mut world);
         world.instance["spec"] = json!({});
-        let mut done = Vec::new();
-        for _ in 0..3 {
-            let actions = world.decide().actions;
-            done.extend(actions.iter().map(|action| match action {
-                Action::Retain(o) => format!("Retain {}", o.object.name),
-                Action::Ask(o) => format!("Ask {}", o.object.name),
-                other => format!("{other:?}"),
-            }));
-            world.former = world
-                .former
-                .iter()
-                .map(|o| {
-                    let mut o = (**o).clone();
-                    o.retained = o.retained.map(|_| true);
-                    o.asking = o.asking.map(|_| Asking::Yes);
-                    Arc::new(o)
-                })
-                .collect();
-        }
-        assert_eq!(done, log, "{policy}");
+        world.settle();
+        assert_eq!(world.log, log, "{policy}");
     }
 }
 
@@ -124,7 +116,7 @@ fn what_an_ordered_package_left_behind_is_pruned_and_what_was_orphaned_is_let_go
     let mut world = World::new(package(text, &templates), &json!({"size": 1}));
     world.settle();
     assert!(world.objects["ConfigMap/a-e"].owner_reference && !world.objects["ConfigMap/a-e"].guarded);
-    world.objects.get_mut("ConfigMap/a-e").unwrap().owner_reference = false;
+    without_owners(&mut world);
     force_removed(&mut world);
     world.instance["spec"] = json!({});
     world.settle();
@@ -141,7 +133,7 @@ fn orphans_are_told_by_the_servers_mark_by_our_own_and_by_what_it_did() {
         world.instance["metadata"]["annotations"][names::ORPHANED] = "true".into();
     };
     let stripped = |world: &mut World| {
-        world.objects.values_mut().for_each(|o| o.owner_reference = false);
+        without_owners(world);
     };
     for (policy, prepare) in [
         ("    deletionPolicy: Retain\n", &marked as &dyn Fn(&mut World)),
@@ -153,7 +145,7 @@ fn orphans_are_told_by_the_servers_mark_by_our_own_and_by_what_it_did() {
         prepare(&mut world);
         world.settle();
         assert_eq!(world.log, ["Orphan a-c"], "{policy}");
-        assert!(!deletion::has_finalizer(&world.instance));
+        assert!(!prune::has_finalizer(&world.instance));
     }
 }
 
@@ -208,13 +200,7 @@ fn what_cannot_be_seen_holds_back_what_it_depends_on() {
     let mut world = World::new(package, &json!({}));
     world.settle();
     let secret = world.objects.remove("Secret/a-b").unwrap();
-    let kind = |order| Unlisted {
-        api_version: "v1".into(),
-        kind: "Secret".into(),
-        reason: "forbidden".into(),
-        order,
-    };
-    world.unlisted = vec![kind(None)];
+    world.unlisted = vec!["Secret".into()];
     delete(&mut world);
     let verdict = world.settle();
     assert!(
@@ -224,7 +210,7 @@ fn what_cannot_be_seen_holds_back_what_it_depends_on() {
     assert!(world.decide().status.is_some(), "nobody is told");
     assert_eq!(world.log, ["Delete a-c"], "what stands above it goes");
     // One that the package does not know may be of any order.
-    world.unlisted[0].kind = "Pod".into();
+    world.unlisted = vec!["Pod".into()];
     world.settle();
     assert_eq!(world.log, ["Delete a-c"]);
     world.unlisted.clear();
@@ -233,23 +219,45 @@ fn what_cannot_be_seen_holds_back_what_it_depends_on() {
     assert_eq!(world.log, ["Delete a-c", "Delete a-b", "Delete a-a"]);
 }
 
+fn recreates(world: &World) -> bool {
+    match &world.decide().actions[..] {
+        [Action::Apply(apply)] => apply.recreate.is_some(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn on_immutable_change_may_be_computed() {
+    for (value, wanted) in [
+        ("{{ 'Recreate' if spec.size > 0 else 'Fail' }}", true),
+        ("{{ 'Recreate' if spec.size > 9 else 'Fail' }}", false),
+        // Without a value, or with a wrong one, nothing is deleted.
+        ("{{ 'Recreated' if spec.size > 0 else 'Fail' }}", false),
+        ("{{ 'Recreate' if spec.text > 1 else 'Fail' }}", false),
+        ("{{ omit }}", false),
+    ] {
+        let mut world = world(&format!("    onImmutableChange: \"{value}\"\n"));
+        for object in world.objects.values_mut() {
+            object.desired = Some("another".into());
+        }
+        assert_eq!(recreates(&world), wanted, "{value}");
+        world.untried = true;
+        assert_eq!(world.decide().checks[0].recreate, wanted, "{value}");
+    }
+}
+
 /// The package has come to say Delete and Recreate; the live object still says that it is to stay.
 #[test]
 fn what_says_that_it_is_to_stay_is_not_made_anew() {
-    let recreates = |world: &World| match &world.decide().actions[..] {
-        [Action::Apply(apply)] => apply.recreate.is_some(),
-        other => panic!("{other:?}"),
-    };
     for (retained, asking, wanted) in [
         (None, None, true),
         (Some(false), None, false),
-        (None, Some(Asking::No), false),
-        (None, Some(Asking::Yes), false),
-        (None, Some(Asking::Approved), true),
+        (None, Some(false), false),
+        (None, Some(true), false),
     ] {
         let mut world = world("    onImmutableChange: Recreate\n");
         for object in world.objects.values_mut() {
-            object.intent = Some("another".into());
+            object.desired = Some("another".into());
             (object.retained, object.asking) = (retained, asking);
         }
         assert_eq!(recreates(&world), wanted);
@@ -281,7 +289,7 @@ fn an_object_that_is_seen_in_two_versions_is_one() {
     let mut world = world("");
     let mut twin = world.objects["ConfigMap/a-c"].clone();
     for version in ["v0", "v2"] {
-        twin.object.api_version = version.into();
+        twin.object.gvk.api_version = version.into();
         world.objects.insert(version.into(), twin.clone());
     }
     assert!(world.decide().actions.is_empty(), "{:?}", world.decide().actions);
@@ -310,13 +318,11 @@ fn what_lives_on_in_another_version_is_pruned_and_not_applied() {
 /// nobody is told that all is as it should be.
 #[test]
 fn what_cannot_be_seen_is_not_taken_for_pruned() {
-    let mut world = world("");
-    world.unlisted = vec![Unlisted {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        reason: "forbidden".into(),
-        order: None,
-    }];
+    let text = children("  - {id: s, template: templates/s.yaml, when: spec.size is defined}\n");
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: \"{{ name }}-s\"}\n".to_owned();
+    let templates = [("c", config("{{ name }}-c")), ("s", secret)];
+    let mut world = World::settled(package(&text, &templates), &json!({"size": 1}));
+    world.unlisted = vec!["Pod".into()];
     let waits = |world: &World, words: &str| {
         let decision = world.decide();
         assert!(decision.actions.is_empty(), "{:?}", decision.actions);
@@ -331,6 +337,7 @@ fn what_cannot_be_seen_is_not_taken_for_pruned() {
     world.edit(json!({}));
     waits(&world, "ConfigMap n/a-c stays until");
     // One that a child has is told of by that child, and is of its order.
-    world.unlisted[0].kind = "ConfigMap".into();
-    assert!(matches!(&world.decide().actions[..], [Action::Delete(_)]));
+    world.unlisted = vec!["Secret".into()];
+    let decision = world.decide();
+    assert!(matches!(&decision.actions[..], [Action::Delete(o)] if &*o.object.name == "a-c"));
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn on(policy: &str) -> Package {
+fn on(policy: &str) -> Arc<Package> {
     let policy = if policy.is_empty() { String::new() } else { format!(", deletionPolicy: {policy}") };
     package(
         &format!(
@@ -13,8 +13,20 @@ fn on(policy: &str) -> Package {
 }
 
 impl World {
-    fn c(&mut self) -> &mut Observed {
-        self.objects.get_mut("ConfigMap/a-c").unwrap()
+    fn c(&self) -> &Observed {
+        &self.objects["ConfigMap/a-c"]
+    }
+
+    /// A person keeps the child, or no more.
+    fn keep(&mut self, keeps: bool) {
+        self.write("ConfigMap/a-c", |live| {
+            let annotations = &mut live["metadata"]["annotations"];
+            if keeps {
+                annotations[names::RETAINED] = "true".into();
+            } else {
+                annotations.as_object_mut().unwrap().remove(names::RETAINED);
+            }
+        });
     }
 
     fn delete(&mut self) {
@@ -28,10 +40,10 @@ impl World {
 fn a_person_keeps_an_owned_child() {
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     assert!(world.c().owner_reference);
-    world.c().retained = Some(true);
+    world.keep(true);
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
     assert!(!world.c().owner_reference, "the garbage collector would take it");
-    assert!(world.c().guarded && deletion::has_finalizer(&world.instance));
+    assert!(world.c().guarded && prune::has_finalizer(&world.instance));
     assert_eq!(world.c().retained, Some(true), "what a person has said stays");
     assert_eq!(world.log, ["Update c"]);
     world.delete();
@@ -41,19 +53,19 @@ fn a_person_keeps_an_owned_child() {
 #[test]
 fn a_person_who_takes_the_mark_off_gives_it_back() {
     let mut world = World::settled(on(""), &json!({"host": "x"}));
-    world.c().retained = Some(true);
+    world.keep(true);
     world.settle();
-    world.c().retained = Some(false); // the stamp alone
+    world.keep(false);
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
     assert!(world.c().owner_reference && world.c().retained.is_none());
-    assert!(!deletion::has_finalizer(&world.instance));
+    assert!(!prune::has_finalizer(&world.instance));
 }
 
 #[test]
 fn what_a_person_keeps_and_nothing_wants_any_more_is_taken_from_the_garbage_collector() {
     // Both at once: it was never applied as kept.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
-    world.c().retained = Some(true);
+    world.keep(true);
     world.edit(json!({}));
     assert_eq!(world.settle(), Verdict::Ready { children: 0 });
     assert_eq!(world.log, ["Retain a-c"]);
@@ -61,7 +73,7 @@ fn what_a_person_keeps_and_nothing_wants_any_more_is_taken_from_the_garbage_coll
     // The same for an instance that goes and has to wait for something else.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.instance["metadata"]["finalizers"] = json!([names::FINALIZER]);
-    world.c().retained = Some(true);
+    world.keep(true);
     world.delete();
     assert_eq!((world.names(), &world.log[..]), (vec!["a-c"], &["Retain a-c".to_owned()][..]));
     assert!(!world.c().owner_reference);
@@ -91,5 +103,5 @@ fn marks_of_a_former_policy_do_not_outlive_it() {
     world.package = on("Ask");
     world.edit(json!({"host": "x"}));
     world.settle();
-    assert_eq!((world.c().retained, world.c().asking), (None, Some(Asking::No)));
+    assert_eq!((world.c().retained, world.c().asking), (None, Some(false)));
 }

@@ -14,7 +14,7 @@ status:
   crt: {value: refs.tls.data.crt | default('none'), exposesSecretData: true}
 ";
 
-fn reader() -> Package {
+fn reader() -> Arc<Package> {
     let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-reads\"}\n\
                  data: {crt: \"{{ refs.tls.data.crt | default('none') }}\", extra: \"{{ refs.extra.data.x | default('none') }}\"}\n";
     package(
@@ -34,9 +34,7 @@ fn foreign(name: &str, data: Value) -> Arc<Referred> {
 }
 
 fn text(world: &World, name: &str, key: &str) -> Value {
-    let object = world.objects.values().find(|o| &*o.object.name == name).unwrap();
-    let live: Value = serde_json::from_str(object.live.as_ref().unwrap()).unwrap();
-    live["data"][key].clone()
+    world.server.objects[&format!("ConfigMap/{name}")]["data"][key].clone()
 }
 
 fn reason(verdict: &Verdict) -> (&str, &str) {
@@ -103,7 +101,7 @@ fn what_may_not_be_read_decides_nothing() {
     let status = world.decide().status.unwrap();
     let there = json!({"crt": "one"});
     assert_eq!(status_patch(&there, &status, "t").unwrap().get("crt"), None);
-    world.objects.remove("ConfigMap/a-plain");
+    world.remove("ConfigMap/a-plain");
     world.settle();
     assert_eq!(world.log, ["Create plain"]);
 }
@@ -147,7 +145,7 @@ fn an_empty_key_is_named_with_its_item() {
     assert_eq!(why, "InvalidChild");
     assert_eq!(
         message,
-        "a: item 1 of forEach of a: its key is the empty string; give every item a key of its own with `key`"
+        "a: item 1 of forEach of a: its key is the empty string; set `key` to a unique key per item"
     );
 }
 
@@ -179,7 +177,7 @@ fn no_spec_leads_a_ref_out_of_the_namespace() {
     let world = World::new(package, &json!({"host": "kube-system", "namespace": "kube-system"}));
     let wants = world.decide().wants;
     let places: Vec<_> =
-        wants.iter().map(|want| (&*want.kind, want.namespace.as_deref().unwrap_or_default())).collect();
+        wants.iter().map(|want| (&*want.gvk.kind, want.namespace.as_deref().unwrap_or_default())).collect();
     assert_eq!(places, [("Pod", "n"), ("Pod", "shared"), ("Secret", "n"), ("Secret", "operetta-system")]);
     let secret = &wants[2].keep;
     assert_eq!((&*secret.paths, secret.content), (&[vec!["data".to_owned(), "x".to_owned()]][..], true));
@@ -242,8 +240,7 @@ fn what_feeds_back_is_held_back() {
         world.now = Duration::from_secs(second);
         let decision = world.decide();
         verdict = Some(decision.verdict);
-        world.memory.swings.note(&decision.swings, world.now);
-        decision.actions.into_iter().for_each(|action| world.act(action));
+        world.carry_out(decision.actions, decision.target_changes);
     }
     assert_eq!(world.log.len(), 1 + 10, "{verdict:?} {:?}", world.log);
     let verdict = verdict.unwrap();
@@ -264,8 +261,7 @@ fn what_makes_itself_vanish_is_held_back_too() {
         world.now = Duration::from_secs(second);
         world.foreign = world.objects.values().map(|o| foreign(&o.object.name, json!({}))).collect();
         let decision = world.decide();
-        world.memory.swings.note(&decision.swings, world.now);
-        decision.actions.into_iter().for_each(|action| world.act(action));
+        world.carry_out(decision.actions, decision.target_changes);
     }
     let deleted = world.log.iter().filter(|line| line.starts_with("Delete")).count();
     assert_eq!(deleted, 10, "{:?}", world.log);
@@ -284,7 +280,7 @@ status:
   known: refs.certs | known | keys | sort
 ";
 
-fn keyed() -> Package {
+fn keyed() -> Arc<Package> {
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-{{ host }}\"}\n\
                     data: {crt: \"{{ refs.certs[host].data.crt | default('none') }}\"}\n";
     package(KEYED, &[("c", template.into()), ("plain", config("{{ name }}-plain"))])

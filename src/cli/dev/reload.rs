@@ -1,4 +1,4 @@
-//! The packages of `operetta dev`, and which of them to load again because their files have changed.
+//! The packages of `operetta dev`, and the detection of changed files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,32 +7,32 @@ use std::time::Duration;
 use crate::diag::Diagnostic;
 use crate::package::{self, Files, Package};
 
-/// How often the files are read. A package is small, and on a developer's machine its files are in memory.
+/// The interval of reading the files. A package is small, and on a developer's machine its files are cached.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A package, and its files as they were last read.
+/// A package, and the last read state of its files.
 struct Source {
     path: PathBuf,
     package: Arc<Package>,
     files: State,
 }
 
-/// What was read: the digest of the files, or why they cannot be read.
+/// The digest of the files, or why they cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 enum State {
     Files(String),
     Unreadable(Vec<Diagnostic>),
 }
 
-/// A package whose files have changed.
+/// A changed package.
 pub(super) enum Change {
     /// It is loaded, with these warnings.
     Loaded(Arc<Package>, Vec<Diagnostic>),
-    /// It cannot be loaded; the last good version stays.
+    /// It cannot be loaded; the last good version stays active.
     Broken(Arc<Package>, Vec<Diagnostic>),
 }
 
-/// The packages that are given.
+/// The packages of the command line.
 pub(super) struct Packages(Vec<Source>);
 
 impl Packages {
@@ -40,19 +40,19 @@ impl Packages {
     pub(super) fn new(paths: &[PathBuf], packages: Vec<Arc<Package>>) -> Self {
         let sources = paths.iter().zip(packages).map(|(path, package)| Source {
             path: path.clone(),
-            // What is read later is held against what was loaded.
+            // Later states are compared with what was loaded.
             files: State::Files(package.digest.clone()),
             package,
         });
         Self(sources.collect())
     }
 
-    /// The last good version of each.
+    /// The last good version of each package.
     pub(super) fn all(&self) -> Vec<Arc<Package>> {
         self.0.iter().map(|source| Arc::clone(&source.package)).collect()
     }
 
-    /// Waits until files have changed, and have stayed the same for a moment: an editor writes one after another.
+    /// Waits until files have changed and are stable for a moment: an editor writes one after another.
     pub(super) async fn changed(&mut self) -> Vec<Change> {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -75,7 +75,7 @@ impl Packages {
         }
     }
 
-    /// Loads those whose files are not as they were.
+    /// Loads the packages whose files have changed.
     fn take(&mut self, now: Vec<State>) -> Vec<Change> {
         let mut changes = Vec::new();
         for (index, state) in now.into_iter().enumerate() {
@@ -104,7 +104,7 @@ impl Packages {
     async fn read(&self) -> Vec<State> {
         let paths: Vec<PathBuf> = self.0.iter().map(|source| source.path.clone()).collect();
         let read = tokio::task::spawn_blocking(move || paths.iter().map(|path| state(path)).collect());
-        // Reading does not panic; if it does, nothing has changed.
+        // Reading does not panic; if it does, the package counts as unchanged.
         read.await.unwrap_or_else(|_| self.0.iter().map(|source| source.files.clone()).collect())
     }
 }

@@ -14,25 +14,24 @@ use serde_json::Value;
 
 use super::catalog::{Bounds, Catalog, PackageKind, check_names, unreadable};
 use super::columns::{Cell, Columns};
-use super::connect::{self, Place, Server};
+use super::connect::{self, ClusterOptions, Server};
 use super::out::{self, printable};
+use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
-use crate::cluster::{ApiKind, CallError, Query, Served};
-use crate::crd::group_of;
+use crate::cluster::Query;
 use crate::manager::raw::Raw;
 use crate::readiness;
 use row::{Counts, Format, Row, Shape};
-use watch::{Change, Line, Screen};
+use watch::{Change, Line, PrintedRows};
 
 /// How many kinds are listed at once.
 const AT_ONCE: usize = 8;
 
 /// Show instances of all packages
 ///
-/// One line for each instance, of every kind that a package has brought: the condition Ready, how the instance
-/// stands (Ready, Reconciling, Stalled, Paused, Deleting; `NotObserved` where no manager has seen the newest
-/// spec) and why. As kubectl does, it shows those of the namespace of the kubeconfig's context (`default`
-/// where it names none) and those that are in no namespace.
+/// One line per instance of every kind of a package: the condition Ready, the state (Ready, Reconciling, Stalled,
+/// Paused, Deleting; `NotObserved` if no manager has observed the newest spec) and the reason. Like kubectl, it shows
+/// the namespace of the kubeconfig's context (or `default`) and cluster-scoped instances.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "KIND is a kind, plural, singular or short name, or plural.group; several with commas.
@@ -44,8 +43,7 @@ Examples:
   operetta get etcdcluster example -o yaml
   operetta get -A --watch
 
--o wide adds CHILDREN (those ready and all there are, by the rules of their kinds, without those kept after they
-left the target), PACKAGE, REVISION and MESSAGE. -o json and yaml print the objects, a List unless one was named.
+-o wide adds CHILDREN (ready and all children, by the rules of their kinds, without retained ones), PACKAGE, REVISION and MESSAGE. -o json and yaml print the objects, a List unless one was named.
 
 Exit codes: 0 success, also if there are none; 1 not found, an unknown kind, no rights, no package, no API server;
 2 wrong usage, or the output cannot be written."
@@ -55,7 +53,7 @@ pub(super) struct Args {
     #[arg(value_name = "KIND|KIND/NAME")]
     what: Vec<String>,
 
-    /// The namespace, instead of that of the kubeconfig's context
+    /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
 
@@ -67,23 +65,23 @@ pub(super) struct Args {
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
 
-    /// What is printed
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
 
-    /// Go on and print a line whenever an instance's line changes
+    /// Watch, and print a line for each change
     #[arg(short, long)]
     watch: bool,
 
-    /// Without the line of column names
+    /// Omit the header
     #[arg(long)]
     no_headers: bool,
 
     #[command(flatten)]
-    place: Place,
+    place: ClusterOptions,
 }
 
-/// What is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
     /// More columns
@@ -92,19 +90,19 @@ enum Output {
     Json,
     /// The objects as YAML
     Yaml,
-    /// `KIND.GROUP/NAME`, which kubectl takes
+    /// `KIND.GROUP/NAME`, for kubectl
     Name,
 }
 
-/// Instances of a kind, or one of them.
+/// All instances of a kind, or one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Target<'a> {
     kind: &'a str,
     name: Option<&'a str>,
 }
 
-/// What the words on the command line ask for. `etcdclusters`, `etcdclusters,webapps`, `webapp/a webapp/b`, and
-/// as with kubectl `webapp a b`: where no word has a slash, those after the first are names.
+/// Parses the arguments: `etcdclusters`, `etcdclusters,webapps`, `webapp/a webapp/b`, and like kubectl `webapp a b`: if
+/// no word has a slash, the words after the first are names.
 fn asked(words: &[String]) -> Result<Vec<Target<'_>>, String> {
     let mut targets: Vec<Target<'_>> = Vec::new();
     let slashes = words.iter().any(|word| word.contains('/'));
@@ -147,10 +145,10 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// One kind to be read, and how.
+/// A kind to read.
 struct Task<'a> {
     kind: &'a PackageKind,
-    /// What the column KIND says.
+    /// The text of the column KIND.
     shown: String,
     name: Option<&'a str>,
     namespace: Option<String>,
@@ -160,12 +158,10 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
     let asked = asked(&args.what)?;
     let named = asked.iter().any(|target| target.name.is_some());
     if named && args.all_namespaces {
-        return Err(
-            "one instance is in one namespace: give -n NAMESPACE instead of -A with a name".to_owned()
-        );
+        return Err("-A cannot be used with a name: use -n NAMESPACE".to_owned());
     }
     if named && args.selector.is_some() {
-        return Err("give names or a selector, not both".to_owned());
+        return Err("use names or a selector, not both".to_owned());
     }
     check_names(args.namespace.as_deref(), None)?;
     asked.iter().try_for_each(|target| check_names(None, target.name))?;
@@ -206,7 +202,7 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
     })
 }
 
-/// Prints what keeps the rest from being shown.
+/// Prints the problems and returns the exit code.
 fn end(problems: &[String], code: ExitCode) -> ExitCode {
     for problem in problems {
         out::note(format!("error: {problem}"));
@@ -222,7 +218,7 @@ struct Get<'a> {
 }
 
 impl Get<'_> {
-    /// All instances of all tasks, in their order; each is made into what is kept of it at once.
+    /// Reads all instances of all tasks, in their order. `keep` extracts what is needed of each.
     async fn read<R>(
         &self,
         keep: impl Fn(&Task<'_>, &Value) -> R + Copy,
@@ -315,32 +311,31 @@ impl Get<'_> {
         end(&problems, out::all(&text, ExitCode::SUCCESS))
     }
 
-    /// How many children are ready, by the uid of their instance: one list for each of their kinds.
+    /// Counts ready children by the uid of their instance, with one list per kind.
     async fn count(&self, rows: &[(Row, Arc<Bounds>)], problems: &mut Vec<String>) -> Counts {
         let of: HashMap<&str, (&Row, &Bounds)> =
-            rows.iter().map(|(row, bounds)| (row.uid.as_str(), (row, &**bounds))).collect();
-        let mut kinds: Vec<(&str, &str, Option<&str>)> = Vec::new();
+            rows.iter().map(|(row, bounds)| (row.object.uid.as_str(), (row, &**bounds))).collect();
+        let mut kinds: Vec<(&Gvk, Option<&str>)> = Vec::new();
         for task in self.tasks {
             let namespace = task.namespace.as_deref();
-            kinds.extend(task.kind.child_kinds.iter().map(|(a, k)| (a.as_str(), k.as_str(), namespace)));
+            kinds.extend(task.kind.child_kinds.iter().map(|gvk| (gvk, namespace)));
         }
         kinds.sort_unstable();
-        // A list of all namespaces, which sorts first, has those of each.
-        kinds.dedup_by(|b, a| a == b || (a.0, a.1, None) == (b.0, b.1, a.2));
-        // An object is served in every version of its kind: one that is served counts it.
+        // A list of all namespaces sorts first and contains those of each namespace.
+        kinds.dedup_by(|b, a| a == b || (a.0, None) == (b.0, a.1));
+        // The API server serves an object in every version of its kind: one served version is enough.
         let all = kinds.clone();
         kinds.retain(|of| !all.iter().any(|other| self.is_counted_by(*of, *other)));
-        kinds.retain(|(api_version, kind, _)| {
-            let is_served = self.catalog.served(api_version, kind).is_some();
+        kinds.retain(|(gvk, _)| {
+            let is_served = self.catalog.served(gvk).is_some();
             if !is_served {
                 out::note(format!(
-                    "warning: children of kind {kind} of {api_version} are not counted: the API server does not serve it"
+                    "warning: children of kind {gvk} are not counted: the API server does not serve it"
                 ));
             }
             is_served
         });
-        let lists = stream::iter(kinds)
-            .map(|(api_version, kind, namespace)| self.count_kind(api_version, kind, namespace, &of));
+        let lists = stream::iter(kinds).map(|(gvk, namespace)| self.count_kind(gvk, namespace, &of));
         let mut counts = Counts::new();
         for list in lists.buffered(AT_ONCE).collect::<Vec<_>>().await {
             match list {
@@ -357,36 +352,37 @@ impl Get<'_> {
         counts
     }
 
-    /// Whether a list in another version of the kind counts the same objects.
+    /// Whether a list in another version of the kind contains the same objects.
     fn is_counted_by(
         &self,
-        (api_version, kind, namespace): (&str, &str, Option<&str>),
-        (other, of, place): (&str, &str, Option<&str>),
+        (gvk, namespace): (&Gvk, Option<&str>),
+        (other, place): (&Gvk, Option<&str>),
     ) -> bool {
-        let served = |api_version| self.catalog.served(api_version, kind).is_some();
-        let same = (kind, group_of(api_version)) == (of, group_of(other)) && api_version != other;
-        same && (place.is_none() || place == namespace)
+        let served = |gvk| self.catalog.served(gvk).is_some();
+        other.is_version_of(gvk)
+            && other != gvk
+            && (place.is_none() || place == namespace)
             && served(other)
-            && (!served(api_version) || other > api_version || (place.is_none() && namespace.is_some()))
+            && (!served(gvk) || other > gvk || (place.is_none() && namespace.is_some()))
     }
 
     async fn count_kind(
         &self,
-        api_version: &str,
-        kind: &str,
+        gvk: &Gvk,
         namespace: Option<&str>,
         of: &HashMap<&str, (&Row, &Bounds)>,
     ) -> Result<Vec<Option<(String, bool)>>, String> {
-        let Some(served) = self.catalog.served(api_version, kind) else { return Ok(Vec::new()) };
-        let whole = readiness::needs_status(&served.kind.group, kind);
+        let Some(served) = self.catalog.served(gvk) else { return Ok(Vec::new()) };
+        let whole = readiness::needs_status(&served.kind.group, &gvk.kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole, page: None };
         let reports = whole && self.server.cluster.reports(served).await;
         let reports = whole.then_some(reports);
         let keep = |raw: Raw| {
             let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;
             let (row, bounds) = of.get(uid.as_str())?;
-            let home = Some(row.namespace.as_str()).filter(|home| !home.is_empty());
-            bounds.hold(home, &served.kind, &raw.metadata).then(|| counted(raw, served, reports))?
+            bounds
+                .hold(row.object.namespace.as_deref(), &served.kind, &raw.metadata)
+                .then(|| counted(raw, served, reports))?
         };
         let list = self.server.cluster.list_all(&served.kind, &query, keep);
         list.await
@@ -394,9 +390,9 @@ impl Get<'_> {
     }
 }
 
-/// The uid of a child's instance, and whether the child is ready. `None` of a copy of one, and of what is kept, or
-/// waits for approval to go, after it left the target. `reports` as [`readiness::of_kind`] has it; `None` where there is
-/// only metadata.
+/// The uid of a child's instance, and whether the child is ready. `None` for a copy of a child, and for an object that
+/// is no longer desired and is retained or waits for approval. `reports`: see [`readiness::of_kind`]; `None` if only
+/// metadata is known.
 fn counted(mut raw: Raw, served: &Served, reports: Option<bool>) -> Option<(String, bool)> {
     let meta = &raw.metadata;
     let uid = meta.labels.as_ref()?.get(names::INSTANCE_UID)?.clone();
@@ -409,7 +405,7 @@ fn counted(mut raw: Raw, served: &Served, reports: Option<bool>) -> Option<(Stri
     Some((uid, readiness::of_kind(&raw.body, reports).is_ready()))
 }
 
-/// With its kind, which objects in lists may lack.
+/// Sets the kind, which objects in lists may lack.
 pub(super) fn complete(kind: &ApiKind, object: &mut Value) {
     object["kind"] = kind.kind.as_str().into();
     object["apiVersion"] = kind.api_version().into();
@@ -434,7 +430,7 @@ fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
     }
 }
 
-/// In kubectl's words.
+/// The message of kubectl.
 fn nothing(tasks: &[Task<'_>]) -> String {
     match tasks.iter().find_map(|task| task.namespace.as_deref()) {
         Some(namespace) => format!("No resources found in {} namespace.", printable(namespace)),
@@ -470,8 +466,8 @@ impl Watching<'_> {
             tokio::spawn(watch::follow(api, config, index, sender.clone()));
         }
         drop(sender);
-        let mut screen = Screen::default();
-        // What the first lists bring, until all of them are complete.
+        let mut screen = PrintedRows::default();
+        // The lines of the first lists, until all of them are complete.
         let mut first: Option<Vec<Line>> = Some(Vec::new());
         let mut open: Vec<bool> = vec![true; self.tasks.len()];
         let mut troubled: HashMap<usize, String> = HashMap::new();
@@ -491,7 +487,7 @@ impl Watching<'_> {
                     return ExitCode::SUCCESS;
                 }
             }
-            // All have ended: each was refused.
+            // All watches have ended: each was refused.
             let Some((target, change)) = changes.recv().await else { return ExitCode::FAILURE };
             let Some(task) = self.tasks.get(target) else { continue };
             let row = |object: &Value| self.row(task, object);
@@ -548,24 +544,27 @@ impl Watching<'_> {
 }
 
 impl Watching<'_> {
-    /// The row of an instance, such that it differs exactly if what is printed does.
+    /// The row of an instance. It differs from another row exactly if the printed text differs.
     fn row(&self, task: &Task<'_>, object: &Value) -> Row {
         let mut row = Row::of(&task.shown, &task.kind.package, object);
         match self.args.output {
             Some(Output::Wide) => {}
             None | Some(Output::Name) => {
-                row.standing.message.clear();
+                row.object.status.message.clear();
                 row.revision.clear();
             }
             Some(Output::Json | Output::Yaml) => {
-                object["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut row.mark);
+                object["metadata"]["resourceVersion"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .clone_into(&mut row.version);
             }
         }
         row
     }
 }
 
-/// Prints lines of a watch; the columns are those of the first.
+/// Prints lines of a watch; the first lines define the widths of columns.
 struct Printer<'a> {
     args: &'a Args,
     tasks: &'a [Task<'a>],
@@ -573,7 +572,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// Whether somebody still reads.
+    /// Returns false if the reader has closed the output.
     fn print(&mut self, lines: &[Line]) -> bool {
         if lines.is_empty() {
             return true;
@@ -625,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_target_is_not_counted() {
+    fn retained_children_are_not_counted() {
         let config_map = Served {
             kind: Arc::new(ApiKind {
                 group: String::new(),
@@ -637,6 +636,7 @@ mod tests {
             singular: "configmap".into(),
             short_names: Vec::new(),
             has_status: false,
+            is_listable: true,
         };
         for (annotation, is_counted) in [("x", true), (names::RETAINED, false), (names::PENDING, false)] {
             let object = serde_json::json!({"metadata": {
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_kubectl_reads_them() {
+    fn arguments_are_parsed_as_in_kubectl() {
         for (words, expected) in [
             (&[][..], &[][..]),
             (&["a"], &["a:*"]),

@@ -1,4 +1,4 @@
-//! One instance, one line; or one object, as kubectl prints objects. No I/O.
+//! Formats an instance as a line of the table, or objects as kubectl prints them. No I/O.
 
 use std::collections::HashMap;
 
@@ -6,106 +6,88 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::catalog::{PackageKind, full_name};
-use crate::cli::columns::{Cell, Tone, age};
+use crate::cli::columns::{Cell, Severity, age};
+use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
-use crate::cli::standing::{Standing, State};
 use crate::yaml;
 
-/// What a line tells of an instance.
+/// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
+    /// The text of the column KIND.
     pub kind: String,
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub standing: Standing,
-    pub created: Option<String>,
+    pub object: Object,
     pub package: String,
     pub revision: String,
-    /// What else makes it another row when it changes.
-    pub mark: String,
+    /// The resourceVersion, if a change of it makes another row.
+    pub version: String,
 }
 
-/// Which columns there are.
+/// The columns of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape {
-    /// Of several namespaces.
+    /// With the namespace.
     pub namespaces: bool,
-    /// Package, revision and message, too.
+    /// With package, revision and message.
     pub wide: bool,
-    /// How many children are ready, too.
+    /// With the number of ready children.
     pub children: bool,
 }
 
-/// How many children of an instance are ready, and how many there are, by its uid.
+/// The number of ready children and of all children, by the uid of the instance.
 pub(super) type Counts = HashMap<String, (usize, usize)>;
 
 impl Row {
-    /// Of an instance. `kind` is what the column says.
     pub(super) fn of(kind: &str, package: &str, instance: &Value) -> Self {
-        let meta = &instance["metadata"];
-        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
         Self {
             kind: kind.to_owned(),
-            namespace: text(&meta["namespace"]),
-            name: text(&meta["name"]),
-            uid: text(&meta["uid"]),
-            standing: Standing::of(instance),
-            created: meta["creationTimestamp"].as_str().map(str::to_owned),
+            object: Object::instance(instance),
             package: package.to_owned(),
-            revision: text(&instance["status"]["revision"]),
-            mark: String::new(),
+            revision: printable(instance["status"]["revision"].as_str().unwrap_or_default()),
+            version: String::new(),
         }
     }
 
-    /// The same, of one that is gone now.
+    /// The row after the instance was deleted.
     pub(super) fn gone(mut self) -> Self {
-        self.standing = Standing {
-            ready: "False".to_owned(),
-            state: State::Deleted,
-            reason: String::new(),
-            message: String::new(),
-        };
+        self.object.status = Status { ready: "False".to_owned(), ..Status::DELETED };
         self
     }
 
     pub(super) fn cells(&self, shape: Shape, counts: &Counts, now: Timestamp) -> Vec<Cell> {
+        let Object { namespace, name, uid, created, status, .. } = &self.object;
         let mut cells = Vec::new();
         if shape.namespaces {
-            cells.push(Cell::plain(&self.namespace));
+            cells.push(Cell::plain(namespace.as_deref().unwrap_or_default()));
         }
-        let ready = match self.standing.ready.as_str() {
-            "True" => Tone::Good,
-            "False" if self.standing.state == State::Stalled => Tone::Bad,
-            _ => Tone::Busy,
+        let ready = match status.ready.as_str() {
+            "True" => Severity::Good,
+            "False" if status.state == State::Stalled => Severity::Bad,
+            _ => Severity::Busy,
         };
         cells.extend([
             Cell::plain(&self.kind),
-            Cell::plain(&self.name),
-            Cell::new(&self.standing.ready, ready),
-            Cell::new(self.standing.state.text(), self.standing.state.tone()),
-            Cell::plain(&self.standing.reason),
+            Cell::plain(name),
+            Cell::new(&status.ready, ready),
+            Cell::new(status.state.text(), status.state.severity()),
+            Cell::plain(&status.reason),
         ]);
         if shape.children {
-            let (ready, all) = counts.get(&self.uid).copied().unwrap_or_default();
+            let (ready, all) = counts.get(uid).copied().unwrap_or_default();
             cells.push(Cell::new(
                 format!("{ready}/{all}"),
-                if ready < all { Tone::Busy } else { Tone::Plain },
+                if ready < all { Severity::Busy } else { Severity::Plain },
             ));
         }
-        cells.push(Cell::plain(age(now, self.created.as_deref())));
+        cells.push(Cell::plain(age(now, created.as_deref())));
         if shape.wide {
-            cells.extend([
-                Cell::plain(&self.package),
-                Cell::plain(&self.revision),
-                Cell::plain(&self.standing.message),
-            ]);
+            cells.extend([&self.package, &self.revision, &status.message].map(Cell::plain));
         }
         cells
     }
 }
 
-/// A line as wide as those of a watch that come later will mostly be.
+/// A line that is as wide as most later lines of a watch.
 pub(super) fn later(shape: Shape) -> Vec<Cell> {
     let wide = |name: &str| match name {
         "READY" => "Unknown",
@@ -133,14 +115,14 @@ pub(super) fn header(shape: Shape) -> Vec<Cell> {
     names.into_iter().map(Cell::plain).collect()
 }
 
-/// What the column KIND says: the group, too, where two packages have a kind of the same name.
+/// The text of the column KIND, with the group if two packages have a kind of the same name.
 pub(super) fn kind_text(kind: &PackageKind, all: &[PackageKind]) -> String {
     let own = &kind.served.kind;
     let same = all.iter().filter(|other| other.served.kind.kind == own.kind).count();
     if same > 1 { format!("{}.{}", own.kind, own.group) } else { own.kind.clone() }
 }
 
-/// `etcdcluster.etcd.database.coreos.com/example`, which kubectl takes back.
+/// The name for kubectl: `etcdcluster.etcd.database.coreos.com/example`.
 pub(super) fn name(kind: &PackageKind, instance: &Value) -> String {
     let served = &kind.served;
     let group = &served.kind.group;
@@ -160,7 +142,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// One object alone, ready to be put into a list.
+    /// A single object, also for use in [`Self::list`].
     pub(super) fn object(self, object: &Value) -> String {
         match self {
             Self::Json => format!("{object:#}"),
@@ -168,7 +150,7 @@ impl Format {
         }
     }
 
-    /// One of several objects that follow each other.
+    /// One of several consecutive objects.
     pub(super) fn document(self, object: &str) -> String {
         match self {
             Self::Json => format!("{object}\n"),
@@ -176,7 +158,7 @@ impl Format {
         }
     }
 
-    /// A List of objects, each as [`Self::object`] gives it.
+    /// A List of objects from [`Self::object`].
     pub(super) fn list(self, objects: &[String]) -> String {
         let indented = |text: &str, by: &str| {
             // Empty lines stay empty.
@@ -232,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_as_many_words_as_columns() {
+    fn lines_have_one_word_per_column() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let row = Row::of("Web", "web", &instance("a", "False"));
         let counts = Counts::from([("u".to_owned(), (1, 2))]);
@@ -258,7 +240,7 @@ mod tests {
         assert_eq!(texts(&row.cells(wide, &counts, now)), expected);
         assert_eq!(header(wide).len(), expected.len());
         assert_eq!(header(narrow).len(), 6);
-        // Of a cluster-scoped one without a status.
+        // A cluster-scoped instance without a status.
         let bare = Row::of("Web", "web", &json!({"metadata": {"name": "b"}}));
         let expected = ["<none>", "Web", "b", "Unknown", "NotObserved", "<none>", "<unknown>"];
         assert_eq!(texts(&bare.cells(Shape { namespaces: true, ..narrow }, &counts, now)), expected);

@@ -1,4 +1,4 @@
-//! `--watch`: what there is, and then a line for each instance whose line would look different.
+//! `--watch`: the current instances, and then a line for each instance whose line changes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,26 +10,26 @@ use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
 use super::row::Row;
-use crate::cluster::{CallError, Class};
+use crate::api::{CallError, Class};
 use crate::manager::raw::Raw;
 
-/// What a watch tells of one of the targets.
+/// An event of the watch of one target.
 pub(super) enum Change {
-    /// A list begins: at first, and when a watch was interrupted for too long.
+    /// A list starts: at first, and after a long interruption of the watch.
     Begin,
-    /// It is complete.
+    /// The list is complete.
     Complete,
-    /// An object of it, or a change.
+    /// An object of the list, or a changed object.
     Is(Value),
-    /// An object has gone.
+    /// A deleted object.
     Gone(Value),
-    /// The watch is tried again.
+    /// The watch failed and is retried.
     Trouble(CallError),
-    /// It cannot be had.
+    /// The API server refuses the watch.
     Refused(CallError),
 }
 
-/// Follows a kind until nobody listens or the server refuses.
+/// Watches a kind until the receiver is dropped or the API server refuses.
 pub(super) async fn follow(
     api: Api<Raw>,
     config: watcher::Config,
@@ -60,14 +60,14 @@ fn trouble(error: &watcher::Error) -> Change {
         watcher::Error::WatchError(status) => CallError::from_status(status),
         watcher::Error::NoResourceVersion => return Change::Begin,
     };
-    // 410: what was seen last is too old, and a new list begins.
+    // 410: the resourceVersion is too old, and a new list starts.
     match error.class {
         Class::Permanent | Class::NotFound if error.code != 410 => Change::Refused(error),
         _ => Change::Trouble(error),
     }
 }
 
-/// An instance that is to be printed, and its object.
+/// A row to print, with its object.
 #[derive(Debug, PartialEq)]
 pub(super) struct Line {
     pub target: usize,
@@ -75,36 +75,36 @@ pub(super) struct Line {
     pub object: Value,
 }
 
-/// What has been printed, so that only what differs is.
+/// The printed rows, so that only changed rows are printed.
 #[derive(Default)]
-pub(super) struct Screen {
+pub(super) struct PrintedRows {
     rows: HashMap<(usize, String), Row>,
-    /// Those that a list under way has brought so far.
+    /// The uids that a running list has returned so far.
     listed: HashMap<usize, HashSet<String>>,
 }
 
-impl Screen {
-    /// An object as it is now; nothing if its line is the same as before.
+impl PrintedRows {
+    /// A current object; `None` if its row is unchanged.
     pub(super) fn is(&mut self, target: usize, row: Row, object: Value) -> Option<Line> {
         if let Some(listed) = self.listed.get_mut(&target) {
-            listed.insert(row.uid.clone());
+            listed.insert(row.object.uid.clone());
         }
-        let before = self.rows.insert((target, row.uid.clone()), row.clone());
+        let before = self.rows.insert((target, row.object.uid.clone()), row.clone());
         (before.as_ref() != Some(&row)).then_some(Line { target, row, object })
     }
 
-    /// An object that is gone.
+    /// A deleted object.
     pub(super) fn gone(&mut self, target: usize, row: Row, object: Value) -> Option<Line> {
-        self.rows.remove(&(target, row.uid.clone()))?;
+        self.rows.remove(&(target, row.object.uid.clone()))?;
         Some(Line { target, row: row.gone(), object })
     }
 
-    /// A list begins.
+    /// A list starts.
     pub(super) fn begin(&mut self, target: usize) {
         self.listed.insert(target, HashSet::new());
     }
 
-    /// A list is complete: what was there before it and is not in it, is gone.
+    /// A list is complete: rows that it does not contain are deleted.
     pub(super) fn complete(&mut self, target: usize) -> Vec<Line> {
         let listed = self.listed.remove(&target).unwrap_or_default();
         let missing: Vec<_> =
@@ -114,7 +114,9 @@ impl Screen {
             .filter_map(|key| self.rows.remove(&key))
             .map(|row| Line { target, row: row.gone(), object: Value::Null })
             .collect();
-        gone.sort_by(|a, b| (&a.row.namespace, &a.row.name).cmp(&(&b.row.namespace, &b.row.name)));
+        gone.sort_by(|a, b| {
+            (&a.row.object.namespace, &a.row.object.name).cmp(&(&b.row.object.namespace, &b.row.object.name))
+        });
         gone
     }
 }
@@ -132,22 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_the_same_is_not_printed_again() {
-        let mut screen = Screen::default();
+    fn unchanged_rows_are_not_printed_again() {
+        let mut screen = PrintedRows::default();
         let mut is = |uid: &str, ready: &str| screen.is(0, row(uid, ready), Value::Null).is_some();
         assert!(is("a", "False"));
         assert!(!is("a", "False"));
         assert!(is("a", "True"));
         assert!(is("b", "True"));
         let line = screen.gone(0, row("a", "True"), Value::Null).unwrap();
-        assert_eq!((line.row.name.as_str(), line.row.standing.state.text()), ("a", "Deleted"));
+        assert_eq!((line.row.object.name.as_str(), line.row.object.status.state.text()), ("a", "Deleted"));
         assert!(screen.gone(0, row("a", "True"), Value::Null).is_none());
         assert!(screen.is(1, row("b", "True"), Value::Null).is_some(), "of another kind");
     }
 
     #[test]
-    fn a_new_list_tells_what_was_missed() {
-        let mut screen = Screen::default();
+    fn a_new_list_reports_missed_deletions() {
+        let mut screen = PrintedRows::default();
         screen.begin(0);
         for uid in ["a", "b", "c"] {
             assert!(screen.is(0, row(uid, "True"), Value::Null).is_some());
@@ -156,7 +158,7 @@ mod tests {
         assert!(screen.is(1, row("d", "True"), Value::Null).is_some());
         screen.begin(0);
         assert!(screen.is(0, row("b", "True"), Value::Null).is_none());
-        let gone: Vec<String> = screen.complete(0).into_iter().map(|line| line.row.name).collect();
+        let gone: Vec<String> = screen.complete(0).into_iter().map(|line| line.row.object.name).collect();
         assert_eq!(gone, ["a", "c"]);
     }
 }

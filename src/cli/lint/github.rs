@@ -1,11 +1,11 @@
-//! Findings as workflow commands of GitHub Actions, which shows each beside its line.
+//! Findings as workflow commands of GitHub Actions, which are shown beside their lines.
 
 use std::fmt::Write as _;
 
 use crate::diag::Diagnostic;
 use crate::printable::is_unsafe;
 
-/// One command a finding: `::error file=...,line=...::message`.
+/// One command per finding: `::error file=...,line=...::message`.
 pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diagnostic)>) -> String {
     let mut out = String::new();
     for (package, diagnostic) in findings {
@@ -16,7 +16,7 @@ pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diag
             let (end_line, end_column) = location.source.line_col(location.span.end);
             let file = property(&location.source.name);
             let _ = write!(properties, "file={file},line={line},endLine={end_line},col={column}");
-            // GitHub shows no columns of a range of several lines, and counts the last column in.
+            // GitHub shows no columns for a range of several lines, and its end column is inclusive.
             if line == end_line {
                 let _ = write!(properties, ",endColumn={}", end_column.saturating_sub(1).max(column));
             }
@@ -38,7 +38,7 @@ pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diag
     out
 }
 
-/// The text of a command: what would end it, and what no log should print as it is, is escaped.
+/// The escaped text of a command, without line breaks and control characters.
 fn data(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -53,7 +53,7 @@ fn data(text: &str) -> String {
     out
 }
 
-/// A property of a command, which a comma or colon would end as well.
+/// The escaped value of a property, also without commas and colons.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
@@ -64,7 +64,7 @@ mod tests {
     use crate::diag::{Source, Span};
 
     #[test]
-    fn no_text_ends_a_command() {
+    fn texts_cannot_end_a_workflow_command() {
         let source = Source::new("a,b:c%/operator.yaml", "a: b\nc: d\n");
         let found = [
             Diagnostic::error("t::t", "50% of\n::error::x\u{1b}[2J")

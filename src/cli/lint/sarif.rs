@@ -74,7 +74,7 @@ fn result(package: &str, diagnostic: &Diagnostic, rule: usize) -> Value {
             json!({"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column});
         location.source.name.clone()
     } else {
-        // Services show only what has a file.
+        // Services show only findings with a file.
         format!("{}/{}", package.trim_end_matches('/'), crate::package::OPERATOR_YAML)
     };
     place["artifactLocation"] = json!({"uri": uri(&file)});
@@ -87,7 +87,7 @@ fn result(package: &str, diagnostic: &Diagnostic, rule: usize) -> Value {
     })
 }
 
-/// A path as a URI: relative to the folder in which the command ran, or absolute.
+/// A path as a URI: relative to the working directory of the command, or absolute.
 fn uri(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     if path.starts_with('/') {

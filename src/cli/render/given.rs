@@ -1,4 +1,4 @@
-//! The objects of `--with`: what is live beside the instance, as far as a person gives it.
+//! The objects of `--with`: the live objects beside the instance.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::scopes::is_namespaced;
-use crate::children::{Found, Item, ObjectRef, Observed, Paths, Referred, Seen, Select, Want, names};
+use crate::api::{Gvk, ObjectRef};
+use crate::children::{Item, LookupResult, Observed, Paths, Referred, ResourceSelector, Seen, Select, names};
 use crate::diag::{Diagnostic, Source};
 use crate::manager::raw::Raw;
 use crate::package::{Package, Resource};
 use crate::yaml::{self, Node};
 
-/// One object, and how it is called.
+/// One object and its reference.
 struct Object {
     id: ObjectRef,
     raw: Raw,
 }
 
-/// All of them.
+/// All objects.
 #[derive(Default)]
 pub(super) struct Given(Vec<Object>);
 
 impl Given {
-    /// Takes in the objects of a file. `namespace` is that of objects that name none.
+    /// Adds the objects of a file. `namespace` is the namespace of objects without one.
     pub(super) fn read(
         &mut self,
         package: &Package,
@@ -44,7 +45,7 @@ impl Given {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Those that their labels call children of the instance.
+    /// The objects whose labels name the instance as their owner.
     pub(super) fn labelled(
         &self,
         package: &Package,
@@ -73,7 +74,7 @@ impl Given {
             .collect()
     }
 
-    /// Those that bear the name of one of the items, and are not among what is observed yet.
+    /// The objects with the name of one of the items that are not observed yet.
     pub(super) fn named(
         &self,
         package: &Package,
@@ -86,7 +87,7 @@ impl Given {
         let missing = items.iter().filter(|item| item.observed.is_none());
         missing
             .filter_map(|item| {
-                let identity = item.intent.as_ref().ok()?.object.identity();
+                let identity = item.desired.as_ref().ok()?.object.identity();
                 let object = self.0.iter().find(|object| object.id.identity() == identity)?;
                 if known.contains(&identity) {
                     return None;
@@ -97,11 +98,10 @@ impl Given {
             .collect()
     }
 
-    /// What of them a ref wants.
-    pub(super) fn find(&self, want: &Want) -> Found {
+    /// The objects that a ref selects.
+    pub(super) fn find(&self, want: &ResourceSelector) -> LookupResult {
         let fits = |object: &&Object| {
-            object.id.api_version == want.api_version
-                && object.id.kind == want.kind
+            object.id.gvk == want.gvk
                 && want.namespace.as_deref().is_none_or(|space| object.id.namespace.as_deref() == Some(space))
                 && match &want.select {
                     Select::Name(name) => object.id.name == *name,
@@ -118,7 +118,7 @@ impl Given {
         };
         let mut found: Vec<_> = self.0.iter().filter(fits).map(referred).collect();
         found.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        Found::Known(found)
+        LookupResult::Known(found)
     }
 
     /// A live value of `data` of an object.
@@ -129,7 +129,7 @@ impl Given {
 }
 
 impl Object {
-    /// As a child of the instance of that uid: nobody gives uids that fit, nor managedFields.
+    /// The object as a child of the instance of that uid: the given objects have neither matching uids nor managedFields.
     fn observe(&self, package: &Package, child: &str, key: Option<&str>, uid: &str) -> Option<Arc<Observed>> {
         let mut metadata = self.raw.metadata.clone();
         let labels = metadata.labels.get_or_insert_default();
@@ -140,10 +140,9 @@ impl Object {
             labels.insert(names::KEY.into(), names::label_value(key));
             metadata.annotations.get_or_insert_default().insert(names::KEY.into(), key.into());
         }
-        let (api_version, kind) = (&self.id.api_version, &self.id.kind);
         let body = Some(&self.raw.body);
         let whole: Paths = Arc::from([Vec::new()]);
-        let seen = Seen { api_version, kind, metadata: &metadata, body, reports: true };
+        let seen = Seen { gvk: &self.id.gvk, metadata: &metadata, body, reports: true };
         let observed = seen.observe(|_, _| Arc::clone(&whole))?;
         Some(Arc::new(Observed { object: self.id.clone(), owned: Some(Arc::default()), ..observed }))
     }
@@ -157,14 +156,10 @@ fn object(package: &Package, node: &Node, namespace: &str) -> Result<Object, Str
     else {
         return Err("an object needs apiVersion, kind and metadata.name".to_owned());
     };
+    let gvk = Gvk::new(api_version, kind);
     let space = text("/metadata/namespace").unwrap_or(namespace);
-    let space = is_namespaced(package, api_version, kind).then_some(space);
-    let id = ObjectRef {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: space.map(Into::into),
-        name: name.into(),
-    };
+    let space = is_namespaced(package, &gvk).then_some(space);
+    let id = ObjectRef { gvk, namespace: space.map(Into::into), name: name.into() };
     if let Some(space) = &id.namespace {
         body["metadata"]["namespace"] = (&**space).into();
     }

@@ -8,7 +8,7 @@ use super::Output;
 use crate::children::Item;
 use crate::{printable, yaml};
 
-/// What only the manager can fill in: it would be wrong, an ownerReference even harmful, elsewhere.
+/// What only the manager can fill in. Elsewhere it would be wrong, and an ownerReference even harmful.
 const OWN_PREFIX: &str = "operetta.dev/";
 
 /// Collects what is printed.
@@ -23,7 +23,7 @@ impl Printer {
         Self { output, text: String::new(), items: Vec::new() }
     }
 
-    /// An object. `generated` are the keys of its data that the manager will make.
+    /// Prints an object. `generated` are the keys of its data that the manager will generate.
     pub(super) fn object(&mut self, item: &Item, mut body: Value, generated: &[&str]) {
         strip(&mut body);
         match self.output {
@@ -74,7 +74,7 @@ impl Printer {
     }
 }
 
-/// Takes out what the manager adds for itself.
+/// Removes what the manager adds for its own use.
 fn strip(body: &mut Value) {
     let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return };
     metadata.remove("ownerReferences");

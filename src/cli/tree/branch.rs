@@ -1,18 +1,18 @@
-//! The tree as values: what is told of an object, and how children, workloads and pods hang together. No I/O.
+//! The tree of an instance as values: children, workloads and pods. No I/O.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
 use crate::children::names;
+use crate::cli::model::{Object, Status};
 use crate::cli::out::printable;
-use crate::cli::standing::{Standing, State};
 use crate::manager::raw::Raw;
 use crate::readiness::{self, Readiness};
 
-/// Whose a node is.
+/// The position of a node in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NodePosition {
     Root,
     /// A child: the uid of its instance, id, key, and depth in the graph.
     Child {
@@ -21,56 +21,44 @@ pub(super) enum Place {
         key: Option<String>,
         order: u32,
     },
-    /// Owned by a workload; the uid of its owner.
+    /// An object of a workload, with the uid of its owner.
     Dependent {
         owner: String,
     },
 }
 
-impl Place {
-    /// Whether it is that of a child of the instance with this uid.
+impl NodePosition {
+    /// Whether it is a child of the instance with this uid.
     pub(super) fn is_of(&self, uid: &str) -> bool {
         matches!(self, Self::Child { instance, .. } if instance == uid)
     }
 }
 
-/// What is told of one object.
+/// One object of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
-    pub place: Place,
-    pub api_version: String,
-    pub kind: String,
-    pub namespace: Option<String>,
-    pub name: String,
-    pub uid: String,
-    pub ready: bool,
-    /// True or False; of an instance Unknown, too, as `operetta get` shows it.
-    pub shown_ready: String,
-    /// Ready, `NotReady`, Failed or Terminating; of an instance how it stands.
-    pub status: &'static str,
-    pub reason: String,
-    pub message: String,
-    pub created: Option<String>,
+    pub position: NodePosition,
+    pub object: Object,
     pub deleted: Option<String>,
-    /// What holds it while it is being deleted.
+    /// The finalizers of an object that is being deleted.
     pub finalizers: Vec<String>,
     pub marks: Vec<Mark>,
-    /// Of an instance: its conditions.
+    /// The conditions of an instance.
     pub conditions: Vec<Value>,
     pub children: Vec<Node>,
     pub dependents: Vec<Node>,
 }
 
-/// What else there is to know of a child.
+/// A remark about a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// It has left the target, and is kept.
+    /// It is no longer desired, and is retained.
     Retained,
-    /// It is to go, once somebody approves.
+    /// Its deletion waits for approval.
     DeletionPending,
-    /// It has the labels of a child, but nobody has applied it: a copy, mostly.
+    /// It has the labels of a child, but Operetta has not applied it: usually a copy.
     NotApplied,
-    /// It is no Secret and may hold data of Secrets.
+    /// It is not a Secret and may contain data of Secrets.
     ExposesSecretData,
 }
 
@@ -86,80 +74,47 @@ impl Mark {
 
     fn sentence(self) -> &'static str {
         match self {
-            Self::Retained => "kept, though no longer wanted",
-            Self::DeletionPending => "its deletion waits for approval: operetta approve",
+            Self::Retained => "retained, although it is no longer desired",
+            Self::DeletionPending => "its deletion waits for approval: operetta plan approve",
             Self::NotApplied => "has the labels of a child, but Operetta has not applied it",
-            Self::ExposesSecretData => "may hold data of Secrets: its package exposes it",
+            Self::ExposesSecretData => "may contain data of Secrets: its package exposes it",
         }
     }
 }
 
 impl Node {
     /// An instance of a package.
-    pub(super) fn instance(place: Place, raw: &Raw) -> Self {
-        let standing = Standing::of(&raw.body);
+    pub(super) fn instance(position: NodePosition, raw: &Raw) -> Self {
         let conditions = raw.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        Self {
-            ready: standing.state == State::Ready,
-            shown_ready: standing.ready,
-            status: standing.state.text(),
-            reason: standing.reason,
-            message: standing.message,
-            conditions,
-            ..Self::bare(place, raw)
-        }
+        Self { conditions, ..Self::new(position, raw, Status::of_instance(&raw.body)) }
     }
 
-    /// Any other object; `whole` if more than its metadata is there, `reports` as [`readiness::of_kind`] has it.
-    pub(super) fn object(place: Place, raw: &Raw, whole: bool, reports: bool) -> Self {
+    /// Any other object. `whole`: more than its metadata is known. `reports`: see [`readiness::of_kind`].
+    pub(super) fn object(position: NodePosition, raw: &Raw, whole: bool, reports: bool) -> Self {
         let readiness = match (whole, raw.metadata.deletion_timestamp.is_some()) {
             (true, _) => readiness::of_kind(&raw.body, reports),
             (false, true) => Readiness::Terminating,
             (false, false) => Readiness::Ready,
         };
-        let (status, reason, message) = match readiness {
-            Readiness::Ready => ("Ready", String::new(), String::new()),
-            Readiness::NotReady { reason, message } => ("NotReady", reason, message),
-            Readiness::Failed { reason, message } => ("Failed", reason, message),
-            Readiness::Terminating => ("Terminating", String::new(), String::new()),
-        };
-        Self {
-            ready: status == "Ready",
-            shown_ready: if status == "Ready" { "True" } else { "False" }.to_owned(),
-            status,
-            reason: printable(&reason),
-            message: printable(&message),
-            ..Self::bare(place, raw)
-        }
+        Self::new(position, raw, Status::of_object(&readiness))
     }
 
-    fn bare(place: Place, raw: &Raw) -> Self {
-        let (meta, body) = (&raw.metadata, &raw.body);
-        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    fn new(position: NodePosition, raw: &Raw, status: Status) -> Self {
+        let meta = &raw.metadata;
         let is = |key: &str| {
             meta.annotations.as_ref().is_some_and(|all| all.get(key).is_some_and(|v| v == "true"))
         };
-        let child = matches!(place, Place::Child { .. });
+        let child = matches!(position, NodePosition::Child { .. });
         let marks = [
             (Mark::Retained, is(names::RETAINED)),
             (Mark::DeletionPending, is(names::PENDING)),
             (Mark::NotApplied, child && !raw.is_applied()),
             (Mark::ExposesSecretData, child && is(names::EXPOSES_SECRET_DATA)),
         ];
-        let deleted = body["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);
+        let deleted = raw.body["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);
         Self {
-            place,
-            api_version: text(&body["apiVersion"]),
-            kind: text(&body["kind"]),
-            namespace: meta.namespace.as_deref().map(printable),
-            name: printable(meta.name.as_deref().unwrap_or_default()),
-            uid: meta.uid.clone().unwrap_or_default(),
-            ready: false,
-            shown_ready: String::new(),
-            status: "",
-            reason: String::new(),
-            message: String::new(),
-            created: body["metadata"]["creationTimestamp"].as_str().map(str::to_owned),
+            position,
+            object: Object::new(&raw.body, status),
             finalizers: match &deleted {
                 Some(_) => meta.finalizers.iter().flatten().map(|name| printable(name)).collect(),
                 None => Vec::new(),
@@ -172,11 +127,12 @@ impl Node {
         }
     }
 
-    /// What is said of it in one line.
+    /// The message in one line.
     pub(super) fn sentence(&self) -> String {
         let mut parts = Vec::new();
-        if !self.message.is_empty() {
-            parts.push(self.message.clone());
+        let message = &self.object.status.message;
+        if !message.is_empty() {
+            parts.push(message.clone());
         }
         if !self.finalizers.is_empty() {
             let noun = if self.finalizers.len() == 1 { "finalizer" } else { "finalizers" };
@@ -186,21 +142,21 @@ impl Node {
         parts.join("; ")
     }
 
-    /// The documented shape of `-o json`: all keys are always there.
+    /// The documented format of `-o json`: all keys are always present.
     pub(super) fn to_json(&self) -> Value {
-        let (id, key) = match &self.place {
-            Place::Child { id, key, .. } => (Some(id), key.as_ref()),
+        let (id, key) = match &self.position {
+            NodePosition::Child { id, key, .. } => (Some(id), key.as_ref()),
             _ => (None, None),
         };
         let list = |nodes: &[Self]| nodes.iter().map(Self::to_json).collect::<Vec<_>>();
+        let Object { api_version, kind, namespace, name, uid, created, status } = &self.object;
         json!({
             "id": id, "key": key,
             "object": {
-                "apiVersion": self.api_version, "kind": self.kind, "namespace": self.namespace, "name": self.name,
-                "uid": self.uid,
+                "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid,
             },
-            "ready": self.ready, "status": self.status, "reason": self.reason, "message": self.message,
-            "creationTimestamp": self.created, "deletionTimestamp": self.deleted, "finalizers": self.finalizers,
+            "ready": self.object.is_ready(), "status": status.state.text(), "reason": status.reason,
+            "message": status.message, "creationTimestamp": created, "deletionTimestamp": self.deleted, "finalizers": self.finalizers,
             "marks": self.marks.iter().map(|mark| mark.text()).collect::<Vec<_>>(),
             "conditions": self.conditions,
             "children": list(&self.children), "dependents": list(&self.dependents),
@@ -208,12 +164,12 @@ impl Node {
     }
 }
 
-/// Where a child belongs, from its labels; `None` if it is none.
-pub(super) fn child_place(raw: &Raw) -> Option<Place> {
+/// The position of a child, from its labels; `None` if the object is not a child.
+pub(super) fn child_position(raw: &Raw) -> Option<NodePosition> {
     let meta = &raw.metadata;
     let labels = meta.labels.as_ref()?;
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
-    Some(Place::Child {
+    Some(NodePosition::Child {
         instance: labels.get(names::INSTANCE_UID)?.clone(),
         id: printable(labels.get(names::CHILD).map_or("", String::as_str)),
         key: annotation(names::KEY).or_else(|| labels.get(names::KEY)).map(|key| printable(key)),
@@ -227,7 +183,7 @@ pub(super) fn owner(raw: &Raw) -> Option<String> {
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }
 
-/// The selector of a workload's pods, as a list takes it; `None` if the kind has none.
+/// The selector of a workload's pods, in the format of list requests; `None` if the kind has none.
 pub(super) fn selector(workload: &Value) -> Option<String> {
     let kind = (workload["apiVersion"].as_str()?, workload["kind"].as_str()?);
     let text = |map: &Value| -> Vec<String> {
@@ -266,52 +222,52 @@ pub(super) fn is_spent(raw: &Raw) -> bool {
         && body["status"]["replicas"].as_i64().unwrap_or(0) == 0
 }
 
-/// The tree under a root, of nodes in any order. Those that belong to nobody in it are left out.
+/// Builds the tree below a root from nodes in any order. Nodes without a parent in the tree are omitted.
 pub(super) fn grow(root: Node, nodes: Vec<Node>) -> Node {
     let mut children: HashMap<String, Vec<Node>> = HashMap::new();
     let mut dependents: HashMap<String, Vec<Node>> = HashMap::new();
     for node in nodes {
-        match &node.place {
-            Place::Child { instance, .. } => children.entry(instance.clone()).or_default().push(node),
-            Place::Dependent { owner } => dependents.entry(owner.clone()).or_default().push(node),
-            Place::Root => {}
+        match &node.position {
+            NodePosition::Child { instance, .. } => children.entry(instance.clone()).or_default().push(node),
+            NodePosition::Dependent { owner } => dependents.entry(owner.clone()).or_default().push(node),
+            NodePosition::Root => {}
         }
     }
     attach(root, &mut children, &mut dependents)
 }
 
-/// Each list is taken once, so that this ends whatever uids say.
+/// Removes each list from the maps when it is used, so that the recursion ends even if uids form a cycle.
 fn attach(
     mut node: Node,
     children: &mut HashMap<String, Vec<Node>>,
     dependents: &mut HashMap<String, Vec<Node>>,
 ) -> Node {
-    let mut own = children.remove(&node.uid).unwrap_or_default();
-    // A child stands where its id does first; the members of a forEach stand together.
+    let mut own = children.remove(&node.object.uid).unwrap_or_default();
+    // Children are sorted by the lowest order of their id, so that the members of a forEach stay together.
     let mut first: HashMap<String, u32> = HashMap::new();
     for child in &own {
-        if let Place::Child { id, order, .. } = &child.place {
+        if let NodePosition::Child { id, order, .. } = &child.position {
             let least = first.entry(id.clone()).or_insert(*order);
             *least = (*least).min(*order);
         }
     }
-    own.sort_by_cached_key(|child| match &child.place {
-        Place::Child { id, key, .. } => (
+    own.sort_by_cached_key(|child| match &child.position {
+        NodePosition::Child { id, key, .. } => (
             first.get(id).copied(),
             id.clone(),
             natural(key.as_deref().unwrap_or_default()),
-            child.name.clone(),
+            child.object.name.clone(),
         ),
-        _ => (None, String::new(), natural(""), child.name.clone()),
+        _ => (None, String::new(), natural(""), child.object.name.clone()),
     });
     node.children = own.into_iter().map(|child| attach(child, children, dependents)).collect();
-    let mut owned = dependents.remove(&node.uid).unwrap_or_default();
-    owned.sort_by_cached_key(|dependent| (dependent.kind.clone(), natural(&dependent.name)));
+    let mut owned = dependents.remove(&node.object.uid).unwrap_or_default();
+    owned.sort_by_cached_key(|dependent| (dependent.object.kind.clone(), natural(&dependent.object.name)));
     node.dependents = owned.into_iter().map(|one| attach(one, children, dependents)).collect();
     node
 }
 
-/// `a-10` after `a-9`.
+/// A sort key that puts `a-10` after `a-9`.
 fn natural(text: &str) -> Vec<(bool, u64, String)> {
     let mut parts: Vec<(bool, u64, String)> = Vec::new();
     for c in text.chars() {
@@ -355,9 +311,9 @@ pub(super) mod tests {
                 "annotations": {"operetta.dev/order": order.to_string()}},
             "status": status,
         }));
-        let Some(Place::Child { instance, id, order, .. }) = child_place(&raw) else { panic!() };
-        let place = Place::Child { instance, id, key: key.map(str::to_owned), order };
-        Node::object(place, &raw, true, false)
+        let Some(NodePosition::Child { instance, id, order, .. }) = child_position(&raw) else { panic!() };
+        let position = NodePosition::Child { instance, id, key: key.map(str::to_owned), order };
+        Node::object(position, &raw, true, false)
     }
 
     pub(in crate::cli::tree) fn running() -> Value {
@@ -370,36 +326,36 @@ pub(super) mod tests {
             "metadata": {"name": "web", "namespace": "n", "uid": "root", "generation": 1, "creationTimestamp": "2026-11-21T11:00:00Z"},
             "status": {"observedGeneration": 1, "conditions": conditions},
         });
-        Node::instance(Place::Root, &raw(object))
+        Node::instance(NodePosition::Root, &raw(object))
     }
 
     #[test]
-    fn members_stand_together_in_the_order_of_the_graph_and_of_numbers() {
+    fn children_are_sorted_by_order_and_members_by_key() {
         let nodes =
             ["10", "9", "0"].map(|key| child("members", Some(key), 1, &format!("m-{key}"), &running()));
         let mut nodes = nodes.to_vec();
         nodes.push(child("a-last", None, 2, "z", &running()));
         nodes.push(child("first", None, 0, "y", &running()));
         let tree = grow(root(&json!([])), nodes);
-        let order: Vec<&str> = tree.children.iter().map(|child| child.name.as_str()).collect();
+        let order: Vec<&str> = tree.children.iter().map(|child| child.object.name.as_str()).collect();
         assert_eq!(order, ["y", "m-0", "m-9", "m-10", "z"]);
     }
 
     #[test]
-    fn what_belongs_to_a_child_hangs_below_it_and_a_circle_ends() {
+    fn dependents_are_below_their_owner_and_cycles_end() {
         let dependent = |name: &str, owner: &str| Node {
-            place: Place::Dependent { owner: owner.to_owned() },
-            uid: name.to_owned(),
+            position: NodePosition::Dependent { owner: owner.to_owned() },
             ..child("x", None, 0, name, &running())
         };
-        let mut inner = child("inner", None, 0, "inner", &running());
-        // An instance of another package, whose child claims to be its instance's instance.
+        let inner = child("inner", None, 0, "inner", &running());
+        // An instance of another package, whose child has the uid of the root instance.
         let mut deep = child("deep", None, 0, "deep", &running());
-        deep.place = Place::Child { instance: "inner".into(), id: "deep".into(), key: None, order: 0 };
-        inner.uid = "inner".into();
+        deep.position =
+            NodePosition::Child { instance: "inner".into(), id: "deep".into(), key: None, order: 0 };
         let mut back = child("back", None, 0, "root", &running());
-        back.place = Place::Child { instance: "deep".into(), id: "back".into(), key: None, order: 0 };
-        back.uid = "root".into();
+        back.position =
+            NodePosition::Child { instance: "deep".into(), id: "back".into(), key: None, order: 0 };
+        back.object.uid = "root".into();
         let nodes = vec![
             inner,
             deep,
@@ -410,25 +366,28 @@ pub(super) mod tests {
         ];
         let tree = grow(root(&json!([])), nodes);
         let inner = &tree.children[0];
-        assert_eq!((inner.children[0].name.as_str(), inner.dependents[0].name.as_str()), ("deep", "rs"));
-        assert_eq!(inner.dependents[0].dependents[0].name, "pod");
+        assert_eq!(
+            (inner.children[0].object.name.as_str(), inner.dependents[0].object.name.as_str()),
+            ("deep", "rs")
+        );
+        assert_eq!(inner.dependents[0].dependents[0].object.name, "pod");
         assert!(inner.children[0].children[0].children.is_empty());
     }
 
     #[test]
-    fn marks_and_finalizers_are_told() {
+    fn marks_and_finalizers_are_shown() {
         let object = raw(json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "uid": "c", "deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["a/b", "c"],
                 "annotations": {"operetta.dev/retained": "true", "operetta.dev/deletion-pending": "true"},
                 "labels": {"operetta.dev/instance-uid": "root"}, "managedFields": []},
         }));
-        let node = Node::object(child_place(&object).unwrap(), &object, false, false);
-        assert_eq!(node.status, "Terminating");
+        let node = Node::object(child_position(&object).unwrap(), &object, false, false);
+        assert_eq!(node.object.status.state.text(), "Terminating");
         assert_eq!(node.marks, [Mark::Retained, Mark::DeletionPending, Mark::NotApplied]);
         assert_eq!(
             node.sentence(),
-            "waits for the finalizers a/b, c; kept, though no longer wanted; its deletion waits for approval: operetta approve; has \
+            "waits for the finalizers a/b, c; retained, although it is no longer desired; its deletion waits for approval: operetta plan approve; has \
              the labels of a child, but Operetta has not applied it"
         );
         let shape = node.to_json();
@@ -437,7 +396,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn selectors_are_written_as_lists_take_them() {
+    fn selectors_have_the_format_of_list_requests() {
         let of = |api: &str, kind: &str, selector: Value| {
             super::selector(&json!({"apiVersion": api, "kind": kind, "spec": {"selector": selector}}))
         };

@@ -1,16 +1,17 @@
-//! The tree as text. No I/O.
+//! Formats the tree as text. No I/O.
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::branch::{Node, Place};
-use crate::cli::columns::{Cell, Columns, Tone, age};
+use super::branch::{Node, NodePosition};
+use crate::cli::columns::{Branches, Cell, Columns, Severity, age};
+use crate::cli::model::{Object, State};
 use crate::cli::out::printable;
 
-/// How the terminal wants it.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Style {
     pub colours: bool,
-    /// Lines of box-drawing characters; else of ASCII.
+    /// Use box-drawing characters; otherwise ASCII.
     pub unicode: bool,
     pub header: bool,
     /// Columns of the terminal; longer messages are cut.
@@ -20,38 +21,25 @@ pub(super) struct Style {
 /// The column of messages.
 const MESSAGE: usize = 5;
 
-/// What stands before a line's name.
-struct Lines {
-    tee: &'static str,
-    elbow: &'static str,
-    through: &'static str,
-}
-
-const UNICODE: Lines = Lines { tee: "├─ ", elbow: "└─ ", through: "│  " };
-const ASCII: Lines = Lines { tee: "|- ", elbow: "`- ", through: "|  " };
-
-/// The tree, and below it what its conditions tell.
+/// The tree, and below it the conditions of the instance.
 pub(super) fn text(root: &Node, style: Style, now: Timestamp) -> String {
     let mut drawing = Drawing {
         lines: Vec::new(),
-        symbols: if style.unicode { &UNICODE } else { &ASCII },
-        home: root.namespace.as_deref(),
+        symbols: Branches::of(style.unicode),
+        home: root.object.namespace.as_deref(),
         now,
     };
     if style.header {
         drawing.lines.push(["NAME", "OBJECT", "READY", "STATUS", "AGE", "MESSAGE"].map(Cell::plain).to_vec());
     }
-    let object = match &root.namespace {
-        Some(namespace) => format!("{} {namespace}/{}", root.kind, root.name),
-        None => format!("{} {}", root.kind, root.name),
-    };
-    // What its conditions tell stands below, whole.
+    let object = object(root, None);
+    // The conditions are below the table, in full.
     let message = if root.conditions.is_empty() { root.sentence() } else { String::new() };
-    let cells = drawing.cells(root, root.name.clone(), object, message);
+    let cells = drawing.cells(root, root.object.name.clone(), object, message);
     drawing.lines.push(cells);
     drawing.below(root, "");
     let columns = Columns::fit(drawing.lines.iter().map(Vec::as_slice), style.colours);
-    // Where not even the rest fits, a terminal wraps it: readiness must not be cut off.
+    // If the terminal is too narrow for the other columns, lines wrap: readiness must not be cut off.
     let width = style.width.filter(|width| columns.start(MESSAGE) < *width);
     let mark = if style.unicode { "…" } else { "~" };
     let mut text = String::new();
@@ -63,55 +51,45 @@ pub(super) fn text(root: &Node, style: Style, now: Timestamp) -> String {
         }
         text.push('\n');
     }
-    let told = told(root);
-    if !told.is_empty() {
+    let conditions = conditions(root);
+    if !conditions.is_empty() {
         text.push('\n');
-        text.push_str(&told);
+        text.push_str(&conditions);
     }
     text
 }
 
 struct Drawing<'a> {
     lines: Vec<Vec<Cell>>,
-    symbols: &'a Lines,
-    /// The namespace that needs no mention.
+    symbols: &'static Branches,
+    /// The namespace of the instance, which is not repeated.
     home: Option<&'a str>,
     now: Timestamp,
 }
 
 impl Drawing<'_> {
     fn cells(&self, node: &Node, name: String, object: String, message: String) -> Vec<Cell> {
-        let tone = match node.status {
-            "Ready" => Tone::Good,
-            "Failed" | "Stalled" => Tone::Bad,
-            _ => Tone::Busy,
+        let status = &node.object.status;
+        let severity = status.state.severity();
+        let text = match status.state {
+            State::NotReady | State::Failed if !status.reason.is_empty() => &status.reason,
+            state => state.text(),
         };
-        let is_instance = !matches!(node.status, "NotReady" | "Failed");
-        let status = if is_instance || node.reason.is_empty() { node.status } else { &node.reason };
         vec![
-            Cell::new(name, Tone::Plain),
-            Cell::new(object, Tone::Dim),
-            Cell::new(node.shown_ready.clone(), tone),
-            Cell::new(status, tone),
-            Cell::new(age(self.now, node.created.as_deref()), Tone::Plain),
-            Cell::new(message, Tone::Plain),
+            Cell::new(name, Severity::Plain),
+            Cell::new(object, Severity::Dim),
+            Cell::new(&status.ready, severity),
+            Cell::new(text, severity),
+            Cell::new(age(self.now, node.object.created.as_deref()), Severity::Plain),
+            Cell::new(message, Severity::Plain),
         ]
     }
 
-    fn object(&self, node: &Node) -> String {
-        match &node.namespace {
-            Some(namespace) if self.home != Some(namespace) => {
-                format!("{} {namespace}/{}", node.kind, node.name)
-            }
-            _ => format!("{} {}", node.kind, node.name),
-        }
-    }
-
-    /// What hangs below a node: children by id, the members of a forEach below theirs, then what it owns.
+    /// Adds the lines below a node: children by id, the members of a forEach below their id, then dependents.
     fn below(&mut self, node: &Node, indent: &str) {
         let mut groups: Vec<(&str, Vec<&Node>)> = Vec::new();
         for child in &node.children {
-            let Place::Child { id, .. } = &child.place else { continue };
+            let NodePosition::Child { id, .. } = &child.position else { continue };
             match groups.last_mut() {
                 Some((last, members)) if last == id => members.push(child),
                 _ => groups.push((id, vec![child])),
@@ -120,23 +98,23 @@ impl Drawing<'_> {
         let count = groups.len() + node.dependents.len();
         for (index, (id, members)) in groups.into_iter().enumerate() {
             let last = index + 1 == count;
-            let keyed = |node: &&Node| matches!(&node.place, Place::Child { key: Some(_), .. });
+            let keyed = |node: &&Node| matches!(&node.position, NodePosition::Child { key: Some(_), .. });
             if let ([only], false) = (&members[..], members.iter().any(keyed)) {
                 self.branch(only, id, indent, last);
                 continue;
             }
-            let ready = members.iter().filter(|member| member.ready).count();
-            let tone = if ready == members.len() { Tone::Good } else { Tone::Busy };
+            let ready = members.iter().filter(|member| member.object.is_ready()).count();
+            let severity = if ready == members.len() { Severity::Good } else { Severity::Busy };
             let symbol = if last { self.symbols.elbow } else { self.symbols.tee };
             self.lines.push(vec![
-                Cell::new(format!("{indent}{symbol}{id}"), Tone::Plain),
+                Cell::new(format!("{indent}{symbol}{id}"), Severity::Plain),
                 Cell::default(),
-                Cell::new(format!("{ready}/{}", members.len()), tone),
+                Cell::new(format!("{ready}/{}", members.len()), severity),
             ]);
             let inner = self.deeper(indent, last);
             for (number, member) in members.iter().enumerate() {
-                let name = match &member.place {
-                    Place::Child { key: Some(key), .. } => format!("[{key}]"),
+                let name = match &member.position {
+                    NodePosition::Child { key: Some(key), .. } => format!("[{key}]"),
                     _ => id.to_owned(),
                 };
                 self.branch(member, &name, &inner, number + 1 == members.len());
@@ -144,13 +122,14 @@ impl Drawing<'_> {
         }
         let owned = node.dependents.len();
         for (number, dependent) in node.dependents.iter().enumerate() {
-            self.branch(dependent, &dependent.kind.to_lowercase(), indent, number + 1 == owned);
+            self.branch(dependent, &dependent.object.kind.to_lowercase(), indent, number + 1 == owned);
         }
     }
 
     fn branch(&mut self, node: &Node, name: &str, indent: &str, last: bool) {
         let symbol = if last { self.symbols.elbow } else { self.symbols.tee };
-        let cells = self.cells(node, format!("{indent}{symbol}{name}"), self.object(node), node.sentence());
+        let object = object(node, self.home);
+        let cells = self.cells(node, format!("{indent}{symbol}{name}"), object, node.sentence());
         self.lines.push(cells);
         let inner = self.deeper(indent, last);
         self.below(node, &inner);
@@ -161,16 +140,25 @@ impl Drawing<'_> {
     }
 }
 
-/// The conditions that hold, and Ready where it does not: what is awaited, what is wrong.
-fn told(root: &Node) -> String {
+/// Kind and name of an object, with its namespace unless it is that of the instance.
+fn object(node: &Node, home: Option<&str>) -> String {
+    let Object { kind, namespace, name, .. } = &node.object;
+    match namespace.as_deref().filter(|namespace| home != Some(namespace)) {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    }
+}
+
+/// The conditions that are true, and Ready if it is not.
+fn conditions(root: &Node) -> String {
     let text =
         |condition: &serde_json::Value, key: &str| printable(condition[key].as_str().unwrap_or_default());
     let mut lines: Vec<String> = Vec::new();
     let mut messages: Vec<String> = Vec::new();
-    // What Ready tells is mostly what Reconciling or Stalled tell, too.
+    // Ready usually has the same message as Reconciling or Stalled.
     let (ready, others): (Vec<_>, Vec<_>) = root.conditions.iter().partition(|c| c["type"] == "Ready");
-    let said = others.into_iter().filter(|c| c["status"] != "False");
-    for condition in said.chain(ready.into_iter().filter(|c| c["status"] != "True")) {
+    let active = others.into_iter().filter(|c| c["status"] != "False");
+    for condition in active.chain(ready.into_iter().filter(|c| c["status"] != "True")) {
         let (kind, status) = (text(condition, "type"), text(condition, "status"));
         let (reason, message) = (text(condition, "reason"), text(condition, "message"));
         if kind == "Ready" && messages.contains(&message) {
@@ -204,11 +192,11 @@ mod tests {
             {"type": "Quorum", "status": "Unknown", "reason": "", "message": ""},
         ]);
         let mut web = child("web", None, 2, "web", &running());
-        web.kind = "Deployment".into();
+        web.object.kind = "Deployment".into();
         let mut pod = child("x", None, 0, "web-x", &running());
-        pod.place = Place::Dependent { owner: "web".into() };
+        pod.position = NodePosition::Dependent { owner: "web".into() };
         let mut far = child("far", None, 0, "far", &running());
-        far.namespace = Some("other".into());
+        far.object.namespace = Some("other".into());
         let nodes = vec![
             web,
             pod,
@@ -220,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_what_is_awaited() {
+    fn the_tree_and_the_active_conditions_are_shown() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let expected = "\
 NAME            OBJECT           READY   STATUS        AGE   MESSAGE
@@ -244,7 +232,7 @@ Quorum is Unknown
     }
 
     #[test]
-    fn a_terminal_gets_what_it_can_show() {
+    fn lines_are_cut_to_the_terminal() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let table = |width: usize| {
             let text = text(&tree(), Style { unicode: false, width: Some(width), ..STYLE }, now);
@@ -256,7 +244,7 @@ Quorum is Unknown
         assert!(cut.contains("it has no~"), "{cut}");
         assert!(
             table(40).contains("it has not started yet"),
-            "wrapped by the terminal, for readiness counts"
+            "wrapped by the terminal, so that readiness stays visible"
         );
         assert!(text(&tree(), Style { colours: true, ..STYLE }, now).contains("\u{1b}[32mReady"));
     }

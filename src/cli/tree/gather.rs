@@ -1,5 +1,4 @@
-//! Reading what belongs to an instance: a list for each kind of children, found by label, and one or two for
-//! each workload.
+//! Reads the objects of an instance: one list per kind of children, selected by label, and one or two per workload.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,27 +6,28 @@ use futures::StreamExt;
 use futures::stream;
 use serde_json::Value;
 
-use super::branch::{self, Node, Place};
+use super::branch::{self, Node, NodePosition};
+use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
 use crate::cli::catalog::{Catalog, PackageKind, unreadable};
 use crate::cli::out::printable;
-use crate::cluster::{ApiKind, CallError, Cluster, Query, Served};
+use crate::cluster::{Cluster, Query};
 use crate::manager::raw::Raw;
 use crate::readiness;
 
-/// How many lists are under way at once.
+/// How many lists run at once.
 const AT_ONCE: usize = 8;
-/// How deep children that are instances are followed.
+/// The maximum depth of children that are instances.
 const DEPTH: usize = 10;
-/// How many instances one list asks for: the selector stands in the URL.
+/// The maximum number of instances in one list request: the selector is part of the URL.
 const UIDS: usize = 50;
 
-/// A tree, and what is missing in it.
+/// A tree, and what it may lack.
 pub(super) struct Found {
     pub root: Node,
-    /// There may be more elsewhere, or not.
+    /// Objects may be missing.
     pub warnings: Vec<String>,
-    /// There is something that could not be read.
+    /// Objects could not be read.
     pub problems: Vec<String>,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Gather<'a> {
     pub catalog: &'a Catalog,
 }
 
-/// An instance whose children are still to be read.
+/// An instance whose children are not read yet.
 struct Open<'a> {
     uid: String,
     namespace: Option<String>,
     kind: &'a PackageKind,
-    /// Children that the garbage collector does not find may be in other namespaces.
+    /// The instance has a finalizer, so children may be in other namespaces.
     has_finalizer: bool,
 }
 
@@ -56,26 +56,27 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Whether an object that names it as its instance can be its child.
+    /// Whether an object that names the instance can be its child.
     fn can_have(&self, api: &ApiKind, raw: &Raw) -> bool {
         self.kind.bounds.hold(self.namespace.as_deref(), api, &raw.metadata)
     }
 }
 
-/// What one list has brought.
+/// The result of one list.
 #[derive(Default)]
 struct Listed {
     objects: Vec<Raw>,
-    /// Whether a controller says in their status how far they are.
+    /// Whether a controller reports progress in the status of this kind.
     reports: bool,
     warning: Option<String>,
     problem: Option<String>,
 }
 
 impl Gather<'_> {
-    /// The tree of an instance.
+    /// Reads the tree of an instance.
     ///
     /// # Errors
+    ///
     /// If the instance itself cannot be read.
     pub(super) async fn tree(
         &self,
@@ -84,21 +85,22 @@ impl Gather<'_> {
         name: &str,
     ) -> Result<Found, String> {
         let api = &kind.served.kind;
-        let place =
+        let position =
             if api.namespaced { format!(" in namespace {}", printable(namespace)) } else { String::new() };
-        let of = format!("{} {}{place}", kind.full_name(), printable(name));
+        let of = format!("{} {}{position}", kind.full_name(), printable(name));
         let found = self.cluster.get(api, Some(namespace), name).await;
         let found = found.map_err(|error| match error.code {
             403 => format!("this user may not get {of}: {}", printable(&error.to_string())),
             _ => format!("{of} cannot be read: {}", printable(&error.to_string())),
         })?;
-        let object = found.ok_or_else(|| format!("there is no {} {}{place}", api.kind, printable(name)))?;
+        let object =
+            found.ok_or_else(|| format!("there is no {} {}{position}", api.kind, printable(name)))?;
         let raw = Raw::from_value(object).map_err(|error| format!("{of} cannot be read: {error}"))?;
-        let root = Node::instance(Place::Root, &raw);
+        let root = Node::instance(NodePosition::Root, &raw);
 
         let (mut nodes, mut workloads) = (Vec::new(), Vec::new());
         let (mut warnings, mut problems) = (BTreeSet::new(), BTreeSet::new());
-        let mut known: HashSet<String> = HashSet::from([root.uid.clone()]);
+        let mut known: HashSet<String> = HashSet::from([root.object.uid.clone()]);
         let mut level = vec![Open::of(&raw, kind)];
         for _ in 0..DEPTH {
             if level.is_empty() {
@@ -112,18 +114,18 @@ impl Gather<'_> {
                 let (group, api_kind) = (served.group.as_str(), served.kind.as_str());
                 for raw in listed.objects {
                     let uid = raw.metadata.uid.clone().unwrap_or_default();
-                    let place = branch::child_place(&raw).filter(|place| {
-                        let open = level.iter().find(|open| place.is_of(&open.uid));
+                    let position = branch::child_position(&raw).filter(|position| {
+                        let open = level.iter().find(|open| position.is_of(&open.uid));
                         open.is_some_and(|open| open.can_have(served, &raw)) && known.insert(uid)
                     });
-                    let Some(place) = place else { continue };
+                    let Some(position) = position else { continue };
                     if let Some(kind) = self.catalog.package_kind(group, api_kind) {
-                        nodes.push(Node::instance(place, &raw));
+                        nodes.push(Node::instance(position, &raw));
                         next.push(Open::of(&raw, kind));
                         continue;
                     }
                     let whole = readiness::needs_status(group, api_kind);
-                    nodes.push(Node::object(place, &raw, whole, listed.reports));
+                    nodes.push(Node::object(position, &raw, whole, listed.reports));
                     if branch::selector(&raw.body).is_some() {
                         workloads.push(raw);
                     }
@@ -136,7 +138,9 @@ impl Gather<'_> {
             for raw in listed.objects {
                 let uid = raw.metadata.uid.clone().unwrap_or_default();
                 let owner = branch::owner(&raw).filter(|_| !branch::is_spent(&raw) && known.insert(uid));
-                nodes.extend(owner.map(|owner| Node::object(Place::Dependent { owner }, &raw, true, false)));
+                nodes.extend(
+                    owner.map(|owner| Node::object(NodePosition::Dependent { owner }, &raw, true, false)),
+                );
             }
         }
         Ok(Found {
@@ -146,24 +150,23 @@ impl Gather<'_> {
         })
     }
 
-    /// The children of some instances, kind by kind, each with the kind where it is served.
+    /// Lists the children of some instances, kind by kind, each with the served kind.
     async fn children<'l>(&'l self, level: &'l [Open<'l>]) -> Vec<(Option<&'l ApiKind>, Listed)> {
-        let mut kinds: BTreeMap<(&'l str, &'l str), Vec<&'l Open<'l>>> = BTreeMap::new();
+        let mut kinds: BTreeMap<&'l Gvk, Vec<&'l Open<'l>>> = BTreeMap::new();
         for open in level {
-            for (api_version, kind) in &open.kind.child_kinds {
-                kinds.entry((api_version, kind)).or_default().push(open);
+            for gvk in &open.kind.child_kinds {
+                kinds.entry(gvk).or_default().push(open);
             }
         }
         let lists = kinds.into_iter().flat_map(|(kind, opens)| {
             opens.chunks(UIDS).map(|some| (kind, some.to_vec())).collect::<Vec<_>>()
         });
         stream::iter(lists)
-            .map(|((api_version, kind), opens)| async move {
-                let Some(served) = self.catalog.served(api_version, kind) else {
-                    // Nothing of it can be there to be shown, mostly: an API that the package can do without.
-                    let warning = format!(
-                        "children of kind {kind} of {api_version} are not shown: the API server does not serve it"
-                    );
+            .map(|(gvk, opens)| async move {
+                let Some(served) = self.catalog.served(gvk) else {
+                    // Usually an optional API, of which no objects exist.
+                    let warning =
+                        format!("children of kind {gvk} are not shown: the API server does not serve it");
                     return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
                 let mut listed = self.children_of_kind(served, &opens).await;
@@ -175,8 +178,8 @@ impl Gather<'_> {
             .await
     }
 
-    /// In all namespaces, for a child may be in another than its instance. Who may not look there sees those of
-    /// the instances' own.
+    /// Lists in all namespaces, because a child may be in another namespace than its instance. Without that permission,
+    /// lists in the namespaces of the instances.
     async fn children_of_kind(&self, served: &Served, opens: &[&Open<'_>]) -> Listed {
         let uids: Vec<&str> = opens.iter().map(|open| open.uid.as_str()).collect();
         let labels = format!("{} in ({})", names::INSTANCE_UID, uids.join(","));
@@ -200,29 +203,29 @@ impl Gather<'_> {
         }
         if listed.problem.is_none() && opens.iter().any(|open| open.has_finalizer || open.namespace.is_none())
         {
-            let place = own.into_iter().collect::<Vec<_>>().join(", ");
+            let position = own.into_iter().collect::<Vec<_>>().join(", ");
             listed.warning = Some(format!(
-                "this user may list {} in namespace {place} only: children elsewhere are not shown",
+                "this user may list {} in namespace {position} only: children elsewhere are not shown",
                 api.plural
             ));
         }
         listed
     }
 
-    /// The `ReplicaSets` and Pods of workloads.
+    /// Lists the `ReplicaSets` and Pods of workloads.
     async fn dependents(&self, workloads: &[Raw]) -> Vec<Listed> {
-        let mut lists: Vec<(&str, &str, String, String)> = Vec::new();
+        let mut lists: Vec<(Gvk, String, String)> = Vec::new();
         for workload in workloads {
             let Some(selector) = branch::selector(&workload.body) else { continue };
             let namespace = workload.metadata.namespace.clone().unwrap_or_default();
             if workload.body["kind"] == "Deployment" {
-                lists.push(("apps/v1", "ReplicaSet", namespace.clone(), selector.clone()));
+                lists.push((Gvk::new("apps/v1", "ReplicaSet"), namespace.clone(), selector.clone()));
             }
-            lists.push(("v1", "Pod", namespace, selector));
+            lists.push((Gvk::new("v1", "Pod"), namespace, selector));
         }
         stream::iter(lists)
-            .map(|(api_version, kind, namespace, labels)| async move {
-                let Some(served) = self.catalog.served(api_version, kind) else { return Listed::default() };
+            .map(|(gvk, namespace, labels)| async move {
+                let Some(served) = self.catalog.served(&gvk) else { return Listed::default() };
                 let query = Query { namespace: Some(&namespace), labels: &labels, ..Query::default() };
                 match self.list(&served.kind, &query).await {
                     Ok(objects) => Listed { objects, ..Listed::default() },

@@ -1,4 +1,4 @@
-//! `operetta tree`: an instance with all that belongs to it.
+//! `operetta tree`: an instance with all its objects.
 
 mod branch;
 mod draw;
@@ -11,20 +11,20 @@ use console::Term;
 use serde_json::json;
 
 use super::catalog::{Catalog, check_names, kind_and_name};
-use super::connect::{self, Place};
+use super::connect::{self, ClusterOptions};
 use super::out;
 use crate::yaml;
 use draw::Style;
 use gather::{Found, Gather};
 
-/// How often `--watch` looks.
+/// The interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Show an instance with everything that belongs to it
+/// Show an instance with all its objects
 ///
-/// The children by their ids in the package, members of a forEach below theirs, each with its readiness and what
-/// is missing; below workloads the pods that they made; below children that are instances of a package
-/// themselves their children. Then what the instance's conditions tell: what is awaited, what is wrong.
+/// Shows children by their ids in the package and members of a forEach below their id, each with its readiness and what
+/// is missing. Pods are below their workload. Children of child instances are below these. Then it shows the conditions
+/// of the instance.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta tree etcdcluster/example
@@ -46,27 +46,27 @@ pub(super) struct Args {
     #[arg(required = true, num_args = 1..=2, value_names = ["KIND/NAME", "NAME"])]
     instance: Vec<String>,
 
-    /// The namespace, instead of that of the kubeconfig's context
+    /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// What is printed
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "watch")]
     output: Option<Output>,
 
-    /// Look again every two seconds, and show the tree whenever it has changed
+    /// Read again every two seconds, and print the tree when it has changed
     #[arg(short, long)]
     watch: bool,
 
-    /// Without the line of column names
+    /// Omit the header
     #[arg(long)]
     no_headers: bool,
 
     #[command(flatten)]
-    place: Place,
+    place: ClusterOptions,
 }
 
-/// What is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
     /// The tree as JSON
@@ -85,11 +85,11 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// The kind and the name that are asked for.
+/// The kind and the name of the arguments.
 fn asked(words: &[String]) -> Result<(&str, &str), String> {
     kind_and_name(words).ok_or_else(|| {
         format!(
-            "{} is not an instance: give KIND/NAME; `operetta get` shows what there is",
+            "{} is not an instance: use KIND/NAME; `operetta get` lists the instances",
             out::printable(&words.join(" "))
         )
     })
@@ -112,7 +112,7 @@ async fn tree(args: &Args) -> Result<ExitCode, String> {
             out::message(&remarks(&found));
             return Ok(code);
         }
-        // Ages change by themselves.
+        // Ages change without an event.
         let looks = json!([found.root.to_json(), found.warnings, found.problems]);
         if shown.as_ref() != Some(&looks) {
             let is_first = shown.replace(looks).is_none();
@@ -124,7 +124,7 @@ async fn tree(args: &Args) -> Result<ExitCode, String> {
     }
 }
 
-/// What is missing in the tree.
+/// What the tree may lack.
 fn remarks(found: &Found) -> String {
     let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));
     warnings.chain(found.problems.iter().map(|problem| format!("error: {problem}\n"))).collect()
@@ -144,7 +144,7 @@ fn text(args: &Args, found: &Found) -> String {
             let terminal = Term::stdout();
             let style = Style {
                 colours: console::colors_enabled(),
-                unicode: is_unicode(|name| std::env::var(name).ok()),
+                unicode: is_unicode_terminal(),
                 header: !args.no_headers,
                 width: terminal.is_term().then(|| usize::from(terminal.size().1)),
             };
@@ -153,7 +153,7 @@ fn text(args: &Args, found: &Found) -> String {
     }
 }
 
-/// Prints a tree in the place of the one before, or below it. Whether somebody reads.
+/// Prints a tree over the previous one, or below it. Returns false if the reader has closed the output.
 fn print_anew(text: &str, is_first: bool) -> bool {
     let before = match (is_first, Term::stdout().is_term() && !out::is_dumb()) {
         (_, true) => "\x1b[H\x1b[2J",
@@ -163,7 +163,12 @@ fn print_anew(text: &str, is_first: bool) -> bool {
     out::text(&format!("{before}{text}"))
 }
 
-/// Whether the locale has more than ASCII, as programs in C find it.
+/// Whether the locale of this process uses UTF-8.
+pub(super) fn is_unicode_terminal() -> bool {
+    is_unicode(|name| std::env::var(name).ok())
+}
+
+/// Whether the locale uses UTF-8, in the order of precedence of the C library.
 fn is_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_lowercase();
@@ -175,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_is_a_kind_and_a_name() {
+    fn instances_are_parsed_as_kind_and_name() {
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             asked(&words).map(|(kind, name)| format!("{kind} {name}"))

@@ -1,4 +1,4 @@
-//! What `operetta dev` shows: on a terminal a table that is drawn anew, else a line a change.
+//! The output of `operetta dev`: on a terminal a table that is redrawn, otherwise one line per change.
 
 mod table;
 
@@ -12,13 +12,13 @@ use console::Term;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
+use super::model::Status;
 use super::out::{self, printable};
-use super::standing::State;
 use crate::children::Decision;
 use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
 
-/// How often the table is drawn at most.
+/// The minimum interval of redrawing the table.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// The live view.
@@ -26,7 +26,7 @@ pub(super) struct View {
     live: bool,
     rows: Mutex<Rows>,
     changed: Notify,
-    /// Nobody reads standard output any more.
+    /// The reader has closed standard output.
     unread: Notify,
 }
 
@@ -35,18 +35,17 @@ struct Rows {
     /// Lines that stay above the table.
     header: Vec<String>,
     instances: BTreeMap<String, Row>,
-    /// How many columns each line of the table has that stands on the screen.
+    /// The widths of the table's lines on the screen.
     drawn: Vec<usize>,
-    /// The table stays as it is.
+    /// The table is final.
     finished: bool,
-    /// Log lines are of no interest any more.
+    /// Log lines are dropped.
     silent: bool,
 }
 
 #[derive(Clone, PartialEq)]
 struct Row {
-    state: State,
-    message: String,
+    status: Status,
     children: Vec<Child>,
 }
 
@@ -59,13 +58,6 @@ struct Child {
 
 impl Row {
     fn of(decision: &Decision) -> Self {
-        let summary = decision.summary();
-        let state = State::from(summary.health);
-        let message = if summary.reason == state.text() {
-            summary.message
-        } else {
-            format!("{}: {}", summary.reason, summary.message)
-        };
         let children = decision
             .children
             .iter()
@@ -75,7 +67,7 @@ impl Row {
                 waits: ready.as_ref().err().map(|waits| printable(waits)),
             })
             .collect();
-        Self { state, message: printable(&message), children }
+        Self { status: Status::of_summary(&decision.summary()), children }
     }
 }
 
@@ -84,7 +76,7 @@ impl View {
         Arc::new(Self { live, rows: Mutex::default(), changed: Notify::new(), unread: Notify::new() })
     }
 
-    /// A line that people need all the time; above the table it is never scrolled away.
+    /// Prints a permanent line; it stays above the table and does not scroll away.
     pub(super) fn keep(&self, line: String) {
         if self.live {
             self.rows().header.push(line);
@@ -94,7 +86,7 @@ impl View {
         }
     }
 
-    /// A line about what has happened.
+    /// Prints a line about an event.
     pub(super) fn say(&self, line: &str) {
         let line = printable(line);
         if self.live {
@@ -104,7 +96,7 @@ impl View {
         }
     }
 
-    /// What the manager tells its decisions to.
+    /// The callback for the manager's decisions.
     pub(super) fn observer(self: &Arc<Self>) -> Observer {
         let view = Arc::clone(self);
         Arc::new(move |key, decision| view.update(key, decision))
@@ -137,8 +129,8 @@ impl View {
         }
     }
 
-    /// Draws the table whenever something has changed, or the terminal's size has; first when there is
-    /// something to show. Ends when nobody reads standard output any more.
+    /// Redraws the table when something has changed, or the size of the terminal has. Returns when the reader has
+    /// closed standard output.
     pub(super) async fn draw(&self) {
         let mut resized = signal(SignalKind::window_change()).ok();
         loop {
@@ -168,10 +160,10 @@ impl View {
             return Ok(());
         }
         let (height, width) = Term::stdout().size();
-        // The cursor stands below the last line, and a line that fills the last column might wrap.
+        // The cursor is below the last line, and a line that fills the last column might wrap.
         let (height, width) = (usize::from(height).max(5) - 1, usize::from(width).max(20) - 1);
         let lines = table::table(&rows.header, &rows.instances, height, width);
-        // All in one piece, each line over the one that stood there: so nothing flickers.
+        // The frame is written at once, each line over the previous one, so that nothing flickers.
         let mut frame = String::from("\x1b[?2026h");
         frame.push_str(&up(&rows.drawn, width + 1));
         for line in &lines {
@@ -184,14 +176,14 @@ impl View {
         stdout.flush()
     }
 
-    /// Leaves the table as it is; whatever comes now stands below it.
+    /// Makes the table final; further output is below it.
     pub(super) fn finish(&self) {
         let mut rows = self.rows();
         rows.finished = true;
         rows.drawn.clear();
     }
 
-    /// From now on log lines are dropped.
+    /// Drops further log lines.
     pub(super) fn silence(&self) {
         self.rows().silent = true;
     }
@@ -221,7 +213,7 @@ impl View {
         self.changed.notify_one();
     }
 
-    /// Where log lines go, so that they do not tear the table.
+    /// A writer for log lines that does not damage the table.
     pub(super) fn writer(self: &Arc<Self>) -> impl Fn() -> Writer + Send + Sync + 'static {
         let view = Arc::clone(self);
         move || Writer(Arc::clone(&view))
@@ -232,8 +224,8 @@ impl View {
     }
 }
 
-/// Moves the cursor to the first of the lines that stand above it. Where the terminal has become narrower
-/// meanwhile, it has wrapped those that no longer fit.
+/// Moves the cursor up to the first of the drawn lines. If the terminal has become narrower, it has wrapped the longer
+/// ones.
 fn up(drawn: &[usize], columns: usize) -> String {
     let height: usize = drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
     if height == 0 { "\r".to_owned() } else { format!("\r\x1b[{height}A") }
@@ -253,7 +245,7 @@ impl Write for Writer {
     }
 }
 
-/// One line for each child that changed, one for the instance if its state or message did.
+/// One line for each changed child, and one for the instance if its state or message changed.
 fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String> {
     let Some(after) = after else {
         return vec![format!("{name}: gone")];
@@ -277,15 +269,20 @@ fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String>
             lines.push(format!("{name}: {} is gone", called(child)));
         }
     }
-    if before.is_none_or(|row| (row.state, &row.message) != (after.state, &after.message)) {
-        lines.push(format!("{name}: {}: {}", after.state.text(), after.message));
+    if before.is_none_or(|row| row.status != after.status) {
+        lines.push(format!("{name}: {}: {}", after.status.state.text(), after.status.sentence()));
     }
     lines
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::cli::model::State;
+
+    pub(super) fn status(state: State, message: String) -> Status {
+        Status { state, message, ..Status::DELETED }
+    }
 
     fn row(state: State, children: &[(&str, Option<&str>)]) -> Row {
         let children = children.iter().map(|(name, waits)| Child {
@@ -293,11 +290,11 @@ mod tests {
             object: format!("Pod default/{name}"),
             waits: waits.map(str::to_owned),
         });
-        Row { state, message: "m".to_owned(), children: children.collect() }
+        Row { status: status(state, "m".to_owned()), children: children.collect() }
     }
 
     #[test]
-    fn a_line_a_change() {
+    fn every_change_is_one_line() {
         let first = row(State::Reconciling, &[("a", None), ("b", Some("is Pending"))]);
         let second = row(State::Ready, &[("b", None)]);
         let expected =
@@ -310,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_up_counts_wrapped_lines() {
+    fn wrapped_lines_are_counted() {
         for (drawn, columns, expected) in [
             (&[][..], 80, "\r"),
             (&[10, 0, 80], 80, "\r\x1b[3A"),

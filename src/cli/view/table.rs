@@ -1,27 +1,27 @@
-//! The table of `operetta dev`: what fits a terminal, the most important first.
+//! The table of `operetta dev`: what fits the terminal, the most urgent first.
 
 use std::collections::BTreeMap;
 
 use console::{measure_text_width, pad_str, style, truncate_str};
 
 use super::{Child, Row};
-use crate::cli::standing::State;
+use crate::cli::model::State;
 
-/// Columns of the longest state.
+/// The width of the longest state.
 const STATE: usize = 11;
 
-/// Columns that names of children are aligned to at most.
+/// The maximum width to which names of children are aligned.
 const NAME: usize = 24;
 
-/// The table in at most that many lines of that many columns. Where not everything fits, the children go that
-/// are ready, and then the instances that are; the header and the line of totals always stay.
+/// The table with at most that many lines and columns. If not everything fits, ready children are omitted, then ready
+/// instances; the header and the totals always stay.
 pub(super) fn table(
     header: &[String],
     instances: &BTreeMap<String, Row>,
     height: usize,
     width: usize,
 ) -> Vec<String> {
-    // The header is there to be copied: it is never cut, and counts as the lines that it wraps to.
+    // The header is meant to be copied: it is never cut, and counts as the lines that it wraps to.
     let wrapped: usize = header.iter().map(|line| measure_text_width(line).div_ceil(width + 1).max(1)).sum();
     let room = height.saturating_sub(wrapped + 1);
     let mut body = body(instances, true);
@@ -39,21 +39,17 @@ pub(super) fn table(
     header.chain(body.into_iter().chain([totals]).map(cut)).collect()
 }
 
-/// All instances with all children; or the urgent first, with those children only that are not ready.
+/// All instances with all children; or the urgent ones first, with only those children that are not ready.
 fn body(instances: &BTreeMap<String, Row>, whole: bool) -> Vec<String> {
     let mut instances: Vec<_> = instances.iter().collect();
     if !whole {
-        instances.sort_by_key(|(name, row)| (row.state, *name));
+        instances.sort_by_key(|(name, row)| (row.status.state, *name));
     }
     let mut lines = Vec::new();
     for (name, row) in instances {
-        let state = pad_str(row.state.text(), STATE, console::Alignment::Left, None);
-        let state = match row.state {
-            State::Ready => style(state).green(),
-            State::Stalled => style(state).red(),
-            _ => style(state).yellow(),
-        };
-        lines.push(format!("{state}  {}  {}", style(name).bold(), style(&row.message).dim()));
+        let state = pad_str(row.status.state.text(), STATE, console::Alignment::Left, None);
+        let state = row.status.state.severity().style(state.as_ref());
+        lines.push(format!("{state}  {}  {}", style(name).bold(), style(row.status.sentence()).dim()));
         let shown: Vec<&Child> = row.children.iter().filter(|child| whole || child.waits.is_some()).collect();
         let longest = shown.iter().map(|child| measure_text_width(&child.name)).max().unwrap_or_default();
         for child in &shown {
@@ -71,7 +67,7 @@ fn body(instances: &BTreeMap<String, Row>, whole: bool) -> Vec<String> {
 fn totals(instances: &BTreeMap<String, Row>) -> String {
     let mut states: BTreeMap<State, usize> = BTreeMap::new();
     for row in instances.values() {
-        *states.entry(row.state).or_default() += 1;
+        *states.entry(row.status.state).or_default() += 1;
     }
     let states: Vec<String> =
         states.iter().rev().map(|(state, count)| format!("{count} {}", state.text())).collect();
@@ -79,11 +75,12 @@ fn totals(instances: &BTreeMap<String, Row>) -> String {
         0 => "no instances yet: kubectl apply one".to_owned(),
         _ => format!("instances: {}", states.join(", ")),
     };
-    format!("{count}; Ctrl-C ends it")
+    format!("{count}; Ctrl-C stops it")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::status;
     use super::*;
 
     fn row(state: State, ready: usize, waiting: usize) -> Row {
@@ -94,7 +91,7 @@ mod tests {
         };
         let children = (0..ready).map(|i| child(i, None));
         let children = children.chain((ready..ready + waiting).map(|i| child(i, Some("is Pending"))));
-        Row { state, message: "x".repeat(200), children: children.collect() }
+        Row { status: status(state, "x".repeat(200)), children: children.collect() }
     }
 
     fn shown(instances: &[(&str, Row)], height: usize) -> Vec<String> {
@@ -109,18 +106,18 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_shown_whole_and_by_name() {
+    fn everything_is_shown_if_it_fits() {
         let instances = [("a", row(State::Ready, 2, 0)), ("b", row(State::Reconciling, 1, 1))];
         let lines = shown(&instances, 24);
         let starts =
             ["export", "Ready        a  x", "  ● members[0]  Pod default/a-0", "  ● ", "Reconciling  b"];
         assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
         assert_eq!(lines[6], "  ○ members[1]  Pod default/a-1  is Pending");
-        assert_eq!(lines[7], "instances: 1 Ready, 1 Reconciling; Ctrl-C ends it");
+        assert_eq!(lines[7], "instances: 1 Ready, 1 Reconciling; Ctrl-C stops it");
     }
 
     #[test]
-    fn the_urgent_comes_first_where_not_all_fits() {
+    fn urgent_instances_come_first_if_space_is_short() {
         let instances = [("a", row(State::Ready, 50, 0)), ("b", row(State::Stalled, 5, 1))];
         let lines = shown(&instances, 10);
         let starts =
@@ -130,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn more_than_fits_is_counted() {
+    fn hidden_lines_are_counted() {
         let lines = shown(&[("a", row(State::Reconciling, 0, 50)), ("b", row(State::Ready, 1, 0))], 10);
         assert_eq!(lines.len(), 10);
-        // 52 lines of which 7 are shown.
+        // 52 lines, of which 7 are shown.
         assert_eq!(lines[8], "… 45 more lines");
         assert!(lines[9].starts_with("instances: 1 Ready, 1 Reconciling"));
     }
 
     #[test]
-    fn without_instances_it_says_what_to_do() {
+    fn an_empty_table_suggests_kubectl_apply() {
         assert!(shown(&[], 24)[1].starts_with("no instances yet"));
     }
 }

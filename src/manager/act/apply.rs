@@ -1,69 +1,70 @@
-//! One apply: with its precondition, and what to do if the object is not as expected.
-
-use std::collections::HashSet;
-use std::sync::{MutexGuard, PoisonError};
+//! One apply with its precondition, and what follows if the precondition fails.
 
 use serde_json::Value;
 use tracing::debug;
 
-use super::super::Shared;
 use super::super::index::Origin;
 use super::super::registry::Registered;
-use super::win_back::{Hand, Moved};
-use super::{Applied, NOTES, immutable, secrets};
-use crate::children::{Apply, Expect, Intent, names};
-use crate::cluster::{ApiKind, CallError, Class, Cluster, Trial};
+use super::reclaim::{FieldOwnership, Moved};
+use super::{Executor, NOTES, Reply, immutable};
+use crate::api::{ApiKind, BuiltIn, CallError, Class};
+use crate::children::{Apply, Expect, names};
+use crate::cluster::{Cluster, Trial};
+use crate::package::ConflictPolicy;
 
-impl Shared {
-    pub(super) async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Applied, CallError> {
-        let object = &apply.intent.object;
-        let Some(kind) = self.kinds.known(&object.api_version, &object.kind) else {
-            return Ok(Applied::Again);
+impl Executor {
+    pub(super) async fn apply(&self, apply: &Apply, registered: &Registered) -> Result<Reply, CallError> {
+        let object = &apply.desired.object;
+        let Some(kind) = self.store.kinds.known(&object.gvk) else {
+            return Ok(Reply::Again);
         };
-        let cluster = self.for_children(registered);
+        let cluster = self.effects.for_children(registered);
         let manager = names::field_manager(registered.operator());
-        let mut body = (*apply.intent.body).clone();
-        match &apply.expect {
-            // The version of no object: the server creates it (201), or says that there is one (409).
-            Expect::Absent => body["metadata"]["resourceVersion"] = "1".into(),
-            Expect::Present(uid) => body["metadata"]["uid"] = Value::from(&**uid),
-        }
-        let trial = if apply.tried && kind.is_built_in() { Trial::Passed } else { Trial::None };
-        let hand = Hand { cluster: &cluster, kind: &kind, intent: &apply.intent, manager: &manager };
-        // Somebody wrote in between, which says nothing about the intent.
+        let mut body = apply.expect.body(&apply.desired);
+        let has_passed = apply.shape.is_some_and(|shape| self.effects.dry_runs.passed(shape));
+        let trial = if has_passed && BuiltIn::has_group(&kind.group) { Trial::Passed } else { Trial::None };
+        let fields =
+            FieldOwnership { cluster: &cluster, kind: &kind, desired: &apply.desired, manager: &manager };
+        // Another client wrote in between, which says nothing about the desired object.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
-        // First, for what follows may give us an entry in managedFields.
-        let is_trusted = |live: &Value| self.is_trusted(&apply.intent, live, &manager);
-        secrets::complete(&cluster, &kind, &apply.intent, &apply.expect, &is_trusted, &mut body).await?;
-        let mut moved: Vec<Moved> = match hand.prepare(apply, &mut body).await {
-            Err(error) if again(&error) => return Ok(Applied::Again),
+        let is_adopted = self.is_of_others(apply);
+        self.complete(&cluster, &kind, (&apply.desired, &apply.expect), &mut body).await?;
+        let mut moved: Vec<Moved> = match fields.prepare(apply, &mut body).await {
+            Err(error) if again(&error) => return Ok(Reply::Again),
             result => result?.into_iter().collect(),
         };
-        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
+        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.conflicts, trial).await;
         if let Err(refusal) = &result {
-            match hand.make_way(apply, refusal).await {
+            match fields.resolve_conflict(apply, refusal).await {
                 Ok(None) => {}
                 Ok(Some(more)) => {
                     moved.push(more);
-                    result = apply_body(&cluster, &kind, &body, &manager, apply.force, trial).await;
+                    result = apply_body(&cluster, &kind, &body, &manager, apply.conflicts, trial).await;
                 }
                 Err(error) => result = Err(error),
             }
         }
         if result.is_err() {
             for moved in moved.iter().rev() {
-                hand.give_back(moved).await;
+                fields.give_back(moved).await;
             }
         }
         match result {
-            Ok(reply) => Ok(self.applied(apply, hand.disown_the_rest(reply).await)),
+            Ok(reply) => {
+                let reply = fields.remove_former_entry(reply).await;
+                let send = async |body: &Value| {
+                    apply_body(&cluster, &kind, body, &manager, apply.conflicts, Trial::Passed).await
+                };
+                let reply = self.seal(apply, reply, body, send).await;
+                Ok(self.applied(apply, reply, is_adopted))
+            }
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
-                debug!(object = %object, "not as expected; reading it");
+                debug!(object = %object, "the precondition failed; reading the object");
                 self.after_conflict(&cluster, registered, &kind, apply, body, error).await
             }
             Err(error) if apply.expect == Expect::Absent => Err(error),
             Err(error) => {
-                let error = immutable::classify(&cluster, &kind, &apply.intent, &manager, error).await;
+                let error = immutable::classify(&cluster, &kind, &apply.desired, &manager, error).await;
                 match &apply.recreate {
                     Some(live) if error.is_immutable_change() => {
                         self.recreate(&cluster, &kind, apply, live, &manager, error).await
@@ -74,37 +75,23 @@ impl Shared {
         }
     }
 
-    pub(super) fn applied(&self, apply: &Apply, reply: Value) -> Applied {
-        match self.learn_child(&apply.intent.object, reply, Origin::OwnWrite) {
+    pub(super) fn applied(&self, apply: &Apply, reply: Value, adopted: bool) -> Reply {
+        match self.store.learn_child(&apply.desired.object, reply, Origin::OwnWrite) {
             Some(observed) => {
-                if !apply.intent.generated.is_empty() {
-                    self.proven().insert(observed.uid.clone());
+                if !apply.desired.generated.is_empty() {
+                    self.effects.proven().insert(observed.uid.clone());
                 }
-                let changed = apply.version.as_ref() != Some(&observed.resource_version);
-                Applied::Done(Box::new(observed), changed)
+                Reply::Done { live: Box::new(observed), adopted }
             }
-            None => Applied::Again,
+            None => Reply::Again,
         }
     }
 
-    /// Whether the generated values of a live object are ours: our apply has made it, as this process knows or its
-    /// managedFields say, or the instance accepts them.
-    pub(super) fn is_trusted(&self, intent: &Intent, live: &Value, manager: &str) -> bool {
-        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-        if self.proven().contains(uid) || secrets::is_applied(live, manager) {
-            return true;
-        }
-        let owner = intent.body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
-        let index = self.index();
-        let instance = index.by_uid(owner).and_then(|key| index.instance(key));
-        instance.is_some_and(|instance| {
-            !uid.is_empty() && instance["metadata"]["annotations"][names::ACCEPT_GENERATED] == uid
-        })
-    }
-
-    /// The uids of objects whose generated values this process has made or found to be ours.
-    fn proven(&self) -> MutexGuard<'_, HashSet<Box<str>>> {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether an apply takes over an object that others have put there with the labels of this child.
+    fn is_of_others(&self, apply: &Apply) -> bool {
+        let Expect::Present(uid) = &apply.expect else { return false };
+        let index = self.store.index();
+        index.child(&apply.desired.object).is_some_and(|child| child.uid == *uid && child.is_of_others())
     }
 }
 
@@ -114,11 +101,12 @@ pub(super) async fn apply_body(
     kind: &ApiKind,
     body: &Value,
     manager: &str,
-    force: bool,
+    conflicts: ConflictPolicy,
     trial: Trial,
 ) -> Result<Value, CallError> {
-    match cluster.apply_as(kind, body, manager, force, trial).await {
-        Err(error) if !force && error.conflicts_only_with(NOTES) => {
+    let is_forced = conflicts == ConflictPolicy::Force;
+    match cluster.apply_as(kind, body, manager, is_forced, trial).await {
+        Err(error) if !is_forced && error.conflicts_only_with(NOTES) => {
             cluster.apply_as(kind, body, manager, true, trial).await
         }
         reply => reply,

@@ -1,44 +1,33 @@
-//! Whether the API server refuses a change because the object exists: whether a field of it must not change.
-//!
-//! The words of a refusal differ from kind to kind, and authors of CRDs choose their own. So the server is asked:
-//! a dry run shows whether it would take the same as a new object. See
-//! `docs/design/0016-fields-of-others-and-refused-edits.md`.
+//! Asks the server whether a refused change concerns an immutable field: see [`crate::children::immutable`].
 
 use tracing::debug;
 
-use super::check::try_anew;
-use crate::children::{Intent, fields};
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use super::dry_run::try_creation;
+use crate::api::{ApiKind, CallError};
+use crate::children::immutable::{is_immutable, may_be_immutable};
+use crate::children::{Desired, fields};
+use crate::cluster::Cluster;
 
-/// The refusal of a change of a live object; if the server would take a new object of that intent, as one that is known
-/// to be about a field that must not change.
+/// The refusal of a change of a live object, classified as an immutable change if dry runs show that it is one.
 pub(super) async fn classify(
     cluster: &Cluster,
     kind: &ApiKind,
-    intent: &Intent,
+    desired: &Desired,
     manager: &str,
     refusal: CallError,
 ) -> CallError {
-    let is_open = refusal.code == 422
-        && refusal.class == Class::Permanent
-        && !refusal.is_immutable_change()
-        // A policy is not to be evaded.
-        && !refusal.is_of_policy();
-    if !is_open || try_anew(cluster, kind, &intent.body, manager).await.is_err() {
+    if !may_be_immutable(&refusal) || try_creation(cluster, kind, &desired.body, manager).await.is_err() {
         return refusal;
     }
-    // What others have put into the object may be at fault, and not the change.
-    let object = &intent.object;
+    let object = &desired.object;
     let live = match cluster.get(kind, object.namespace.as_deref(), &object.name).await {
         Ok(Some(live)) => live,
         Ok(None) => return refusal,
         Err(error) => {
-            debug!(%object, %error, "it cannot be told whether a field must not change");
+            debug!(%object, %error, "the object cannot be read, so an immutable change is not detected");
             return refusal;
         }
     };
-    match try_anew(cluster, kind, &fields::merged(&live, &intent.body), manager).await {
-        Err(error) if error.class == Class::Retry || error.shares_cause(&refusal) => refusal,
-        _ => refusal.into_immutable_change(),
-    }
+    let creation = try_creation(cluster, kind, &fields::merged(&live, &desired.body), manager).await;
+    if is_immutable(&refusal, &creation) { refusal.into_immutable_change() } else { refusal }
 }

@@ -1,16 +1,20 @@
-//! A child of which a field may not be changed is deleted and made anew, if its package says so.
+//! Recreating a child one of whose immutable fields changes, if its package permits that.
 
+use serde_json::{Value, json};
 use tracing::info;
 
-use super::super::Shared;
-use super::Applied;
-use super::check::try_anew;
-use crate::children::{Apply, Observed};
-use crate::cluster::{ApiKind, CallError, Class, Cluster, Propagation};
+use super::super::index::InstanceKey;
+use super::super::registry::Registered;
+use super::dry_run::try_creation;
+use super::{Executor, NOTES, Reply};
+use crate::api::{ApiKind, CallError};
+use crate::children::immutable::permit_recreation;
+use crate::children::{Apply, Observed, names};
+use crate::cluster::{Cluster, Propagation};
 
-impl Shared {
-    /// Deletes the object, once a dry run has shown that the server takes a new one; the next decisions create
-    /// it. Values count here: it is this very object that is tried.
+impl Executor {
+    /// Deletes the object after a dry run has shown that the server would create the desired one. The next decisions
+    /// create it.
     pub(super) async fn recreate(
         &self,
         cluster: &Cluster,
@@ -19,32 +23,58 @@ impl Shared {
         live: &Observed,
         manager: &str,
         refusal: CallError,
-    ) -> Result<Applied, CallError> {
-        let object = &apply.intent.object;
-        if let Some(package) = self.owner_of_kind(kind) {
-            let message = format!(
-                "{refusal}; {object} is of a kind of the package {package} and may hold data, so it is not made anew: delete it by hand"
-            );
-            return Err(CallError::new(Class::Permanent, refusal.code, "RecreateRefused", message));
+    ) -> Result<Reply, CallError> {
+        let object = &apply.desired.object;
+        let package = self.owner_of_kind(kind);
+        let creation = match package {
+            Some(_) => Ok(()),
+            None => try_creation(cluster, kind, &apply.desired.body, manager).await,
+        };
+        permit_recreation(object, &refusal, package.as_deref(), creation)?;
+        info!(object = %object, child = %apply.item, "a field is immutable; recreating the object");
+        if apply.notes_recreation {
+            self.note_recreation(&live.instance_uid, &apply.item).await?;
         }
-        if let Err(error) = try_anew(cluster, kind, &apply.intent.body, manager).await {
-            if error.class == Class::Retry {
-                return Err(error);
-            }
-            let message = format!("{refusal}; it is not deleted, for a new one is refused too: {error}");
-            return Err(CallError::new(Class::Permanent, error.code, "RecreateRefused", message));
-        }
-        info!(object = %object, child = %apply.item, "a field may not be changed; deleting it to make it anew");
         self.delete(cluster, live, Propagation::Background).await?;
-        // Its precondition may have failed: then it was read anew, and is as it was.
-        let left = self.index().children_of(&live.instance_uid);
+        // If the precondition failed, the object was read again and still exists.
+        let left = self.store.index().children_of(&live.instance_uid);
         let stays = left.iter().any(|o| o.object == *object && o.uid == live.uid && !o.terminating);
-        Ok(if stays { Applied::Again } else { Applied::Replaced })
+        Ok(if stays { Reply::Again } else { Reply::Recreating })
     }
 
-    /// The package that brings this kind, if one of those loaded does.
+    /// Notes on the instance that a child is recreated. A manager that dies before it creates the child must not take it for
+    /// lost.
+    async fn note_recreation(&self, instance: &str, item: &str) -> Result<(), CallError> {
+        let key = self.store.index().by_uid(instance).cloned();
+        let Some((key, registered)) = key.and_then(|key| {
+            let registered = self.store.registry().get(&key.crd)?;
+            Some((key, registered))
+        }) else {
+            return Ok(());
+        };
+        let annotations = json!({names::recreating(item): item});
+        self.annotate_instance(&key, &registered, instance, &annotations).await
+    }
+
+    /// Changes annotations of the instance with that uid.
+    pub(super) async fn annotate_instance(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        uid: &str,
+        annotations: &Value,
+    ) -> Result<(), CallError> {
+        let patch = json!({"metadata": {"uid": uid, "annotations": annotations}});
+        let cluster = self.effects.for_instances(registered);
+        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
+        let reply = cluster.merge_patch(&registered.kind, namespace, name, None, &patch, NOTES).await?;
+        self.store.learn_instance(key, &reply);
+        Ok(())
+    }
+
+    /// The loaded package that provides this kind.
     fn owner_of_kind(&self, kind: &ApiKind) -> Option<String> {
-        let registry = self.registry();
+        let registry = self.store.registry();
         let owner = registry.iter().find(|r| r.kind.group == kind.group && r.kind.kind == kind.kind)?;
         Some(owner.operator().to_owned())
     }

@@ -1,5 +1,5 @@
-//! Passwords and certificates that are made once. A render has none; here the live value is filled in, or a new one where there
-//! never was any. They are read of the one Secret that is applied, and shown nowhere.
+//! Passwords and certificates that are generated once. A render contains none of them. Here the live value is filled in, or
+//! a new one if there never was one. They are read from the one Secret that is applied, and are shown nowhere.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,98 +9,148 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };
 use serde_json::Value;
+use tracing::debug;
 
-use crate::children::{Expect, Generated, Intent, Secret, names};
+use super::Executor;
+use super::proof::ProofKey;
+use crate::api::{ApiKind, CallError, Class};
+use crate::children::{
+    Apply, Desired, Expect, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Secret, names,
+};
 use crate::clock;
-use crate::cluster::{ApiKind, CallError, Class, Cluster};
+use crate::cluster::Cluster;
 use crate::template::Certificate;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How far the clocks of others may lag behind ours.
+/// How far other clocks may lag behind ours.
 const SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// Letters and digits: nothing that a URL, a shell or a configuration file would read otherwise.
+/// Letters and digits, which need no escaping in a URL, a shell or a configuration file.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Fills in what the intent leaves open, with a live look at an object that is to be there.
-pub(super) async fn complete(
-    cluster: &Cluster,
-    kind: &ApiKind,
-    intent: &Intent,
-    expect: &Expect,
-    is_trusted: &(dyn Fn(&Value) -> bool + Sync),
-    body: &mut Value,
-) -> Result<(), CallError> {
-    if intent.generated.is_empty() {
-        return Ok(());
+impl Executor {
+    /// Fills in what the desired object leaves open, with a live read of an object that is expected to exist.
+    pub(super) async fn complete(
+        &self,
+        cluster: &Cluster,
+        kind: &ApiKind,
+        (desired, expect): (&Desired, &Expect),
+        body: &mut Value,
+    ) -> Result<(), CallError> {
+        if desired.generated.is_empty() {
+            return Ok(());
+        }
+        let live = match expect {
+            Expect::Absent => None,
+            Expect::Present(uid) => cluster
+                .get(kind, desired.object.namespace.as_deref(), &desired.object.name)
+                .await?
+                // Another object: the apply will find out, for it names the uid.
+                .filter(|live| live["metadata"]["uid"] == **uid),
+        };
+        self.complete_with(desired, live.as_ref(), false, body).await
     }
-    let live = match expect {
-        Expect::Absent => None,
-        Expect::Present(uid) => cluster
-            .get(kind, intent.object.namespace.as_deref(), &intent.object.name)
-            .await?
-            // Another object: the apply will find out, for it names the uid.
-            .filter(|live| live["metadata"]["uid"] == **uid),
-    };
-    let origin = Origin { is_taken: false, is_trusted: live.as_ref().is_some_and(is_trusted) };
-    fill(intent, live.as_ref(), origin, body)
+
+    /// The same, with the live object, if there is one. `is_taken`: it was this instance's, though its labels may not say
+    /// so any more.
+    pub(super) async fn complete_with(
+        &self,
+        desired: &Desired,
+        live: Option<&Value>,
+        is_taken: bool,
+        body: &mut Value,
+    ) -> Result<(), CallError> {
+        if desired.generated.is_empty() {
+            return Ok(());
+        }
+        let key = self.effects.proof_key(&self.namespace).await?;
+        let is_trusted = live.is_some_and(|live| self.is_trusted(desired, live, key));
+        fill(desired, live, Origin { is_taken, is_trusted }, body)?;
+        let uid = live.and_then(|live| live["metadata"]["uid"].as_str());
+        key.sign(desired, uid, body);
+        Ok(())
+    }
+
+    /// Whether the generated values of a live object are ours: this process has applied the object, or its proof says that
+    /// a manager with our key has, or the instance accepts them.
+    fn is_trusted(&self, desired: &Desired, live: &Value, key: &ProofKey) -> bool {
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        if self.effects.proven().contains(uid) || key.proves(desired, live) {
+            return true;
+        }
+        let owner = desired.body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
+        let index = self.store.index();
+        let instance = index.by_uid(owner).and_then(|key| index.instance(key));
+        instance.is_some_and(|instance| {
+            !uid.is_empty() && instance["metadata"]["annotations"][names::ACCEPT_GENERATED] == uid
+        })
+    }
+
+    /// Applies a Secret once more that was just created, now that its uid is known: the proof is about this very object
+    /// then, and outlives the instance. If it fails, the proof of the creation counts until the next apply.
+    pub(super) async fn seal(
+        &self,
+        apply: &Apply,
+        created: Value,
+        mut body: Value,
+        send: impl AsyncFnOnce(&Value) -> Result<Value, CallError>,
+    ) -> Value {
+        if apply.desired.generated.is_empty() || apply.expect != Expect::Absent {
+            return created;
+        }
+        let Ok(key) = self.effects.proof_key(&self.namespace).await else { return created };
+        key.sign(&apply.desired, created["metadata"]["uid"].as_str(), &mut body);
+        for field in ["uid", "resourceVersion"] {
+            body["metadata"][field] = created["metadata"][field].clone();
+        }
+        send(&body).await.unwrap_or_else(|error| {
+            debug!(object = %apply.desired.object, %error, "the proof is renewed by the next apply");
+            created
+        })
+    }
 }
 
-/// What is known of a live object with generated values.
+/// The origin of a live object with generated values.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origin {
+struct Origin {
     /// It was this instance's, though its labels may not say so any more.
-    pub is_taken: bool,
+    is_taken: bool,
     /// Its values are ours: our apply has made the object, or the instance accepts them.
-    pub is_trusted: bool,
+    is_trusted: bool,
 }
 
-/// Whether our apply has written the object: no copy of it has our entry in managedFields.
-pub(super) fn is_applied(live: &Value, manager: &str) -> bool {
-    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    entries.iter().any(|entry| entry["manager"] == manager && entry["operation"] == "Apply")
-}
-
-/// Fills in what the intent leaves open: of an object that is there the value it has, which then must not have
-/// changed when the apply arrives. A value in an object that our apply has not made is never taken: whoever has put it
+/// Fills in what the desired object leaves open: of a live object the value that it has, which then must not have
+/// changed when the apply arrives. A value in an object that our apply has not made is never taken: the user who put it
 /// there knows it.
-pub(super) fn fill(
-    intent: &Intent,
-    live: Option<&Value>,
-    origin: Origin,
-    body: &mut Value,
-) -> Result<(), CallError> {
-    if intent.generated.is_empty() {
-        return Ok(());
-    }
+fn fill(desired: &Desired, live: Option<&Value>, origin: Origin, body: &mut Value) -> Result<(), CallError> {
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
-    let forgotten = live.is_some_and(|live| is_forgotten(intent, live, origin.is_taken));
+    let forgotten = live.is_some_and(|live| is_forgotten(desired, live, origin.is_taken));
     let there =
         |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
     if let Some(live) = live
         && !origin.is_trusted
         && let Some(Generated { key, .. }) =
-            intent.generated.iter().find(|generated| there(&generated.key).is_some())
+            desired.generated.iter().find(|generated| there(&generated.key).is_some())
     {
-        return Err(foreign(intent, key, live));
+        return Err(foreign(desired, key, live));
     }
-    for Generated { key, what } in &intent.generated {
+    for Generated { key, what } in &desired.generated {
         let key = key.as_str();
         if let Some(value) = there(key) {
             body["data"][key] = value.into();
             continue;
         }
         if forgotten || made.split(',').any(|other| other == key) {
-            return Err(lost(intent, key));
+            return Err(lost(desired, key));
         }
         match what {
             Secret::Password(length) => body["data"][key] = STANDARD.encode(password(*length)?).into(),
-            // One without the other is no use, and a new pair would take what is there away.
+            // One half is useless without the other, and a new pair would overwrite the half that exists.
             Secret::Certificate(_) | Secret::PrivateKey
                 if names::TLS.into_iter().any(|of| there(of).is_some()) =>
             {
-                return Err(half(intent, key));
+                return Err(half(desired, key));
             }
             Secret::Certificate(certificate) => {
                 let pair = self_signed(certificate)?;
@@ -108,7 +158,7 @@ pub(super) fn fill(
                     body["data"][key] = STANDARD.encode(text).into();
                 }
             }
-            // Made with its certificate.
+            // Generated together with its certificate.
             Secret::PrivateKey => {}
         }
     }
@@ -118,47 +168,47 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Whether the object had all the values, or may have had them, though its annotation says nothing: it was applied
-/// with this very intent, or it is ours and somebody has taken off what it was applied with.
-fn is_forgotten(intent: &Intent, live: &Value, is_taken: bool) -> bool {
+/// Whether the object had all the values, or may have had them, although its annotation does not say so: it was applied
+/// with this desired object, or it is ours and the annotation was removed.
+fn is_forgotten(desired: &Desired, live: &Value, is_taken: bool) -> bool {
     let meta = &live["metadata"];
     let is_ours =
-        meta["labels"][names::INSTANCE_UID] == intent.body["metadata"]["labels"][names::INSTANCE_UID];
+        meta["labels"][names::INSTANCE_UID] == desired.body["metadata"]["labels"][names::INSTANCE_UID];
     match meta["annotations"][names::INTENT].as_str() {
-        Some(applied) => applied == intent.hash,
+        Some(applied) => applied == desired.hash,
         None => is_taken || is_ours && !meta["labels"][names::INSTANCE_UID].is_null(),
     }
 }
 
-fn lost(intent: &Intent, key: &str) -> CallError {
+fn lost(desired: &Desired, key: &str) -> CallError {
     let message = format!(
-        "data.{key} was generated and is empty now; no new one is made while {} exists: put the old value back, or delete the object to have a new one",
-        intent.object
+        "data.{key} was generated and is empty now; no new value is generated while {} exists: put the old value back, or delete the object to have a new one",
+        desired.object
     );
-    CallError::new(Class::Permanent, 0, LOST, message)
+    CallError::new(Class::Permanent, 0, GENERATED_MISSING, message)
 }
 
-fn foreign(intent: &Intent, key: &str, live: &Value) -> CallError {
+fn foreign(desired: &Desired, key: &str, live: &Value) -> CallError {
     let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
     let message = format!(
-        "{} was not made by Operetta, and data.{key}, which is generated, is not taken from it, for others may know it: delete it to have a new one, or accept its values by annotating the instance with {}={uid}",
-        intent.object,
+        "nothing proves that Operetta generated data.{key} of {}, so others may know the value and it is not used: delete the object to have a new value, or accept its values by annotating the instance with {}={uid}",
+        desired.object,
         names::ACCEPT_GENERATED
     );
-    CallError::new(Class::Permanent, 0, FOREIGN, message)
+    CallError::new(Class::Permanent, 0, GENERATED_FOREIGN, message)
 }
 
-fn half(intent: &Intent, key: &str) -> CallError {
+fn half(desired: &Desired, key: &str) -> CallError {
     let message = format!(
-        "data.{key} is empty and the other half of the certificate is there; no new pair is made while {} exists: add what is missing, or take both out, or delete the object",
-        intent.object
+        "data.{key} is empty and the other half of the certificate exists; no new pair is generated while {} exists: add the missing half, remove both, or delete the object",
+        desired.object
     );
-    CallError::new(Class::Permanent, 0, LOST, message)
+    CallError::new(Class::Permanent, 0, GENERATED_MISSING, message)
 }
 
 /// A new key, ECDSA over P-256, and its certificate: both as PEM, the certificate first.
 fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
-    // Its errors hold no secret, but neither are they of use to anybody.
+    // The errors contain no secret, but are of no use to the reader.
     let failed =
         |_| CallError::new(Class::Retry, 0, "CertificateFailed", "no certificate could be made".to_owned());
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(failed)?;
@@ -176,12 +226,6 @@ fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
     Ok([certificate.pem(), key.serialize_pem()])
 }
 
-/// The reason of a [`CallError`] about a generated value in an object that our apply has not made.
-pub(super) const FOREIGN: &str = "GeneratedDataForeign";
-
-/// The reason of a [`CallError`] about a generated value that is gone.
-pub(super) const LOST: &str = "PasswordLost";
-
 fn password(length: usize) -> Result<String, CallError> {
     let mut text = String::with_capacity(length);
     let mut bytes = [0u8; 64];
@@ -194,7 +238,7 @@ fn password(length: usize) -> Result<String, CallError> {
                 format!("the system gives no randomness: {error}"),
             )
         })?;
-        // What lies beyond the last multiple of 62 would make some letters likelier than others.
+        // Bytes beyond the last multiple of 62 would make some letters more likely.
         let fair =
             bytes.iter().filter(|byte| **byte < 248).map(|byte| char::from(LETTERS[usize::from(byte % 62)]));
         text.extend(fair.take(length - text.len()));
@@ -209,45 +253,34 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::children::ObjectRef;
+    use crate::api::{Gvk, ObjectRef};
 
     const OURS: Origin = Origin { is_taken: false, is_trusted: true };
 
     #[test]
     fn values_of_others_are_never_taken() {
-        let intent = intent();
+        let desired = desired();
         let filled = |data: Value, is_trusted: bool| {
             let mut live = live("a,b", &data);
             live["metadata"]["uid"] = "the-uid".into();
-            let mut body = (*intent.body).clone();
-            fill(&intent, Some(&live), Origin { is_taken: true, is_trusted }, &mut body).map(|()| body)
+            let mut body = (*desired.body).clone();
+            fill(&desired, Some(&live), Origin { is_taken: true, is_trusted }, &mut body).map(|()| body)
         };
         let known = json!({"a": "b25l", "b": "dHdv"});
         let error = filled(known.clone(), false).unwrap_err();
-        assert_eq!(error.reason, FOREIGN);
+        assert_eq!(error.reason, GENERATED_FOREIGN);
         let text = error.to_string();
         assert!(text.contains("data.a") && text.contains("operetta.dev/accept-generated=the-uid"), "{text}");
         assert!(!text.contains("b25l"), "{text}");
         assert_eq!(filled(known, true).unwrap()["data"]["a"], "b25l");
-        let entry = |manager: &str, operation: &str| {
-            let live = json!({"metadata": {"managedFields": [{"manager": manager, "operation": operation}]}});
-            is_applied(&live, "operetta/p")
-        };
-        assert!(entry("operetta/p", "Apply"));
-        assert!(!entry("operetta/p", "Update") && !entry("kubectl", "Apply"));
-        assert!(!is_applied(&json!({"metadata": {}}), "operetta/p"));
     }
 
-    fn intent() -> Intent {
-        let object = ObjectRef {
-            api_version: "v1".into(),
-            kind: "Secret".into(),
-            namespace: Some("n".into()),
-            name: "s".into(),
-        };
+    fn desired() -> Desired {
+        let object =
+            ObjectRef { gvk: Gvk::new("v1", "Secret"), namespace: Some("n".into()), name: "s".into() };
         let generated =
             ["a", "b"].map(|key| Generated { key: key.into(), what: Secret::Password(20) }).to_vec();
-        Intent {
+        Desired {
             object,
             body: json!({"metadata": {}, "data": {"a": "", "b": ""}}).into(),
             keep: Vec::new(),
@@ -263,10 +296,10 @@ mod tests {
 
     #[test]
     fn what_is_there_stays_and_what_never_was_is_made() {
-        let intent = intent();
+        let desired = desired();
         let filled = |live: Option<&Value>| {
-            let mut body = (*intent.body).clone();
-            fill(&intent, live, OURS, &mut body).map(|()| body)
+            let mut body = (*desired.body).clone();
+            fill(&desired, live, OURS, &mut body).map(|()| body)
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         assert_ne!(one["data"]["a"], other["data"]["a"]);
@@ -285,49 +318,49 @@ mod tests {
         // One that was made and is gone.
         for data in [json!({"a": "b25l"}), json!({"a": "b25l", "b": ""})] {
             let error = filled(Some(&live("a,b", &data))).unwrap_err();
-            assert_eq!(error.reason, LOST);
+            assert_eq!(error.reason, GENERATED_MISSING);
             assert!(error.to_string().contains("data.b") && !error.to_string().contains("b25l"), "{error}");
         }
     }
 
-    /// Somebody has emptied the value, and taken off what says that there was one.
+    /// The value was emptied, and the annotation that names it removed.
     #[test]
     fn no_new_value_is_made_for_one_that_may_have_been_there() {
-        let mut intent = intent();
-        Arc::make_mut(&mut intent.body)["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
+        let mut desired = desired();
+        Arc::make_mut(&mut desired.body)["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
         let fill = |annotations: Value, uid: &str, is_taken: bool| {
             let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
                 "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
-            let mut body = (*intent.body).clone();
-            fill(&intent, Some(&live), Origin { is_taken, is_trusted: true }, &mut body)
+            let mut body = (*desired.body).clone();
+            fill(&desired, Some(&live), Origin { is_taken, is_trusted: true }, &mut body)
                 .map_err(|error| error.reason)
         };
-        assert_eq!(fill(json!({}), "i", false), Err(LOST.to_owned()));
-        assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(LOST.to_owned()));
+        assert_eq!(fill(json!({}), "i", false), Err(GENERATED_MISSING.to_owned()));
+        assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(GENERATED_MISSING.to_owned()));
         // A key that a new version of the package brings; an object that is taken over.
         assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i", false), Ok(()));
         assert_eq!(fill(json!({}), "another", false), Ok(()));
         // One that was ours, and has lost all that said so.
-        assert_eq!(fill(json!({}), "another", true), Err(LOST.to_owned()));
+        assert_eq!(fill(json!({}), "another", true), Err(GENERATED_MISSING.to_owned()));
     }
 
-    fn tls() -> Intent {
+    fn tls() -> Desired {
         let certificate = Certificate { names: vec!["a.n.svc".into(), "10.0.0.1".into()], days: 30 };
         let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
         let generated = names::TLS.into_iter().zip(made);
-        Intent {
+        Desired {
             generated: generated.map(|(key, what)| Generated { key: key.into(), what }).collect(),
             body: json!({"metadata": {}, "data": {"tls.crt": "", "tls.key": ""}}).into(),
-            ..intent()
+            ..desired()
         }
     }
 
     #[test]
     fn a_certificate_is_made_with_its_key_or_not_at_all() {
-        let intent = tls();
+        let desired = tls();
         let filled = |live: Option<&Value>| {
-            let mut body = (*intent.body).clone();
-            fill(&intent, live, OURS, &mut body).map(|()| body["data"].clone())
+            let mut body = (*desired.body).clone();
+            fill(&desired, live, OURS, &mut body).map(|()| body["data"].clone())
         };
         let (one, other) = (filled(None).unwrap(), filled(None).unwrap());
         let pem = |data: &Value, key: &str| {
@@ -345,7 +378,7 @@ mod tests {
 
         let there = json!({"tls.crt": "Y3J0", "tls.key": "a2V5"});
         assert_eq!(filled(Some(&live("tls.crt,tls.key", &there))).unwrap(), there);
-        // Somebody's own, in an object that is taken over.
+        // A value of the previous owner, in an object that is adopted.
         assert_eq!(filled(Some(&live("", &there))).unwrap(), there);
         // A key that the package has come to bring.
         assert!(filled(Some(&live("", &json!({"x": "eQ=="})))).unwrap()["tls.key"].is_string());
@@ -357,7 +390,7 @@ mod tests {
             ("", json!({"tls.key": "a2V5"})),
         ] {
             let error = filled(Some(&live(made, &data))).unwrap_err();
-            assert_eq!(error.reason, LOST, "{made} {data}");
+            assert_eq!(error.reason, GENERATED_MISSING, "{made} {data}");
             assert!(!error.to_string().contains("a2V5"), "{error}");
         }
     }

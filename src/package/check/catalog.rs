@@ -1,24 +1,23 @@
-//! The kinds that are known: Kubernetes' own and those of the packages that are checked together.
+//! The kinds that checks know: Kubernetes' built-in kinds and those of the packages that are checked together.
 
 use serde_json::Value;
 
 use super::super::Resource;
+use crate::api::Gvk;
 use crate::crd;
 use crate::diag::{Diagnostic, Severity, did_you_mean};
 use crate::schema::{Kubernetes, Schema, gone, kubernetes, successor};
 
-/// A kind that a package brings, in one of its versions.
+/// A kind of a package, in one of its versions.
 pub(super) struct Custom {
-    api_version: String,
-    kind: String,
+    gvk: Gvk,
     schema: Value,
 }
 
 impl Custom {
     pub(super) fn new(resource: &Resource, augmented: &Value, version: &str) -> Self {
         Self {
-            api_version: format!("{}/{version}", resource.kind.group),
-            kind: resource.kind.kind.clone(),
+            gvk: Gvk::new(format!("{}/{version}", resource.kind.group), resource.kind.kind.as_str()),
             schema: crd::schema_of(augmented, version).cloned().unwrap_or_default(),
         }
     }
@@ -29,22 +28,22 @@ pub(super) struct Catalog<'a> {
     pub(super) customs: &'a [Custom],
 }
 
-/// What is known of a kind.
-pub(super) enum Known<'a> {
+/// What the catalog knows about a kind.
+pub(super) enum KindLookup<'a> {
     BuiltIn(Schema<'a>),
     Custom(Schema<'a>),
-    /// There is none of that name, and there should be.
+    /// The group is known and has no such kind.
     Wrong(Problem),
-    /// Somebody else's.
+    /// The group is not ours, so the kind may exist.
     Foreign,
 }
 
-/// What is wrong with a kind's name.
+/// Why a kind does not exist.
 pub(super) struct Problem {
     severity: Severity,
     message: String,
     help: Option<String>,
-    /// Whether it is the apiVersion that is wrong, not the kind.
+    /// Whether the apiVersion is wrong, not the kind.
     pub(super) is_version: bool,
 }
 
@@ -56,90 +55,84 @@ impl Problem {
 }
 
 impl<'a> Catalog<'a> {
-    pub(super) fn find(&self, api_version: &str, kind: &str) -> Known<'a> {
-        if let Some(schema) =
-            self.kubernetes.find(api_version, kind).and_then(|known| self.kubernetes.schema(known))
-        {
-            return Known::BuiltIn(schema);
+    pub(super) fn find(&self, gvk: &Gvk) -> KindLookup<'a> {
+        if let Some(schema) = self.kubernetes.find(gvk).and_then(|known| self.kubernetes.schema(known)) {
+            return KindLookup::BuiltIn(schema);
         }
-        let custom = self.customs.iter().find(|c| c.api_version == api_version && c.kind == kind);
+        let custom = self.customs.iter().find(|custom| custom.gvk == *gvk);
         if let Some(custom) = custom {
             if custom.schema.is_object() {
-                return Known::Custom(Schema::of_object(&custom.schema, self.kubernetes));
+                return KindLookup::Custom(Schema::of_object(&custom.schema, self.kubernetes));
             }
-            return Known::Foreign;
+            return KindLookup::Foreign;
         }
-        self.problem(api_version, kind).map_or(Known::Foreign, Known::Wrong)
+        self.problem(gvk).map_or(KindLookup::Foreign, KindLookup::Wrong)
     }
 
-    fn problem(&self, api_version: &str, kind: &str) -> Option<Problem> {
+    fn problem(&self, gvk: &Gvk) -> Option<Problem> {
+        let Gvk { api_version, kind } = gvk;
         let wrong = |is_version, message: String, help: Option<String>| {
             Some(Problem { severity: Severity::Error, message, help, is_version })
         };
-        if let Some((new, since)) = successor(api_version, kind) {
+        if let Some((new, since)) = successor(gvk) {
             let message = format!("Kubernetes {since} removed {kind} from {api_version}");
             return wrong(true, message, Some(format!("write apiVersion: {new}")));
         }
-        if let Some(help) = gone(api_version, kind) {
+        if let Some(help) = gone(gvk) {
             return wrong(true, format!("there is no {kind} any more"), Some(help.to_owned()));
         }
-        let built_in: Vec<(&str, &str)> =
-            self.kubernetes.kinds().iter().map(|k| (k.api_version.as_str(), k.kind.as_str())).collect();
-        let custom: Vec<(&str, &str)> =
-            self.customs.iter().map(|c| (c.api_version.as_str(), c.kind.as_str())).collect();
+        let built_in: Vec<&Gvk> = self.kubernetes.kinds().iter().map(|known| &known.gvk).collect();
+        let custom: Vec<&Gvk> = self.customs.iter().map(|custom| &custom.gvk).collect();
         let version = kubernetes::VERSION;
-        let group = crd::group_of(api_version);
-        let of_group = |known: &&(&str, &str)| crd::group_of(known.0) == group;
-        let elsewhere = || {
-            let mut versions = built_in.iter().chain(&custom).filter(|(_, k)| *k == kind).map(|(v, _)| *v);
-            versions.next_back()
-        };
+        let group = gvk.group();
+        let of_group = |known: &&&Gvk| known.group() == group;
+        let elsewhere = || built_in.iter().chain(&custom).rfind(|known| known.kind == *kind).copied();
         for (kinds, owner) in [(&built_in, "Kubernetes"), (&custom, "the package")] {
             if !kinds.iter().any(|known| of_group(&known)) {
                 continue;
             }
             let name = if owner == "Kubernetes" { format!("Kubernetes {version}") } else { owner.to_owned() };
-            if let Some((other, _)) = kinds.iter().rev().find(|known| of_group(known) && known.1 == kind) {
-                // A version that is off by default may be on where the package runs.
+            if let Some(other) = kinds.iter().rfind(|known| known.is_version_of(gvk)) {
+                // A version that is off by default may be enabled in the cluster.
                 let may_be_on =
                     owner == "Kubernetes" && ["alpha", "beta"].iter().any(|v| api_version.contains(v));
                 let message = format!("{name} serves no {kind} as {api_version}");
                 return Some(Problem {
                     severity: if may_be_on { Severity::Warning } else { Severity::Error },
                     message,
-                    help: Some(format!("write apiVersion: {other}")),
+                    help: Some(format!("write apiVersion: {}", other.api_version)),
                     is_version: true,
                 });
             }
-            let near = did_you_mean(kind, kinds.iter().filter(of_group).map(|(_, kind)| *kind));
-            // Another package may bring more kinds of a custom group.
+            let near = did_you_mean(kind, kinds.iter().filter(of_group).map(|known| &*known.kind));
+            // Another package may provide more kinds of a custom group.
             if owner != "Kubernetes" && near.is_none() {
                 return None;
             }
-            // A kind of another version of the group, which is off by default here.
+            // A kind in another version of the group, which is off by default here.
             let is_preview = ["alpha", "beta"].iter().any(|v| api_version.contains(v));
             if owner == "Kubernetes" && is_preview && near.is_none() && elsewhere().is_none() {
                 return None;
             }
             let help = match (near, elsewhere()) {
                 (Some(near), _) => Some(format!("did you mean `{near}`?")),
-                (None, Some(other)) => Some(format!("{kind} is in {other}")),
+                (None, Some(other)) => Some(format!("{kind} is in {}", other.api_version)),
                 (None, None) => None,
             };
             let is_version = near.is_none() && help.is_some();
             return wrong(is_version, format!("{name} has no kind {kind} in {api_version}"), help);
         }
         if let Some(other) = elsewhere() {
-            // A group without a dot can only be one of Kubernetes' own.
-            let is_near = strsim::damerau_levenshtein(crd::group_of(other), group) <= 2;
+            // A group without a dot is a built-in group.
+            let is_near = strsim::damerau_levenshtein(other.group(), group) <= 2;
             if !group.contains('.') || is_near {
                 let message = format!("there is no {kind} in {api_version}");
-                return wrong(true, message, Some(format!("write apiVersion: {other}")));
+                return wrong(true, message, Some(format!("write apiVersion: {}", other.api_version)));
             }
             return None;
         }
         if !group.contains('.') {
-            let names = built_in.iter().map(|(api_version, _)| *api_version);
+            let names = built_in.iter().map(|known| &*known.api_version);
             let help = did_you_mean(api_version, names).map(|near| format!("did you mean `{near}`?"));
             return wrong(true, format!("Kubernetes {version} has no API {api_version}"), help);
         }

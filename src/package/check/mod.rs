@@ -1,9 +1,9 @@
-//! Packages held against schemas: those of Kubernetes' own kinds, those of the CRDs of all packages that are
-//! checked together, and those of their own instances.
+//! Checks packages against schemas: those of the built-in kinds, of the CRDs of all packages that are checked together,
+//! and of their own instances.
 //!
-//! Only `lint` does this. `run` leaves it to the API server, whose version may be another one: what it refuses,
-//! the dry run before the first write says. So a manager neither spends the time nor keeps the schemas. See
-//! `docs/design/0019-lint-knows-the-schemas-and-run-does-not.md`.
+//! Only `lint` does this. `run` leaves it to the API server, whose version may differ: the dry run before the first
+//! write reports what the server refuses. So a manager spends no time on this and keeps no schemas in memory. See
+//! `docs/design/0019-schema-checks-in-lint.md`.
 
 mod catalog;
 mod resource;
@@ -17,7 +17,7 @@ use crate::diag::Diagnostic;
 use crate::schema::Kubernetes;
 use catalog::{Catalog, Custom};
 
-/// What is wrong with packages by the schemas, each with the place of its package in the list.
+/// Checks packages against schemas. Each diagnostic comes with the index of its package.
 pub fn check(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
     let kubernetes = Kubernetes::load();
     let mut customs = Vec::new();
@@ -43,7 +43,7 @@ pub fn check(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
     found
 }
 
-/// Whether nothing of what is known already is about the same place.
+/// Whether no known diagnostic has the same position.
 pub fn is_news(known: &[Diagnostic], diagnostic: &Diagnostic) -> bool {
     let place = |diagnostic: &Diagnostic| {
         diagnostic.location.as_ref().map(|at| (at.source.name.clone(), at.span.start))
@@ -52,7 +52,7 @@ pub fn is_news(known: &[Diagnostic], diagnostic: &Diagnostic) -> bool {
     !known.iter().any(|other| other.is_error() && here.is_some() && place(other) == here)
 }
 
-/// All that the rules of a CRD say, as one text: fields of which they speak may depend on each other.
+/// All CEL rules of a CRD as one text. The fields that it mentions may depend on each other.
 fn rules(crd: &Value) -> String {
     let mut text = String::new();
     collect(crd, &mut text);

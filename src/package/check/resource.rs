@@ -1,15 +1,17 @@
-//! One resource: the types of its expressions, and what its templates and its status give.
+//! Checks one resource: the types of its expressions, and the results of its templates and its status.
 
 use serde_json::Value;
 
-use super::super::{Child, MaxUnavailable, Package, Ref, RefTarget, Resource, Tree, Yields};
-use super::catalog::{Catalog, Known};
+use super::super::plan::{Action, Expect, Plan};
+use super::super::{Child, Package, Ref, RefTarget, Resource, Tree, Yields};
+use super::catalog::{Catalog, KindLookup};
+use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location};
 use crate::schema::{Basic, Conform, Field, Fields, Schema, Shape, Type};
 use crate::template::{Expr, Infer};
 
-/// All that the types say of one resource.
+/// Reports all type errors of one resource.
 pub(super) fn check(
     package: &Package,
     resource: &Resource,
@@ -31,6 +33,9 @@ pub(super) fn check(
         check.child(child);
     }
     check.instance();
+    for plan in &resource.plans {
+        check.plan(plan);
+    }
     let mut found = check.infer.take_found();
     found.extend(check.found);
     found
@@ -50,7 +55,7 @@ fn map<'a>(entries: impl IntoIterator<Item = (String, Type<'a>)>, is_open: bool)
 }
 
 impl<'a> Check<'a> {
-    /// The variables that every expression sees.
+    /// Binds the variables that every expression sees.
     fn variables(&mut self) {
         let resource = self.resource;
         for name in ["name", "namespace"] {
@@ -61,7 +66,7 @@ impl<'a> Check<'a> {
         let operator = ["name", "version", "appVersion", "revision", "namespace"];
         self.infer.set("operator", map(operator.map(|key| (key.to_owned(), Type::string())), true));
         self.infer.set("defaults", Type::literal(&self.package.defaults).widened());
-        if let Known::Custom(schema) = self.catalog.find(&resource.kind.api_version(), &resource.kind.kind) {
+        if let KindLookup::Custom(schema) = self.catalog.find(&resource.kind.gvk()) {
             self.infer.set("instance", Type::of_schema(schema));
             if let crate::schema::Lookup::Known(spec) = schema.field("spec") {
                 self.infer.set("spec", Type::of_schema(spec));
@@ -77,32 +82,41 @@ impl<'a> Check<'a> {
         self.infer.set("refs", map(refs, true));
     }
 
-    /// A live object of a child.
+    /// The type of a child's live object.
     fn object(&self, child: &Child) -> Type<'a> {
-        let types: Vec<_> = child.kinds.iter().map(|(version, kind)| self.live(version, kind)).collect();
+        let types: Vec<_> = child.kinds.iter().map(|gvk| self.live(gvk)).collect();
         Type::one_of(types)
     }
 
-    /// A live object of a kind.
-    fn live(&self, api_version: &str, kind: &str) -> Type<'a> {
-        match self.catalog.find(api_version, kind) {
-            Known::BuiltIn(schema) | Known::Custom(schema) => Type::of_schema(schema),
-            Known::Wrong(_) | Known::Foreign => Type::any(),
+    /// The type of a live object of a kind.
+    fn live(&self, gvk: &Gvk) -> Type<'a> {
+        match self.catalog.find(gvk) {
+            KindLookup::BuiltIn(schema) | KindLookup::Custom(schema) => Type::of_schema(schema),
+            KindLookup::Wrong(_) | KindLookup::Foreign => Type::any(),
         }
     }
 
     fn reference_type(&self, reference: &Ref) -> Type<'a> {
-        let object = self.live(&reference.api_version, &reference.kind);
+        let object = reference.gvk.as_ref().map_or_else(Type::any, |gvk| self.live(gvk));
         let one = match &reference.target {
             RefTarget::Name(..) => object,
             RefTarget::Select(..) => Type::each(Basic::LIST, object),
+            RefTarget::Observe(observation) => {
+                let fields = observation.fields().iter().map(|name| {
+                    let text = matches!(*name, "stdout" | "stderr");
+                    ((*name).to_owned(), if text { Type::string() } else { Type::any() })
+                });
+                map(fields.collect::<Vec<_>>(), true)
+            }
         };
         if reference.for_each.is_some() { Type::each(Basic::MAP, one) } else { one }
     }
 
     fn reference(&mut self, reference: &'a Ref) {
         self.infer.refuel();
-        if let Known::Wrong(problem) = self.catalog.find(&reference.api_version, &reference.kind) {
+        if let Some(gvk) = &reference.gvk
+            && let KindLookup::Wrong(problem) = self.catalog.find(gvk)
+        {
             self.found.push(problem.diagnostic().located(reference.location.clone()));
         }
         let mark = self.infer.mark();
@@ -121,6 +135,11 @@ impl<'a> Check<'a> {
                 self.infer.text(name);
             }
             RefTarget::Select(tree, _) => self.tree(tree),
+            RefTarget::Observe(_) => {
+                for text in reference.target_texts() {
+                    self.infer.text(text);
+                }
+            }
         }
         self.infer.forget(mark);
         if let Some(for_each) = &reference.for_each {
@@ -138,7 +157,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The list of a forEach, and the variable of its items.
+    /// Checks the list of a forEach and binds the variable of its items.
     fn items(&mut self, list: &'a Expr, name: &str) {
         let ty = self.infer.needed(list);
         let ty = self.infer.looped(ty, list);
@@ -158,8 +177,10 @@ impl<'a> Check<'a> {
         if let Some(key) = child.for_each.as_ref().and_then(|for_each| for_each.key.as_ref()) {
             self.infer.needed(key);
         }
-        if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
-            self.infer.text(text);
+        for (key, text) in child.settings() {
+            let ty = self.infer.text(text);
+            let at = text.location().unwrap_or_else(|| child.location.clone());
+            self.setting(child, key, &ty, &at);
         }
         match &child.yields {
             Some(Yields::One(text)) => {
@@ -179,7 +200,7 @@ impl<'a> Check<'a> {
             self.infer.expression(ready_when);
             self.infer.reports_absent = true;
         }
-        self.template(child);
+        self.template(&child.template, &child.kinds, &child.location);
         self.infer.unset("self");
         self.infer.forget(mark);
         if let Some(for_each) = &child.for_each {
@@ -187,11 +208,96 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What the template of a child gives, in each of its variants.
-    fn template(&mut self, child: &'a Child) {
-        let Some(template) = self.package.engine.template(&child.template) else { return };
+    /// Checks that a setting of a child yields one of its words.
+    fn setting(&mut self, child: &Child, key: &str, ty: &Type<'a>, at: &Location) {
+        let plans = self.resource.plans.iter().map(|plan| plan.name.as_str());
+        let words: Vec<&str> = match key {
+            "onImmutableChange" => vec!["Fail", "Recreate"],
+            "onLoss" => std::iter::once("Recreate").chain(plans).collect(),
+            _ => return,
+        };
+        if let Shape::OneOf(types) = &ty.shape {
+            return types.iter().for_each(|ty| self.setting(child, key, ty, at));
+        }
+        let is_word = match &ty.shape {
+            Shape::Literal(value) => value.as_str().is_some_and(|word| words.contains(&word)),
+            _ => ty.basic.overlaps(Basic::STRING),
+        };
+        if !is_word {
+            let message = format!("{key} of `{}` must be one of {}", child.id, words.join(", "));
+            self.found.push(Diagnostic::error("package::choice", message).located(at.clone()));
+        }
+    }
+
+    /// Checks the expressions of a plan and the templates of its Jobs.
+    fn plan(&mut self, plan: &'a Plan) {
+        // An error in a trigger means "no".
+        self.infer.reports_absent = false;
+        for trigger in &plan.triggers {
+            self.infer.refuel();
+            let mark = self.infer.mark();
+            for expr in trigger.expressions() {
+                self.infer.expression(expr);
+            }
+            if let Some(when) = &trigger.when {
+                self.infer.assume(when);
+            }
+            for text in trigger.texts() {
+                self.infer.text(text);
+            }
+            self.infer.forget(mark);
+        }
+        self.infer.reports_absent = true;
+        for visit in plan.visits() {
+            self.infer.refuel();
+            let step = visit.step;
+            let mark = self.infer.mark();
+            // The loops around a step are checked with their own steps.
+            for item in &visit.inside.items {
+                self.infer.set(item, Type::any());
+            }
+            if let Some(each) = &step.for_each {
+                self.infer.unset(&each.as_);
+                self.items(&each.in_, &each.as_);
+            }
+            self.infer.reports_absent = false;
+            for expr in step.decisions() {
+                self.infer.expression(expr);
+            }
+            if let Some(when) = &step.when {
+                self.infer.assume(when);
+            }
+            if let Action::Wait(until) = &step.action {
+                self.infer.expression(&until.expr);
+            }
+            for output in &step.outputs {
+                self.infer.expression(&output.value);
+            }
+            for (_, value) in &step.record {
+                self.infer.expression(value);
+            }
+            if let Some(Expect::Holds(expr)) = &step.expect {
+                self.infer.expression(expr);
+            }
+            self.infer.reports_absent = true;
+            for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
+                self.infer.text(text);
+            }
+            if let Action::Job { template } = &step.action {
+                self.template(template, &[], &step.location);
+            }
+            self.infer.forget(mark);
+            for item in &visit.inside.items {
+                self.infer.unset(item);
+            }
+        }
+    }
+
+    /// Checks each variant of a template.
+    fn template(&mut self, path: &str, kinds: &'a [Gvk], at: &Location) {
+        let Some(template) = self.package.engine.template(path) else { return };
         let documents = self.infer.template(template);
-        let mut checks: Vec<(String, Conform<'a>)> = Vec::new();
+        let mut checks: Vec<(Gvk, Conform<'a>)> = Vec::new();
         let mut seen = false;
         for document in &documents {
             let Shape::Map(fields) = &document.shape else { continue };
@@ -205,25 +311,25 @@ impl<'a> Check<'a> {
                 continue;
             };
             seen = true;
-            let (schema, built_in) = match self.catalog.find(&api_version, &kind) {
-                Known::BuiltIn(schema) => {
-                    self.namespace(fields, &api_version, &kind);
+            let gvk = Gvk::new(api_version, kind);
+            let (schema, built_in) = match self.catalog.find(&gvk) {
+                KindLookup::BuiltIn(schema) => {
+                    self.namespace(fields, &gvk);
                     (schema, true)
                 }
-                Known::Custom(schema) => (schema, false),
-                Known::Wrong(problem) => {
+                KindLookup::Custom(schema) => (schema, false),
+                KindLookup::Wrong(problem) => {
                     let at = if problem.is_version { version_at } else { kind_at };
                     self.found.push(problem.diagnostic().located(at));
                     continue;
                 }
-                Known::Foreign => continue,
+                KindLookup::Foreign => continue,
             };
-            let full = format!("{api_version} {kind}");
-            let index = checks.iter().position(|(known, _)| *known == full).unwrap_or_else(|| {
-                // `kinds` says the same name, and lives as long as the package.
-                let name = child.kinds.iter().map(|(_, kind)| kind.as_str()).find(|known| *known == kind);
-                let what = format!("{} {kind}", article(&kind));
-                checks.push((full, Conform::new(what, name.filter(|_| built_in), Some(schema))));
+            let index = checks.iter().position(|(known, _)| *known == gvk).unwrap_or_else(|| {
+                // `kinds` contains the same name and lives as long as the package.
+                let name = kinds.iter().map(|known| &*known.kind).find(|known| **known == *gvk.kind);
+                let what = format!("{} {}", article(&gvk.kind), gvk.kind);
+                checks.push((gvk, Conform::new(what, name.filter(|_| built_in), Some(schema))));
                 checks.len() - 1
             });
             if let Some((_, check)) = checks.get_mut(index) {
@@ -236,31 +342,31 @@ impl<'a> Check<'a> {
             self.found.extend(check.finish());
         }
         if !seen {
-            for (api_version, kind) in &child.kinds {
-                if let Known::Wrong(problem) = self.catalog.find(api_version, kind) {
-                    self.found.push(problem.diagnostic().located(child.location.clone()));
+            for gvk in kinds {
+                if let KindLookup::Wrong(problem) = self.catalog.find(gvk) {
+                    self.found.push(problem.diagnostic().located(at.clone()));
                 }
             }
         }
     }
 
-    /// A namespace of an object that lies in none.
-    fn namespace(&mut self, fields: &Fields<'a>, api_version: &str, kind: &str) {
-        let is_namespaced =
-            self.catalog.kubernetes.find(api_version, kind).is_none_or(|known| known.is_namespaced);
+    /// Reports a namespace of a cluster-scoped object.
+    fn namespace(&mut self, fields: &Fields<'a>, gvk: &Gvk) {
+        let kind = &gvk.kind;
+        let is_namespaced = BuiltIn::find(gvk.group(), kind).is_none_or(|known| known.namespaced);
         let metadata = fields.entries.iter().find(|field| field.key == "metadata");
         let Some(Shape::Map(metadata)) = metadata.map(|field| &field.value.shape) else { return };
         let Some(field) = metadata.entries.iter().find(|field| field.key == "namespace" && !is_namespaced)
         else {
             return;
         };
-        let message = format!("{} {kind} is in no namespace", article(kind));
+        let message = format!("{} {kind} has no namespace", article(kind));
         let found = Diagnostic::warning("schema::namespace", message).path("metadata.namespace");
         let found = found.help("remove `namespace`: the kind is cluster-scoped");
         self.found.push(Diagnostic { location: field.at.clone(), ..found });
     }
 
-    /// What is said of the instance: status, conditions, readiness. An absent value is absent there.
+    /// Checks status, conditions and `readyWhen`. Absent values are allowed there.
     fn instance(&mut self) {
         self.infer.reports_absent = false;
         let resource = self.resource;
@@ -293,7 +399,7 @@ impl<'a> Check<'a> {
         self.infer.reports_absent = true;
     }
 
-    /// The value of a status field against the schema that the CRD has of it.
+    /// Checks the value of a status field against the CRD's schema of that field.
     fn status(&mut self, name: &str, ty: &Type<'a>, schema: &'a Value, at: &Location) {
         let path: Vec<&str> = std::iter::once("status").chain(name.split('.')).collect();
         let Lookup::Known(declared) = crd::lookup(schema, &path) else { return };

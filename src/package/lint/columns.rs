@@ -1,4 +1,4 @@
-//! Columns of `kubectl get`, and the paths of the scale subresource, whose field nobody sets.
+//! Printer columns and scale subresource paths whose field is never set.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::package::StatusField;
 use crate::package::compile::place;
 use crate::yaml::Node;
 
-/// Fields of the status that Operetta sets.
+/// Status fields that Operetta sets.
 const OURS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 
-/// A CRD and where it is written.
+/// A CRD with its location.
 pub(in crate::package) struct Written<'a> {
     pub(in crate::package) crd: &'a Value,
     pub(in crate::package) node: &'a Node,
     pub(in crate::package) source: &'a Arc<Source>,
 }
 
-/// The columns and scale paths of a CRD that stay empty.
+/// The columns and scale paths of a CRD that are always empty.
 pub(in crate::package) fn columns(
     written: &Written<'_>,
     status: &[StatusField],
@@ -38,34 +38,39 @@ pub(in crate::package) fn columns(
             let name = value["name"].as_str().unwrap_or_default();
             if names.contains(&name) {
                 let message = format!("two columns have the name {name}");
-                found.push(told(written, &format!("{at}.name"), message, "rename one of them, or remove it"));
+                found.push(diagnostic(
+                    written,
+                    &format!("{at}.name"),
+                    message,
+                    "rename one of them, or remove it",
+                ));
             }
             names.push(name);
             let Some(path) = value["jsonPath"].as_str() else { continue };
             if let Some((problem, help)) = problem(path, schema, status, adopted) {
                 let message = format!("the column {name} stays empty: {problem}");
-                found.push(told(written, &format!("{at}.jsonPath"), message, &help));
+                found.push(diagnostic(written, &format!("{at}.jsonPath"), message, &help));
             }
         }
         for key in ["statusReplicasPath", "labelSelectorPath"] {
             let Some(path) = version["subresources"]["scale"][key].as_str() else { continue };
             if let Some((problem, help)) = problem(path, schema, status, adopted) {
                 let message = format!("{key} has no value: {problem}");
-                found.push(told(written, &format!("{base}.subresources.scale.{key}"), message, &help));
+                found.push(diagnostic(written, &format!("{base}.subresources.scale.{key}"), message, &help));
             }
         }
     }
     found
 }
 
-fn told(written: &Written<'_>, path: &str, message: String, help: &str) -> Diagnostic {
+fn diagnostic(written: &Written<'_>, path: &str, message: String, help: &str) -> Diagnostic {
     Diagnostic::warning("package::printer-column", message)
         .at(written.source, place(written.node, path))
         .path(path)
         .help(help)
 }
 
-/// Why a path leads to nothing, and what to do.
+/// Why a path has no value, and how to fix it.
 fn problem(
     path: &str,
     schema: Option<&Value>,
@@ -88,7 +93,7 @@ fn problem(
             let names = status.iter().map(|field| field.name.as_str());
             let help = match did_you_mean(&rest.join("."), names) {
                 Some(near) => format!("did you mean .status.{near}?"),
-                None => format!("set it: status: {{{}: ...}} of the resource", rest.join(".")),
+                None => format!("add it: status: {{{}: ...}} of the resource", rest.join(".")),
             };
             Some((format!("nothing sets status.{}", rest.join(".")), help))
         }

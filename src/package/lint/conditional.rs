@@ -1,17 +1,17 @@
-//! A child that reads another one, which exists only while its `when` holds, must do without it or exist as rarely.
+//! Warns if a child reads a conditional child without handling its absence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::Child;
+use super::super::expression_sites::{ExpressionSite, Parts, Role};
 use super::super::graph;
-use super::super::uses::{Parts, Role, Use};
 use crate::diag::Diagnostic;
 use crate::template::{Engine, Expr, ReadPath, Segment};
 
 /// Warns of each child that cannot be rendered while the `when` of a child that it reads is false.
 pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
     let mut reads: BTreeMap<usize, Vec<(Role, &ReadPath)>> = BTreeMap::new();
-    for Use { reads: found, child, role, .. } in parts.uses(engine) {
+    for ExpressionSite { reads: found, child, role, .. } in parts.expression_sites(engine) {
         let Some(child) = child else { continue };
         let paths = graph::follow([found], &parts.lets).into_iter().map(|path| (role, path));
         reads.entry(child).or_default().extend(paths);
@@ -26,7 +26,7 @@ pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
             else {
                 continue;
             };
-            // Of a forEach child there is always a map, if an empty one.
+            // A forEach child always yields a map, possibly an empty one.
             if path.guarded || path.flag || !fails(*role) || other.for_each.is_some() {
                 continue;
             }
@@ -49,19 +49,19 @@ fn child_of(path: &ReadPath) -> Option<&str> {
     }
 }
 
-/// Whether what is undefined there is an error. A `when` that reads it is merely false.
+/// Whether an undefined value is an error there. In a `when` it only counts as false.
 fn fails(role: Role) -> bool {
     matches!(role, Role::List | Role::Yields | Role::Template)
 }
 
-/// What the other child's existence depends on, and the reader's does not in the same words.
+/// The conditions of the other child's existence that the reader does not repeat literally.
 fn whens<'a>(other: &'a Child, reader: &'a Child) -> impl Iterator<Item = &'a Expr> {
     let own =
         |when: &&Expr| reader.when.iter().chain(&reader.group_when).all(|mine| mine.text() != when.text());
     other.when.iter().chain(&other.group_when).filter(own)
 }
 
-/// Whether the reader asks for the other child, or for all that its `when` asks for, before it reads it.
+/// Whether the reader checks for the other child, or for everything in its `when`, before it reads it.
 fn is_guarded(when: &Expr, other: &Child, paths: &[(Role, &ReadPath)], parts: &Parts) -> bool {
     let asks = || paths.iter().filter(|(role, path)| path.guarded || path.flag || *role == Role::Member);
     let asks_for_it = asks().any(|(_, path)| child_of(path) == Some(&other.id));
@@ -79,6 +79,6 @@ fn warning(reader: &Child, other: &Child, when: &Expr, path: &ReadPath) -> Diagn
     let message = format!("`{reader}` reads `{path}`, but the child `{other}` exists only when {condition}");
     let same = when.text().map(|text| format!("`when: {text}`, as `{other}` has, or ")).unwrap_or_default();
     Diagnostic::warning("package::absent-child", message).located(path.location.clone()).help(format!(
-        "give `{reader}` {same}`when: children.{other} is defined`; or say what stands for it: `| default(...)`"
+        "give `{reader}` {same}`when: children.{other} is defined`; or add a default: `| default(...)`"
     ))
 }

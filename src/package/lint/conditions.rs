@@ -1,20 +1,20 @@
-//! Conditions and comparisons that are the same for every instance, and `default` without effect.
+//! Conditions and comparisons with the same result for every instance, and `default` without effect.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Known;
-use super::generated::{Place, place};
+use super::ResourceInfo;
+use super::generated::{Quoting, quoting};
 use crate::crd::schema_fact;
 use crate::diag::{Diagnostic, Location};
-use crate::package::uses::Parts;
-use crate::package::{MaxUnavailable, RefTarget, Yields};
-use crate::template::{Engine, Expr, Fact, Purpose, Scope, Segment, Slip, SlipKind, Template, Text};
+use crate::package::expression_sites::Parts;
+use crate::package::{RefTarget, Yields};
+use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
 
-/// What stays the same for every instance of a resource.
-pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> Vec<Diagnostic> {
+/// Reports what has the same result for every instance of a resource.
+pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
     let given = engine.partial_variables();
     let finder = Finder { engine, parts, known, given };
     finder.all()
@@ -23,15 +23,17 @@ pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &Known) -> 
 struct Finder<'a> {
     engine: &'a Arc<Engine>,
     parts: &'a Parts,
-    known: &'a Known<'a>,
-    /// Variables that some partial is given: in a template they may be anything.
+    known: &'a ResourceInfo<'a>,
+    /// Variables that some partial receives: in a template they may have any value.
     given: BTreeSet<String>,
 }
 
 impl Finder<'_> {
     fn all(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();
-        let mut add = |slips: Vec<Slip>, what: &str| found.extend(slips.iter().map(|slip| told(slip, what)));
+        let mut add = |mistakes: Vec<Mistake>, what: &str| {
+            found.extend(mistakes.iter().map(|mistake| diagnostic(mistake, what)));
+        };
         let parts = self.parts;
         for reference in &parts.refs {
             let lists = reference.for_each.iter();
@@ -44,6 +46,9 @@ impl Finder<'_> {
             }
             if let RefTarget::Name(name, _) = &reference.target {
                 add(self.text(name), "");
+            }
+            if let RefTarget::Observe(_) = &reference.target {
+                reference.target_texts().into_iter().for_each(|text| add(self.text(text), ""));
             }
         }
         for expr in parts.paused.iter().chain(&parts.ready_when) {
@@ -73,7 +78,7 @@ impl Finder<'_> {
             if let Some(ready) = &child.ready_when {
                 add(self.expression(ready, Purpose::Decision), "");
             }
-            if let Some(MaxUnavailable::Text(text)) = &child.max_unavailable {
+            for (_, text) in child.settings() {
                 add(self.text(text), "");
             }
             match &child.yields {
@@ -84,7 +89,7 @@ impl Finder<'_> {
             if templates.insert(child.template.as_str())
                 && let Some(template) = self.engine.template(&child.template)
             {
-                add(template.slips(&|root, path| self.fact_in_template(root, path)), "");
+                add(template.mistakes(&|root, path| self.fact_in_template(root, path)), "");
             }
         }
         for (_, text) in parts.lets.iter() {
@@ -93,30 +98,31 @@ impl Finder<'_> {
         found
     }
 
-    fn expression(&self, expr: &Expr, purpose: Purpose) -> Vec<Slip> {
-        let mut slips = self.engine.expression_slips(expr, purpose, &|root, path| self.fact(root, path));
-        // What reads nothing has the same value for all.
+    fn expression(&self, expr: &Expr, purpose: Purpose) -> Vec<Mistake> {
+        let mut mistakes =
+            self.engine.expression_mistakes(expr, purpose, &|root, path| self.fact(root, path));
+        // An expression that reads nothing has the same value for all instances.
         let reads_nothing = expr.reads().paths.is_empty() && expr.reads().generates.is_empty();
-        let is_told = slips.iter().any(|slip| matches!(slip.kind, SlipKind::Always(_)));
+        let is_told = mistakes.iter().any(|mistake| matches!(mistake.kind, MistakeKind::Always(_)));
         if purpose == Purpose::Condition
             && reads_nothing
             && !is_told
             && let Ok(truth) = self.engine.truthy(expr, &Scope::new())
         {
-            slips.push(Slip { location: expr.location(), kind: SlipKind::Always(truth) });
+            mistakes.push(Mistake { location: expr.location(), kind: MistakeKind::Always(truth) });
         }
-        slips
+        mistakes
     }
 
-    fn text(&self, text: &Text) -> Vec<Slip> {
-        self.engine.text_slips(text, &|root, path| self.fact(root, path))
+    fn text(&self, text: &Text) -> Vec<Mistake> {
+        self.engine.text_mistakes(text, &|root, path| self.fact(root, path))
     }
 
     fn fact_in_template(&self, root: &str, path: &[Segment]) -> Fact {
         if self.given.contains(root) { Fact::default() } else { self.fact(root, path) }
     }
 
-    /// What the CRD and the package say of a path.
+    /// What the CRD and the package guarantee for a path.
     fn fact(&self, root: &str, path: &[Segment]) -> Fact {
         let always = Fact { always: true, certain: true, ..Fact::default() };
         let path = match (root, path) {
@@ -148,7 +154,7 @@ impl Finder<'_> {
     }
 }
 
-/// What a schema says of a field of the spec.
+/// What a schema guarantees for a field of the spec.
 fn from_schema(schema: &Value, keys: &[&str]) -> Fact {
     let Some((always, schema, has_spec)) = schema_fact(schema, keys) else { return Fact::default() };
     let number = |key: &str| schema.get(key).and_then(Value::as_f64);
@@ -168,10 +174,10 @@ fn from_schema(schema: &Value, keys: &[&str]) -> Fact {
     }
 }
 
-/// A slip in words. `what` is what a condition is of.
-fn told(slip: &Slip, what: &str) -> Diagnostic {
-    let (code, message, help) = match &slip.kind {
-        SlipKind::Always(truth) => {
+/// The diagnostic for a mistake. `what` names the owner of a condition.
+fn diagnostic(mistake: &Mistake, what: &str) -> Diagnostic {
+    let (code, message, help) = match &mistake.kind {
+        MistakeKind::Always(truth) => {
             let word = if *truth { "always true" } else { "never true" };
             let help = match (what, truth) {
                 ("", _) => {
@@ -180,7 +186,7 @@ fn told(slip: &Slip, what: &str) -> Diagnostic {
                 (_, true) => {
                     "a required field, one with a default and a ref that is not optional always have a value; compare the value, or remove the condition"
                 }
-                (_, false) => "no instance fulfils it; mend the condition, or remove what it belongs to",
+                (_, false) => "no instance fulfils it; correct the condition, or remove what it belongs to",
             };
             let message = match what {
                 "" => format!("this condition is {word}"),
@@ -188,7 +194,7 @@ fn told(slip: &Slip, what: &str) -> Diagnostic {
             };
             ("package::always", message, help.to_owned())
         }
-        SlipKind::NoSuchValue(values) => {
+        MistakeKind::NoSuchValue(values) => {
             let values: Vec<String> = values
                 .iter()
                 .filter(|value| !value.is_null())
@@ -197,37 +203,37 @@ fn told(slip: &Slip, what: &str) -> Diagnostic {
             let help = format!("the CRD allows {}", values.join(", "));
             ("package::always", "the field never has this value".to_owned(), help)
         }
-        SlipKind::SameBranches => {
-            let help = "make them differ, or leave out the condition";
+        MistakeKind::SameBranches => {
+            let help = "change one of them, or remove the condition";
             ("package::no-effect", "both branches are the same".to_owned(), help.to_owned())
         }
-        SlipKind::NeverMissing(omit) => {
+        MistakeKind::NeverMissing(omit) => {
             let message = if *omit {
-                "there is nothing to leave out: the field always has a value"
+                "there is nothing to omit: the field always has a value"
             } else {
                 "this `default` is never used: the field always has a value"
             };
             let help = "the CRD has a default for the field, or requires it; remove the filter, or the default of the CRD";
             ("package::no-effect", message.to_owned(), help.to_owned())
         }
-        SlipKind::NoOmit => return no_omit(&slip.location),
+        MistakeKind::NoOmit => return no_omit(&mistake.location),
     };
-    Diagnostic::warning(code, message).located(slip.location.clone()).help(help)
+    Diagnostic::warning(code, message).located(mistake.location.clone()).help(help)
 }
 
 fn no_omit(at: &Location) -> Diagnostic {
-    let message = "`omit` leaves out a key or an item; there is none here to leave out";
+    let message = "`omit` has no effect here: it removes a key or a list item";
     Diagnostic::error("package::omit", message)
         .located(at.clone())
-        .help("give it a value: `| default('')`, or test it with `is defined`")
+        .help("use a value: `| default('')`, or test it with `is defined`")
 }
 
-/// `omit` in a template where an expression is only part of a text.
+/// Reports `omit` in an expression that is only part of a text.
 pub(in crate::package) fn omitted_text(engine: &Engine) -> Vec<Diagnostic> {
     let omits = engine.paths().filter_map(|path| engine.template(path)).flat_map(Template::omits);
     let in_text = |at: &Location| {
-        let place = place(&at.source.text, at.span.start, at.span.end);
-        matches!(place, Some(Place::InText | Place::Block))
+        let quoting = quoting(&at.source.text, at.span.start, at.span.end);
+        matches!(quoting, Some(Quoting::InText | Quoting::Block))
     };
     omits.filter(in_text).map(|at| no_omit(&at)).collect()
 }

@@ -1,5 +1,5 @@
-//! What children say of each other and of themselves: reads of their own id, names of members, edges without
-//! effect, and refs that nothing reads.
+//! Checks of references between children: reads of the child's own id, names of members, dependencies without effect,
+//! and refs that nothing reads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::item_of;
 use super::sketch::{At, Sketches};
 use crate::diag::{Diagnostic, Location};
 use crate::package::child::Flat;
+use crate::package::expression_sites::{Parts, Role};
 use crate::package::graph;
-use crate::package::uses::{Parts, Role};
 use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment};
 
 /// The first step of a path below a variable.
@@ -22,19 +22,19 @@ fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
     }
 }
 
-/// A child that reads itself by its id, not by `self`.
+/// Reports a child that reads itself by its id instead of `self`.
 pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    for usage in parts.uses(engine) {
+    for usage in parts.expression_sites(engine) {
         let Some(child) = usage.child.map(|child| &parts.children[child]) else { continue };
         // Members may read each other.
         if child.for_each.is_some() {
             continue;
         }
         let help = match usage.role {
-            Role::Template => "write `self`: its own live object, undefined before there is one",
+            Role::Template => "use `self`: the live object of the child, undefined before it exists",
             Role::Member => {
-                "it exists only while this holds, so this cannot depend on it; read what it follows from"
+                "`when` decides whether the child exists, so it cannot depend on the child; read what the child depends on"
             }
             _ => continue,
         };
@@ -49,7 +49,7 @@ pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic>
     found
 }
 
-/// Members of a forEach child that have one name, or one key.
+/// Reports members of a forEach child with the same name or key.
 pub(in crate::package) fn members(
     engine: &Arc<Engine>,
     parts: &Parts,
@@ -73,7 +73,7 @@ pub(in crate::package) fn members(
                 child.id
             );
             let error = Diagnostic::warning("package::same-object", message).located(key.location());
-            found.push(error.help(format!("give each item a key of its own: `{item}`, or a field of it")));
+            found.push(error.help(format!("use a unique key per item: `{item}`, or a field of it")));
         }
         let Some(template) = engine.template(&child.template) else { continue };
         let Some(root) = sketches.root(&child.template) else { continue };
@@ -82,7 +82,7 @@ pub(in crate::package) fn members(
         }
         let reads_item = |path: &[&str]| match root.at(path) {
             At::Part(part) => {
-                // A variable of the template, a macro or a partial may stand for the item.
+                // A variable of the template, a macro or a partial may contain the item.
                 let open = part.has_statements() || part.written().contains('(');
                 let span = part.node().span;
                 let here: Vec<&ReadPath> = template
@@ -110,7 +110,7 @@ pub(in crate::package) fn members(
             found.push(
                 error
                     .path("metadata.name")
-                    .help(format!("put it into the name: {{{{ name }}}}-{{{{ {item} }}}}")),
+                    .help(format!("use it in the name: {{{{ name }}}}-{{{{ {item} }}}}")),
             );
         }
     }
@@ -127,7 +127,7 @@ fn reads(paths: &[&ReadPath], parts: &Parts, item: &str) -> bool {
     })
 }
 
-/// The words at which the expressions of a text begin.
+/// The root words of the expressions of a text.
 fn written_roots(text: &str) -> Vec<String> {
     let inner = text.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
     let mut found = Vec::new();
@@ -163,7 +163,7 @@ fn written_roots(text: &str) -> Vec<String> {
     found
 }
 
-/// A list that is written out: keys that are empty, or there twice.
+/// Checks a literal list: empty or duplicate keys.
 pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, found: &mut Vec<Diagnostic>) {
     let is_constant = |expr: &Expr| expr.reads().paths.is_empty() && expr.reads().generates.is_empty();
     if let Some(key) = key.filter(|key| is_constant(key))
@@ -171,9 +171,7 @@ pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, fo
     {
         let error = Diagnostic::error("package::value", "the key of forEach is the empty string");
         found.push(
-            error
-                .located(key.location())
-                .help("give every item a key of its own: the item, or a field of it"),
+            error.located(key.location()).help("use a unique key per item: the item, or a field of it"),
         );
         return;
     }
@@ -186,16 +184,16 @@ pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, fo
         let message = match problem {
             Some(problem) => format!("item {index} of forEach: {problem}"),
             None if !seen.insert(item.to_string()) => {
-                format!("item {index} of forEach is there twice: {item}")
+                format!("item {index} of forEach is a duplicate: {item}")
             }
             None => continue,
         };
         let error = Diagnostic::error("package::same-object", message).located(list.location());
-        found.push(error.help("give every item a key of its own"));
+        found.push(error.help("use a unique key per item"));
     }
 }
 
-/// Dependencies that have no effect: given twice, or on a child that never exists.
+/// Reports dependencies without effect: duplicates, or on a child that never exists.
 pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: &[Flat]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let never = |id: &str| {
@@ -210,9 +208,9 @@ pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: 
         for on in flat.child.depends_on.iter().flatten() {
             let id = on.value.as_str();
             let message = if !seen.insert(id) {
-                format!("`{id}` is in dependsOn twice")
+                format!("dependsOn lists `{id}` twice")
             } else if never(id) {
-                format!("`{id}` never exists, so there is nothing to wait for")
+                format!("`{id}` never exists, so the dependency has no effect")
             } else {
                 continue;
             };
@@ -223,10 +221,10 @@ pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: 
     found
 }
 
-/// Refs that nothing reads.
+/// Reports refs that nothing reads.
 pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
     let mut read: BTreeSet<&str> = BTreeSet::new();
-    let uses = parts.uses(engine);
+    let uses = parts.expression_sites(engine);
     let lets: Vec<&Reads> = parts.lets.iter().map(|(_, text)| text.reads()).collect();
     let all = uses.iter().map(|usage| usage.reads).chain(lets);
     for path in all.flat_map(|reads| &reads.paths) {
@@ -250,10 +248,10 @@ pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Ve
         .collect()
 }
 
-/// The `let`s that something reads, directly or through others; none if it may be any of them.
+/// The `let`s that are read, directly or through others; `None` if any of them may be read.
 pub(in crate::package) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Option<BTreeSet<String>> {
     let mut read = BTreeSet::new();
-    let uses = parts.uses(engine);
+    let uses = parts.expression_sites(engine);
     let lets = parts.lets.iter().map(|(_, text)| text.reads());
     for path in uses.iter().map(|usage| usage.reads).chain(lets).flat_map(|reads| &reads.paths) {
         match id_of(path, "let") {
@@ -267,7 +265,7 @@ pub(in crate::package) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Opti
     Some(read)
 }
 
-/// What is said of a `let` that nothing reads.
+/// The warning about an unread `let`.
 pub(in crate::package) fn unused_let(name: &str, at: &Location) -> Diagnostic {
     Diagnostic::warning("package::unused", format!("nothing reads let.{name}"))
         .located(at.clone())

@@ -1,16 +1,16 @@
-//! A template as it is written: the parts that are literal, and expressions as their text.
+//! A template before rendering: its literal parts, and expressions as their text.
 //!
-//! Nothing is rendered. What depends on an expression or stands in a branch is open: it may be anything. So
-//! what is concluded from a sketch holds for every instance.
+//! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion from a sketch
+//! holds for every instance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::diag::{Location, Source};
-use crate::package::outline::{blank, lone_expression};
+use crate::package::template_scan::{blank, lone_expression};
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
-/// How deep partials are followed.
+/// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
 
 /// The sketches of the templates of a package, by path.
@@ -20,7 +20,7 @@ pub(in crate::package) struct Sketches(BTreeMap<String, Sketch>);
 struct Sketch {
     source: Arc<Source>,
     root: Node,
-    /// Whether a key is there twice, in branches of which one is taken: then nothing is concluded from it.
+    /// Whether branches set a key twice. Then nothing is concluded from the sketch.
     ambiguous: bool,
 }
 
@@ -34,35 +34,35 @@ pub(in crate::package) struct Part<'a> {
 
 /// What is at a path.
 pub(super) enum At<'a> {
-    /// This.
+    /// This part.
     Part(Part<'a>),
-    /// Nothing, in any instance.
+    /// Nothing, in every instance.
     Absent,
-    /// Perhaps something.
+    /// Unknown.
     Open,
 }
 
 /// A scalar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Text {
-    /// Written out.
+    /// A literal.
     Literal(String),
-    /// With expressions, as it is written but for spaces and quotes.
+    /// A text with expressions, as written except for spaces and quotes.
     Computed(String),
 }
 
-/// The entries of a map of texts, such as labels.
+/// The entries of a map of strings, such as labels.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     pub(super) known: Vec<(String, Text)>,
-    /// Whether there may be others.
+    /// Whether there may be other entries.
     pub(super) open: bool,
-    /// The expression that is all of it.
+    /// The expression that yields the whole map.
     pub(super) whole: Option<String>,
 }
 
 impl Sketches {
-    /// Of the files of `templates/`. A file whose text without expressions is no YAML has none.
+    /// Sketches the files of `templates/`. A file that is not valid YAML without its expressions has no sketch.
     pub(in crate::package) fn of(files: &[(String, Arc<Source>)]) -> Self {
         let sketch = |source: &Arc<Source>| {
             let blanked = Source::new(source.name.clone(), blank(&source.text)?);
@@ -84,7 +84,7 @@ impl Sketches {
         Some(Part { sketches: self, source: &sketch.source, node: &sketch.root })
     }
 
-    /// All templates, those included of which nothing can be concluded.
+    /// All templates, including those without conclusions.
     pub(in crate::package) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
         self.0.iter().map(|(path, sketch)| {
             (path.as_str(), Part { sketches: self, source: &sketch.source, node: &sketch.root })
@@ -109,12 +109,12 @@ impl<'a> Part<'a> {
         Location::new(self.source, self.node.span)
     }
 
-    /// How it is written.
+    /// Its source text.
     pub(super) fn written(self) -> &'a str {
         self.source.text.get(self.node.span.start..self.node.span.end).unwrap_or_default().trim()
     }
 
-    /// Whether a part of it stands in a branch or a loop.
+    /// Whether part of it is in a branch or a loop.
     pub(super) fn has_statements(self) -> bool {
         self.written().contains("{%")
     }
@@ -124,7 +124,7 @@ impl<'a> Part<'a> {
         !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_)) && self.written().contains("{{")
     }
 
-    /// What a lone call of a partial without variables gives.
+    /// The part that a lone call of a partial without variables yields.
     fn followed(self, depth: usize) -> Option<Self> {
         if !self.is_computed() {
             return Some(self);
@@ -141,7 +141,7 @@ impl<'a> Part<'a> {
         self.sketches.root(&path)?.followed(depth + 1)
     }
 
-    /// What is at a key. Merged maps count where the map itself lacks the key.
+    /// The value of a key. Merged maps count if the map itself does not have the key.
     pub(super) fn get(self, key: &str) -> At<'a> {
         self.get_within(key, 0)
     }
@@ -187,7 +187,7 @@ impl<'a> Part<'a> {
         At::Part(here)
     }
 
-    /// The items of a list; none if there may be others.
+    /// The items of a list; `None` if there may be others.
     pub(super) fn items(self) -> Option<Vec<Self>> {
         let part = self.followed(0)?;
         match &part.node.value {
@@ -199,7 +199,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Its text, if it is a scalar outside of branches.
+    /// Its text, if it is a scalar outside branches.
     pub(super) fn text(self) -> Option<Text> {
         let written = self.written();
         if written.contains("{%") {
@@ -217,7 +217,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Its entries, if it is a map of texts.
+    /// Its entries, if it is a map of strings.
     pub(super) fn texts(self) -> Texts {
         let mut texts = Texts::default();
         if self.is_computed() && !self.has_statements() {
@@ -256,8 +256,8 @@ impl<'a> Part<'a> {
                 part.with(map).add_texts(texts, depth + 1);
             }
         }
-        // In a branch an entry is there for some instances only, which is all the same for what is looked for
-        // here; but its value may be another in the other branch.
+        // An entry in a branch exists only for some instances, which does not matter here. But its value may differ in
+        // the other branch.
         texts.open |= part.has_statements();
     }
 }

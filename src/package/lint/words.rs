@@ -1,16 +1,16 @@
-//! Words that YAML 1.1, and so kubectl, reads as booleans, where text is meant: `y:`, `yes`, `on`.
+//! Words that YAML 1.1, and therefore kubectl, reads as booleans where a string is expected: `y:`, `yes`, `on`.
 
 use std::sync::Arc;
 
 use crate::diag::{Diagnostic, Source};
 use crate::yaml::{Node, NodeValue, Style};
 
-/// The places in objects of Kubernetes whose values are texts: maps of texts, lists of texts, and single fields.
+/// The fields of Kubernetes objects whose values are strings: maps of strings, lists of strings, and single fields.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 const MAPS: [&str; 5] = ["selector", "matchLabels", "nodeSelector", "data", "stringData"];
 const LISTS: [&str; 2] = ["args", "command"];
 
-/// What a plain scalar is written as, if it is a word for a boolean other than `true` and `false`.
+/// The text of a plain scalar, if it is a word for a boolean other than `true` and `false`.
 pub(in crate::package) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s str, bool)> {
     if node.style != Style::Plain {
         return None;
@@ -21,7 +21,7 @@ pub(in crate::package) fn boolean_word<'s>(source: &'s Source, node: &Node) -> O
         "n" | "no" | "off" => false,
         _ => return None,
     };
-    // Of `y` and `n` only one case is lower and one upper; of longer words YAML knows three.
+    // `y` and `n` have one lower and one upper case form; YAML knows three forms of longer words.
     let cases = [text.to_ascii_lowercase(), text.to_ascii_uppercase(), capitalized(text)];
     cases.iter().any(|case| case == text).then_some((text, value))
 }
@@ -31,7 +31,7 @@ fn capitalized(text: &str) -> String {
     lower[..1].to_ascii_uppercase() + &lower[1..]
 }
 
-/// Keys of a file that are read as booleans.
+/// Reports keys of a file that are read as booleans.
 pub(in crate::package) fn keys(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
     let mut open = vec![root];
     while let Some(node) = open.pop() {
@@ -53,8 +53,8 @@ pub(in crate::package) fn keys(source: &Arc<Source>, root: &Node, found: &mut Ve
     }
 }
 
-/// Values of a template that are read as booleans where Kubernetes wants text: labels and annotations of all
-/// kinds, other fields of built-in ones.
+/// Reports values of a template that are read as booleans where Kubernetes requires a string: labels and annotations of
+/// all kinds, other fields of built-in kinds.
 pub(in crate::package) fn values(
     source: &Arc<Source>,
     root: &Node,
@@ -65,8 +65,9 @@ pub(in crate::package) fn values(
     while let Some((name, node)) = open.pop() {
         let mut wrong = |value: &Node| {
             if let Some((word, truth)) = boolean_word(source, value) {
-                let message =
-                    format!("`{word}` is read as {truth}: it is a boolean in YAML 1.1, and a text is wanted");
+                let message = format!(
+                    "`{word}` is read as {truth}: it is a boolean in YAML 1.1, but a string is required"
+                );
                 let error = Diagnostic::error("package::yaml-boolean", message);
                 found.push(error.at(source, value.span).help(format!("quote it: \"{word}\"")));
             }
@@ -99,7 +100,7 @@ pub(in crate::package) fn values(
     }
 }
 
-/// Words in a CRD that its author means as texts: of an `enum`, a default or an example of a field of type string.
+/// Reports words in a CRD that must be strings: in an `enum`, a default or an example of a field of type string.
 pub(in crate::package) fn in_schema(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
     let mut open = vec![root];
     while let Some(node) = open.pop() {
@@ -111,7 +112,7 @@ pub(in crate::package) fn in_schema(source: &Arc<Source>, root: &Node, found: &m
                     for value in listed.chain(node.get("default")) {
                         if let Some((word, truth)) = boolean_word(source, value) {
                             let message = format!(
-                                "`{word}` is read as {truth}: it is a boolean in YAML 1.1, and the field is a string"
+                                "`{word}` is read as {truth}: it is a boolean in YAML 1.1, but the field is a string"
                             );
                             let error = Diagnostic::error("package::yaml-boolean", message);
                             found.push(error.at(source, value.span).help(format!("quote it: \"{word}\"")));

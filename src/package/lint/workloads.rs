@@ -1,10 +1,11 @@
-//! What objects of a resource say of each other: selectors and labels, ports, volumes, names in lists.
+//! Consistency of the objects of a resource: selectors and labels, ports, volumes, names in lists.
 
 use super::sketch::{At, Part, Sketches, Text, Texts};
+use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
 use crate::package::Resource;
 
-/// Labels that controllers of Kubernetes, or Operetta, set on pods.
+/// Labels that Kubernetes controllers, or Operetta, set on pods.
 const SET_BY_OTHERS: [&str; 10] = [
     "operetta.dev/",
     "pod-template-hash",
@@ -18,27 +19,20 @@ const SET_BY_OTHERS: [&str; 10] = [
     "kubernetes.io/",
 ];
 
-/// Built-in groups: their objects make no pods but those of [`pods`].
-pub(in crate::package) fn is_built_in(api_version: &str) -> bool {
-    let group = crate::crd::group_of(api_version);
+/// Whether a group is built in: only the kinds in [`pods`] of these create pods.
+pub(in crate::package) fn is_built_in(gvk: &Gvk) -> bool {
+    let group = gvk.group();
     !group.contains('.') || group.ends_with(".k8s.io")
 }
 
-/// The path to the pod, or to its template, of a kind that makes pods.
-fn pod_path(api_version: &str, kind: &str) -> Option<&'static [&'static str]> {
-    Some(match (api_version, kind) {
-        ("v1", "Pod") => &[],
-        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
-        | ("batch/v1", "Job")
-        | ("v1", "ReplicationController") => &["spec", "template"],
-        ("batch/v1", "CronJob") => &["spec", "jobTemplate", "spec", "template"],
-        _ => return None,
-    })
+/// The path to the pod, or to its template, of a kind that creates pods.
+fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
+    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
 }
 
-/// The pods that a child makes.
+/// The pods of a child.
 struct Pods<'a> {
-    /// Their template; none if it cannot be told.
+    /// Their template; `None` if it is unknown.
     template: Option<Part<'a>>,
 }
 
@@ -52,12 +46,12 @@ impl Pods<'_> {
     }
 }
 
-/// Whether a selector fits labels.
+/// Whether a selector matches labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fit {
     Yes,
     Maybe,
-    /// No, for this label.
+    /// No, because of this label.
     No(String),
 }
 
@@ -86,7 +80,7 @@ fn fit(selector: &Texts, labels: &Texts) -> Fit {
     fit
 }
 
-/// All that does not go together.
+/// Reports all inconsistencies.
 pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let pods: Vec<Option<Pods<'_>>> =
@@ -95,23 +89,23 @@ pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource])
     for resource in resources {
         let has_pods = self::pods(sketches, resource).iter().any(Option::is_some);
         for child in &resource.children {
-            let [(api_version, kind)] = child.kinds.as_slice() else { continue };
+            let [gvk] = child.kinds.as_slice() else { continue };
             let Some(root) =
                 sketches.root(&child.template).filter(|_| !seen.contains(&child.template.as_str()))
             else {
                 continue;
             };
             seen.push(child.template.as_str());
-            if let Some(path) = pod_path(api_version, kind)
+            if let Some(path) = pod_path(gvk)
                 && let At::Part(template) = root.at(path)
             {
-                own_labels(root, template, kind, &mut found);
+                own_labels(root, template, &gvk.kind, &mut found);
                 pod(template, root, &mut found);
             }
             if has_pods {
-                selects(root, kind, &pods, &mut found);
+                selects(root, &gvk.kind, &pods, &mut found);
             }
-            if (api_version.as_str(), kind.as_str()) == ("v1", "Service")
+            if gvk.is("v1", "Service")
                 && let At::Part(ports) = root.at(&["spec", "ports"])
             {
                 unique(ports, "name", "port", &mut found);
@@ -121,13 +115,13 @@ pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource])
     found
 }
 
-/// What makes pods among the children of a resource; `None` for a child of which it cannot be told.
+/// The pods of the children of a resource; `None` for a child whose pods are unknown.
 fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'a>>> {
     let mut found = Vec::new();
     for child in &resource.children {
-        for (api_version, kind) in &child.kinds {
-            let Some(path) = pod_path(api_version, kind) else {
-                if !is_built_in(api_version) || api_version.contains("operetta.dev") {
+        for gvk in &child.kinds {
+            let Some(path) = pod_path(gvk) else {
+                if !is_built_in(gvk) {
                     found.push(None);
                 }
                 continue;
@@ -142,7 +136,7 @@ fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'
     found
 }
 
-/// A workload whose selector misses its own pods.
+/// Reports a workload whose selector does not match its own pods.
 fn own_labels(root: Part<'_>, template: Part<'_>, kind: &str, found: &mut Vec<Diagnostic>) {
     if !matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") {
         return;
@@ -150,23 +144,23 @@ fn own_labels(root: Part<'_>, template: Part<'_>, kind: &str, found: &mut Vec<Di
     let At::Part(selector) = root.at(&["spec", "selector", "matchLabels"]) else { return };
     let pods = Pods { template: Some(template) };
     if let Fit::No(key) = fit(&selector.texts(), &pods.labels()) {
-        let message = format!("the selector misses the labels of its own pods: `{key}`");
+        let message = format!("the selector does not match the labels of the workload's own pods: `{key}`");
         found.push(
             Diagnostic::error("package::selector", message)
                 .located(at_key(selector, &key))
                 .path("spec.selector.matchLabels")
-                .help("give spec.template.metadata.labels the same label"),
+                .help("add the same label to spec.template.metadata.labels"),
         );
     }
 }
 
-/// The place of a key, or of the whole.
+/// The location of a key, or of the whole map.
 fn at_key(part: Part<'_>, key: &str) -> Location {
     let entry = part.node().entry(key).map(|(key, _)| key.span);
     entry.map_or_else(|| part.location(), |span| Location::new(part.source(), span))
 }
 
-/// An object that selects pods of which there are none, and a port that none of them has.
+/// Reports an object that selects no pods, or a port that no selected pod has.
 fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Vec<Diagnostic>) {
     let path: &[&str] = match kind {
         "Service" => &["spec", "selector"],
@@ -190,12 +184,12 @@ fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Ve
     }
     if fitting.is_empty() {
         let Some(key) = misses else { return };
-        let message = format!("the {kind} selects no pods of this package: none have its label `{key}`");
+        let message = format!("the {kind} selects no pods of this package: none has the label `{key}`");
         found.push(
             Diagnostic::warning("package::selector", message)
                 .located(at_key(part, &key))
                 .path(path.join("."))
-                .help("select labels that spec.template.metadata.labels of a child has"),
+                .help("use labels from spec.template.metadata.labels of a child"),
         );
         return;
     }
@@ -204,7 +198,7 @@ fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Ve
     }
 }
 
-/// Target ports of a Service that no container has.
+/// Reports target ports of a Service that no container has.
 fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
     let At::Part(ports) = root.at(&["spec", "ports"]) else { return };
     let Some(known) = pods.iter().map(|pods| container_ports(pods)).collect::<Option<Vec<_>>>() else {
@@ -231,7 +225,7 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
                 None => false,
             }
         };
-        // The number of a port need not be declared; one that differs from all that are is a slip.
+        // A port number need not be declared. A number that differs from all declared ones is a probable mistake.
         if known.iter().any(fits) || (known.is_empty() && !is_name) {
             continue;
         }
@@ -247,7 +241,7 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
             .collect();
         names.dedup();
         let help = match names.as_slice() {
-            [] => "name the port in `ports` of a container".to_owned(),
+            [] => "declare the port in `ports` of a container".to_owned(),
             names => format!("there is {}", names.join(", ")),
         };
         found.push(
@@ -264,7 +258,7 @@ struct Port {
     number: Option<Text>,
 }
 
-/// The ports of the containers of pods; none if they cannot be told.
+/// The ports of the containers of pods; `None` if they are unknown.
 fn container_ports(pods: &Pods<'_>) -> Option<Vec<Port>> {
     let template = pods.template?;
     let mut found = Vec::new();
@@ -293,7 +287,7 @@ fn container_ports(pods: &Pods<'_>) -> Option<Vec<Port>> {
     Some(found)
 }
 
-/// Names within one pod.
+/// Checks names within one pod.
 fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
     let mut volumes: Option<Vec<Text>> = items_at(template, &["spec", "volumes"])
         .and_then(|volumes| volumes.into_iter().map(|volume| text_at(volume, &["name"])).collect());
@@ -303,7 +297,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
     for kind in ["containers", "initContainers"] {
         let At::Part(part) = template.at(&["spec", kind]) else { continue };
         for container in part.items().into_iter().flatten() {
-            // Names that are the keys of their lists are held against the schema.
+            // Names that are list keys are checked against the schema.
             if let At::Part(ports) = container.get("ports") {
                 unique(ports, "name", "port", found);
             }
@@ -323,7 +317,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
                         Diagnostic::error("package::selector", message)
                             .located(name.location())
                             .path("volumeMounts")
-                            .help("name a volume of spec.volumes, or of volumeClaimTemplates"),
+                            .help("use a volume of spec.volumes or volumeClaimTemplates"),
                     );
                 }
             }
@@ -346,7 +340,7 @@ fn text_at(part: Part<'_>, path: &[&str]) -> Option<Text> {
     }
 }
 
-/// Two items of a list with one name.
+/// Reports two items of a list with the same name.
 fn unique(list: Part<'_>, key: &str, what: &str, found: &mut Vec<Diagnostic>) {
     let mut seen: Vec<Text> = Vec::new();
     for item in list.items().into_iter().flatten() {

@@ -1,24 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::package::{Files, compile};
+use crate::test_crd::open_crd;
 
-const CRD: &str = "\
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: webs.example.com}
-spec:
-  group: example.com
-  names: {kind: Web, plural: webs, singular: web, listKind: WebList}
-  scope: Namespaced
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
-
-/// A resource with a ref `tls` to a Secret, refs `all` and `each` to several, a child `secret`, a member child
-/// `members` of Secrets and a child `config` whose `data` has what is given.
+/// A resource with a ref `tls` to a Secret, refs `all` and `each` to several, a child `secret`, a child `members` of
+/// Secrets, and a child `config` with the given `data`.
 struct Case<'a> {
     /// The rest of the resource.
     more: &'a str,
@@ -31,7 +17,7 @@ struct Case<'a> {
 
 const CASE: Case<'static> = Case { more: "", child: "", config: "{a: b}", secret: "a: b", files: &[] };
 
-/// What is said of secret data: severity, code's end and the line's text at the place.
+/// The diagnostics about secret data: severity, end of the code, and text at the position.
 fn found(case: &Case<'_>) -> Vec<String> {
     let Case { more, child, config, secret, files } = case;
     let operator = format!(
@@ -54,12 +40,13 @@ spec:
         - {{id: config, template: templates/config.yaml{child}}}
 "
     );
+    let crd = open_crd("example.com", "webs", "Web");
     let secret = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{secret}\n");
     let config = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {config}\n");
     let member = "apiVersion: v1\nkind: Secret\nmetadata: {name: \"m-{{ i }}\"}\n";
     let own = [
         ("operator.yaml", operator.as_str()),
-        ("crds/web.yaml", CRD),
+        ("crds/web.yaml", crd.as_str()),
         ("templates/secret.yaml", &secret),
         ("templates/config.yaml", &config),
         ("templates/member.yaml", member),
@@ -77,7 +64,7 @@ spec:
 }
 
 #[test]
-fn secret_data_must_not_stand_in_other_kinds() {
+fn secret_data_in_other_kinds_is_an_error() {
     for text in [
         "{a: '{{ refs.tls.data.a }}'}",
         "{a: '{{ refs.tls.data[\"a\"] | b64decode }}'}",
@@ -107,7 +94,7 @@ fn secret_data_must_not_stand_in_other_kinds() {
         "{a: '{{ spec.a or refs.tls.data.a }}'}",
         "{a: '{{ spec.a and refs.tls.data.a }}'}",
         "{a: '{{ refs.tls.data.a if spec.a else 1 }}'}",
-        // What a comparison tells.
+        // Results of comparisons.
         "{a: '{{ 1 if refs.tls.data.a == spec.a else 2 }}'}",
         "{a: '{{ refs.tls.data.a < \"m\" }}'}",
         "{a: '{{ refs.tls.data.a is startingwith(spec.a) }}'}",
@@ -144,7 +131,7 @@ fn secret_data_must_not_stand_in_other_kinds() {
             [("templates/part.yaml", "x: {{ refs.tls.data.a }}\n"), ("templates/given.yaml", "{{ x }}\n")];
         let errors = found(&Case { config: text, more, files: &files, ..CASE });
         assert!(
-            errors.iter().any(|error| error.contains("must not stand in a ConfigMap")),
+            errors.iter().any(|error| error.contains("must not be in a ConfigMap")),
             "{text}: {errors:?}"
         );
         assert!(errors.iter().all(|error| error.contains("templates/config.yaml:")), "{text}: {errors:?}");
@@ -152,7 +139,7 @@ fn secret_data_must_not_stand_in_other_kinds() {
 }
 
 #[test]
-fn what_is_no_secret_may_stand_anywhere() {
+fn non_secret_data_is_allowed_anywhere() {
     for text in [
         "{a: '{{ refs.tls.metadata.name }}'}",
         "{a: '{{ refs.tls.metadata.resourceVersion }}'}",
@@ -197,7 +184,7 @@ fn what_is_no_secret_may_stand_anywhere() {
 }
 
 #[test]
-fn secrets_hold_it_in_their_data() {
+fn secret_data_is_allowed_only_in_the_data_of_secrets() {
     for text in [
         "data: {a: '{{ refs.tls.data.a }}'}",
         "data: {{ refs.tls.data }}",
@@ -215,15 +202,15 @@ fn secrets_hold_it_in_their_data() {
     for (text, wanted) in [
         ("data: {\"{{ refs.tls.data.a }}\": x}", "must not be a key"),
         ("stringData:\n  x-{{ refs.tls.data.a }}-y: x", "must not be a key"),
-        ("type: '{{ refs.tls.data.a }}'", "must not stand outside of the data"),
+        ("type: '{{ refs.tls.data.a }}'", "must not be outside the data"),
         ("{{ partial(\"part.yaml\") }}: x", "must not be a key"),
         ("stringData:\n  a: '{{ partial(\"keys.yaml\") }}'", "must not be a key"),
-        ("metadata: {name: '{{ self.data.a }}'}", "must not stand outside of the data"),
+        ("metadata: {name: '{{ self.data.a }}'}", "must not be outside the data"),
         (
             "metadata: {name: s, labels: {a: '{{ refs.tls.data.a | b64decode }}'}}",
-            "must not stand outside of the data",
+            "must not be outside the data",
         ),
-        ("metadata: {{ refs.tls.metadata }}", "must not stand outside of the data"),
+        ("metadata: {{ refs.tls.metadata }}", "must not be outside the data"),
     ] {
         let files = [
             ("templates/part.yaml", "{{ refs.tls.data.a }}\n"),
@@ -236,7 +223,7 @@ fn secrets_hold_it_in_their_data() {
 }
 
 #[test]
-fn status_conditions_and_decisions_tell_nothing() {
+fn secret_data_in_status_conditions_and_decisions_is_an_error() {
     for (more, wanted) in [
         ("      status: {a: refs.tls.data.a}", "must not be shown in the status"),
         ("      status: {a: {b: \"refs.tls.data.a == spec.a\"}}", "must not be shown in the status"),
@@ -248,7 +235,7 @@ fn status_conditions_and_decisions_tell_nothing() {
         ("      status: {a: children.secret}", "must not be shown in the status"),
         (
             "      conditions: [{type: A, when: spec.a, reason: A, message: \"{{ refs.tls.data.a }}\"}]",
-            "must not be told in a condition",
+            "must not be shown in a condition",
         ),
         (
             "      conditions: [{type: A, when: refs.tls.data.a == spec.a, reason: A}]",
@@ -294,7 +281,7 @@ fn status_conditions_and_decisions_tell_nothing() {
 }
 
 #[test]
-fn refs_are_not_named_by_secrets() {
+fn secret_data_in_names_and_selectors_of_refs_is_an_error() {
     for (more, wanted) in [
         (
             "{id: x, apiVersion: v1, kind: ConfigMap, name: \"{{ refs.tls.data.a | b64decode }}\"}",
@@ -319,14 +306,14 @@ fn refs_are_not_named_by_secrets() {
 }
 
 #[test]
-fn what_exposes_says_so_and_is_told() {
+fn exposed_secret_data_is_allowed_and_reported() {
     let child = ", exposesSecretData: true";
     let told =
         found(&Case { child, config: "{\"{{ refs.tls.data.b }}\": \"{{ refs.tls.data.a }}\"}", ..CASE });
     assert!(told.len() == 1 && told[0].contains("`config` exposes `refs.tls.data`"), "{told:?}");
     let told = found(&Case { child, ..CASE });
-    assert!(told.len() == 1 && told[0].contains("holds no secret data"), "{told:?}");
-    // What it holds is as secret as before, elsewhere.
+    assert!(told.len() == 1 && told[0].contains("contains no secret data"), "{told:?}");
+    // Its content is still secret elsewhere.
     let told = found(&Case {
         child,
         config: "{a: \"{{ refs.tls.data.a }}\"}",
@@ -337,7 +324,7 @@ fn what_exposes_says_so_and_is_told() {
         told.len() == 2 && told.iter().any(|told| told.contains("must not be shown in the status")),
         "{told:?}"
     );
-    // Names are in logs.
+    // Names appear in logs.
     let files = [(
         "templates/config.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ refs.tls.data.a }}\"}\n",

@@ -1,4 +1,4 @@
-//! Filters and methods that hand on parts of what they get.
+//! Filters and methods that return parts of their input.
 
 use super::{Analysis, Origin, Shape, deeper, elements};
 use crate::diag::Location;
@@ -8,7 +8,7 @@ use crate::template::reads::Segment;
 use crate::template::value::Val;
 
 impl Analysis<'_> {
-    /// What `map(attribute='a.b')` reads of each.
+    /// The reads of `map(attribute='a.b')` for each item.
     fn attribute(&mut self, base: Origin, path: Option<&Node>, location: &Location) -> Option<Origin> {
         let Kind::Const(Val::Str(path)) = &path?.kind else {
             self.record_all(path, false);
@@ -30,7 +30,7 @@ impl Analysis<'_> {
         location: &Location,
     ) -> Origin {
         let arg = |index: usize| args.get(index).and_then(Option::as_ref);
-        // The test that `select` and its like apply.
+        // The test that `select` and similar filters apply.
         let test_of = |index: usize| match arg(index).map(|node| &node.kind) {
             Some(Kind::Const(Val::Str(name))) => builtins::test(name),
             _ => None,

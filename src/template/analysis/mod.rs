@@ -1,5 +1,5 @@
-//! Finds what a unit reads. Names that stand for a path (`set`, `for`, `with`, variables of a partial)
-//! are followed, so that `{% set c = refs.cluster %}{{ c.spec.size }}` reads `refs.cluster.spec.size`.
+//! Finds the paths that a unit reads. Names that stand for a path (`set`, `for`, `with`, variables of a partial) are
+//! followed, so that `{% set c = refs.cluster %}{{ c.spec.size }}` reads `refs.cluster.spec.size`.
 
 mod filters;
 mod statements;
@@ -14,23 +14,23 @@ use super::value::{Name, Val};
 use super::{Engine, partial_path};
 use crate::diag::{Diagnostic, Location, Source, Span};
 
-/// How many partials, counted each time they are inserted, one analysis goes into.
+/// The maximum number of partials in one analysis, counted for each insertion.
 const MAX_PARTIALS: usize = 500;
 
-/// How many paths a name may stand for before they are recorded as they are.
+/// The maximum number of paths of a name; beyond it the paths are recorded without further steps.
 const MAX_REFS: usize = 64;
 
-/// How many steps of a path are told apart; what is deeper counts as all of it.
+/// The maximum number of steps of a path; deeper reads count as reading the whole value.
 const MAX_SEGMENTS: usize = 32;
 
-/// What a unit reads, and its partials that do not exist.
+/// The paths that a unit reads, and errors about missing partials.
 pub(super) fn of_unit(unit: &Unit, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
     let mut analysis = Analysis::new(&unit.source, engine);
     analysis.unit(unit);
     analysis.finish()
 }
 
-/// What an expression reads.
+/// The paths that an expression reads.
 pub(super) fn of_node(node: &Node, source: &Arc<Source>, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
     let mut analysis = Analysis::new(source, engine);
     analysis.record(node, false);
@@ -46,8 +46,7 @@ struct Ref {
     guarded: bool,
 }
 
-/// What is known of a value: the paths it may come from. Without any it is computed, and what it was
-/// computed from is recorded.
+/// The paths that a value may come from. A value without paths is computed, and the paths of its inputs are recorded.
 #[derive(Clone, Default)]
 struct Origin {
     refs: Vec<Ref>,
@@ -56,14 +55,14 @@ struct Origin {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Shape {
-    /// The value is what stands at the paths.
+    /// The value at the paths.
     #[default]
     Value,
-    /// It is a list of what stands at the paths.
+    /// A list of the values at the paths.
     Elements,
-    /// It is a list of pairs of a key and what stands at the paths.
+    /// A list of pairs of a key and the value at the paths.
     Pairs,
-    /// It may come from too many paths: they have been recorded, and it is followed no further.
+    /// Too many paths: they are recorded and not followed further.
     Recorded,
 }
 
@@ -72,15 +71,15 @@ struct Analysis<'e> {
     source: Arc<Source>,
     locals: Vec<(Name, Origin)>,
     frames: Vec<usize>,
-    /// For each open branch, how many frames were open then, and the names set in it.
+    /// For each open branch, the number of frames at its start, and the names set in it.
     branches: Vec<(usize, BTreeSet<Name>)>,
     found: Vec<ReadPath>,
     generates: Vec<Location>,
     seen: BTreeSet<(String, Vec<Segment>, bool, bool, String, usize)>,
     errors: Vec<Diagnostic>,
-    /// The partials being walked.
+    /// The open partials.
     open: Vec<String>,
-    /// Partials walked without variables of their own: once is enough.
+    /// Partials that were analysed without their own variables: once is enough.
     done: BTreeSet<String>,
     partials: usize,
 }
@@ -109,7 +108,7 @@ impl<'e> Analysis<'e> {
 
     fn unit(&mut self, unit: &Unit) {
         self.stmts(&unit.body);
-        // Macros last: they see what the top level has set.
+        // Macros last, because they see what the top level has set.
         for def in &unit.macros {
             self.open();
             for (name, default) in &def.params {
@@ -185,7 +184,7 @@ impl<'e> Analysis<'e> {
         }
     }
 
-    /// Where the value of an expression comes from. What is read on the way is recorded.
+    /// The origin of the value of an expression. Other reads are recorded.
     fn origin(&mut self, node: &Node, guarded: bool) -> Origin {
         match &node.kind {
             Kind::Const(_) => Origin::default(),
@@ -240,7 +239,7 @@ impl<'e> Analysis<'e> {
         }
     }
 
-    /// That value, or where there is another, that one.
+    /// The origin of the value, or of its replacement.
     fn or(&mut self, value: Origin, other: Option<&Node>, guarded: bool) -> Origin {
         match other {
             Some(other) => {
@@ -251,7 +250,7 @@ impl<'e> Analysis<'e> {
         }
     }
 
-    /// Records what an expression reads whose value is new.
+    /// Records the reads of an expression that computes a new value.
     fn computed(&mut self, node: &Node, guarded: bool) {
         match &node.kind {
             Kind::Not(operand) => self.record(operand, true),
@@ -280,12 +279,12 @@ impl<'e> Analysis<'e> {
             Kind::Map(entries) => {
                 self.record_all(entries.iter().flat_map(|(key, value)| [key, value]), guarded);
             }
-            // All others are in `origin`.
+            // `origin` handles all others.
             _ => {}
         }
     }
 
-    /// It may come from here or from there.
+    /// The value may come from either origin.
     fn either(&mut self, left: Origin, right: Origin) -> Origin {
         let recorded = left.shape == Shape::Recorded || right.shape == Shape::Recorded;
         if left.refs.is_empty() && !recorded {
@@ -311,7 +310,7 @@ impl<'e> Analysis<'e> {
         Origin { refs, shape: left.shape }
     }
 
-    /// One step further.
+    /// The origin after one more step.
     fn step(&mut self, base: Origin, segment: &Segment, location: &Location) -> Origin {
         match (base.shape, segment) {
             (Shape::Value, _) => Origin { refs: deeper(base.refs, segment, location), shape: Shape::Value },
@@ -396,7 +395,7 @@ fn root(name: &Name, location: &Location, guarded: bool) -> Origin {
     Origin { refs: vec![found], shape: Shape::Value }
 }
 
-/// A list as a list of what its items come from.
+/// A list as the list of the origins of its items.
 fn elements(origin: Origin, location: &Location) -> Origin {
     match origin.shape {
         Shape::Value => Origin { refs: deeper(origin.refs, &Segment::Any, location), shape: Shape::Elements },

@@ -1,4 +1,4 @@
-//! Statements: which names stand for which paths.
+//! Statements: the paths that names stand for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,8 +79,7 @@ impl Analysis<'_> {
         self.either_branch(&def.otherwise, &[]);
     }
 
-    /// Walks two branches of which one is taken. A name that only one of them sets may after it still
-    /// be what it was before.
+    /// Analyses two branches, one of which is taken. A name that only one of them sets may keep its previous value.
     fn either_branch(&mut self, then: &[Stmt], otherwise: &[Stmt]) {
         let start = self.frames.last().copied().unwrap_or(0);
         let before = self.locals.len();

@@ -1,6 +1,6 @@
 //! Tests: `value is ...`.
 
-// All have one signature, whether they can fail or not.
+// All have the same signature, even if they cannot fail.
 #![allow(clippy::unnecessary_wraps)]
 
 use super::{Args, numbers};
@@ -24,9 +24,9 @@ pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(!matches!(input, Val::Unknown(_)))
 }
 
-/// A flag of a live object; of a map or list of them, whether all have it.
+/// A flag of a live object; for a map or list of objects, whether all have it.
 fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
-    // All are asked: one that is unknown makes the answer unknown, wherever it stands.
+    // All are tested: an unknown one makes the result unknown at any position.
     let all = |values: &mut dyn Iterator<Item = &Val>| {
         let mut all = true;
         for value in values {
@@ -40,7 +40,7 @@ fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
         Val::Keyed(keyed) => all(&mut keyed.entries.iter().map(|(_, value)| value)),
         Val::List(list) => all(&mut list.items.iter()),
         other => Err(Fault::failed(format!("`is {name}` takes a child or a ref, not {}", other.kind()))
-            .help("ask it of `self`, `children.<id>` or `children.<id>.values()`, not of a field or a key")),
+            .help("use it on `self`, `children.<id>` or `children.<id>.values()`, not of a field or a key")),
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn current(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     flag(input, "current", |(_, current)| current)
 }
 
-/// Whether the value, converted, is of a kind.
+/// Whether the converted value has a certain type.
 fn is(run: &Run<'_>, input: &Val, kind: fn(&Val) -> bool) -> Answer {
     Ok(kind(&*input.known()?.resolved(run)?))
 }
@@ -107,7 +107,7 @@ pub(super) fn empty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
         Val::List(list) => Ok(list.items.is_empty()),
         Val::Map(map) => Ok(map.entries.is_empty()),
         Val::Keyed(keyed) => Ok(keyed.entries.is_empty()),
-        other => Err(Fault::failed(format!("{} is neither empty nor full", other.kind()))),
+        other => Err(Fault::failed(format!("`is empty` does not accept {}", other.kind()))),
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn upper(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(!input.defined()?.text(run)?.chars().any(char::is_lowercase))
 }
 
-/// Compares with the argument, which like the input may be undefined: the operators say what of it.
+/// Compares with the argument. Operands may be undefined: the operators handle that.
 fn compare(run: &Run<'_>, op: Comparison, input: &Val, args: &Args<'_>) -> Answer {
     ops::compare(run, op, input, args.get(0).unwrap_or(&Val::Undefined))
 }
@@ -190,7 +190,7 @@ pub(super) fn is_test(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(super::test(&input.defined()?.text(run)?).is_some())
 }
 
-/// Without a requirement: whether it is a version. With one: whether it meets it.
+/// Without a requirement: whether it is a version. With one: whether the version meets it.
 pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
     let Some(requirement) = args.text(run, 0)? else {
         return Ok(match &*input.resolved(run)? {
@@ -200,7 +200,7 @@ pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
         });
     };
     let requirement = semver::VersionReq::parse(&requirement).map_err(|_| {
-        Fault::failed("the requirement is none of SemVer").help("it looks like '>=3.4.0' or '>=1.2, <2'")
+        Fault::failed("the requirement is not a SemVer range").help("it looks like '>=3.4.0' or '>=1.2, <2'")
     })?;
     Ok(requirement.matches(&numbers::version_of(run, input)?))
 }

@@ -31,7 +31,7 @@ fn write_json(run: &Run<'_>, value: &serde_json::Value, indent: usize) -> Res<Va
     Ok(Val::str(text))
 }
 
-/// At most the bytes that a value takes as text, escapes aside.
+/// The maximum bytes of a value as text, without escapes.
 fn written_bytes(value: &serde_json::Value, indent: usize, depth: usize) -> usize {
     let line = 2 + indent * depth;
     match value {
@@ -71,14 +71,14 @@ pub(super) fn to_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     Ok(Val::str(text))
 }
 
-/// What may be decoded at a time.
+/// The maximum size of an input to decode.
 const MAX_DECODE: usize = 1 << 20;
 
 fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
     let text = input.text(run)?;
     if text.len() > MAX_DECODE {
         return Err(Fault::limit(
-            format!("the text to decode passes the limit of {MAX_DECODE} bytes"),
+            format!("the text to decode exceeds the limit of {MAX_DECODE} bytes"),
             "decode less",
         ));
     }
@@ -87,7 +87,7 @@ fn decodable(run: &Run<'_>, input: &Val) -> Res<std::sync::Arc<str>> {
     Ok(text)
 }
 
-// The messages of the readers are left out: they may quote the text, which may be secret.
+// The messages of the decoders are not used: they may quote the text, which may be secret.
 
 pub(super) fn from_json(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = decodable(run, input)?;
@@ -105,7 +105,7 @@ pub(super) fn from_yaml(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
             let (line, column) = location.source.line_col(location.span.start);
             format!(": see its line {line}, column {column}")
         });
-        Fault::failed(format!("the text is not YAML of one document{place}"))
+        Fault::failed(format!("the text is not a single YAML document{place}"))
     })?;
     Val::converted(run, &value)
 }
@@ -121,7 +121,7 @@ pub(super) fn b64decode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     run.memory(text.len())?;
     let bytes =
         STANDARD.decode(text.trim().as_bytes()).map_err(|_| Fault::failed("the text is not base64"))?;
-    String::from_utf8(bytes).map(Val::str).map_err(|_| Fault::failed("what is encoded is not UTF-8 text"))
+    String::from_utf8(bytes).map(Val::str).map_err(|_| Fault::failed("the decoded data is not UTF-8 text"))
 }
 
 pub(super) fn sha256(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
@@ -130,15 +130,15 @@ pub(super) fn sha256(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     Ok(Val::str(super::text::hex(&Sha256::digest(text.as_bytes()))))
 }
 
-/// Of text that says so, of numbers 0 and 1; else the truth of the value.
+/// The boolean of a text such as `true`, or of the numbers 0 and 1; otherwise the truthiness of the value.
 pub(super) fn bool(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     Ok(Val::Bool(match &*input.resolved(run)? {
         Val::Str(text) => match text.trim().to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "1" => true,
             "false" | "no" | "off" | "0" | "" => false,
             _ => {
-                return Err(Fault::failed("the text does not say true or false")
-                    .help("it takes true, yes, on, 1, false, no, off, 0 and the empty text"));
+                return Err(Fault::failed("the text is not a boolean")
+                    .help("it accepts true, yes, on, 1, false, no, off, 0 and the empty text"));
             }
         },
         other => other.truthy()?,

@@ -77,11 +77,11 @@ pub(super) fn known(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
             run.items(keyed.entries.len())?;
             Val::keyed(keyed.entries.iter().filter(|(_, value)| is_known(value)).cloned().collect())
         }
-        other => Err(Fault::failed(format!("{} is no list and no map", other.kind()))),
+        other => Err(Fault::failed(format!("{} is neither a list nor a map", other.kind()))),
     }
 }
 
-/// `default` called by name (`map('default', 0)`); elsewhere it is part of the language.
+/// `default` by name (`map('default', 0)`); otherwise it is part of the language.
 pub(super) fn default(_: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let replace = match input {
         Val::Null => true,
@@ -205,7 +205,7 @@ fn pick_by_attribute(run: &Run<'_>, input: &Val, args: &Args<'_>, keep: bool) ->
     pick(run, input, Some(&path), rest, keep)
 }
 
-/// The items for which the test, or without one their truth, is `keep`.
+/// The items whose test, or truthiness without a test, equals `keep`.
 fn pick(run: &Run<'_>, input: &Val, path: Option<&str>, rest: &[Option<Val>], keep: bool) -> Res<Val> {
     let test = match rest.split_first() {
         Some((Some(name), rest)) => {
@@ -231,10 +231,9 @@ fn pick(run: &Run<'_>, input: &Val, path: Option<&str>, rest: &[Option<Val>], ke
     new_list(run, out)
 }
 
-/// Sorts by keys that must all have an order, stably. (The sort of the standard library may panic where
-/// a comparison can fail.)
+/// A stable sort by keys, all of which must be comparable. (The standard sort may panic if comparisons fail.)
 fn sort_by_keys<T>(run: &Run<'_>, rows: Vec<(Val, T)>, reverse: bool) -> Res<Vec<(Val, T)>> {
-    // A single one is compared too, so that `[none] | sort` does not pass by chance.
+    // A single key is compared with itself, so that `[none] | sort` is an error, too.
     if let [(only, _)] = rows.as_slice() {
         ops::order(run, only, only)?;
     }
@@ -261,7 +260,7 @@ fn sort_by_keys<T>(run: &Run<'_>, rows: Vec<(Val, T)>, reverse: bool) -> Res<Vec
     Ok(from.into_iter().filter_map(|index| rows[index].take()).collect())
 }
 
-/// The value to sort an item by.
+/// The sort key of an item.
 fn sort_key(run: &Run<'_>, item: &Val, path: Option<&str>, case_sensitive: bool) -> Res<Val> {
     let key = match path {
         Some(path) => dotted(run, item, path)?,
@@ -328,7 +327,7 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     let mut best: Option<(Val, Val)> = None;
     for item in input.iterate(run)? {
         let key = sort_key(run, &item, path.as_deref(), case_sensitive)?;
-        // The first is compared with itself, so that one without an order does not pass by chance.
+        // The first value is compared with itself, so that one without an order is an error, too.
         let order = ops::order(run, &key, best.as_ref().map_or(&key, |(best, _)| best))?;
         let better = best.is_none() || order == wanted;
         if better {
@@ -338,7 +337,7 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     Ok(best.map_or(Val::Undefined, |(_, item)| item))
 }
 
-/// Each value once. Case counts unless told otherwise: dropping `A` for `a` would lose data.
+/// Each value once. Case-sensitive by default: dropping `A` because of `a` would lose data.
 pub(super) fn unique(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let case_sensitive = args.flag(0, true)?;
     let path = args.text(run, 1)?;
@@ -464,7 +463,7 @@ pub(super) fn sum(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     Ok(total)
 }
 
-/// Two maps as one; the other wins.
+/// Merges two maps; the other map takes precedence.
 pub(super) fn combine(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let mut entries = BTreeMap::new();
     for map in [input, args.need(0)?] {
@@ -489,7 +488,7 @@ pub(super) fn dict(run: &Run<'_>, args: &Args<'_>, keywords: &[(Name, Val)]) -> 
 
 pub(super) fn namespace(run: &Run<'_>, _: &Args<'_>, keywords: &[(Name, Val)]) -> Res<Val> {
     run.items(keywords.len() + 1)?;
-    // Through a map, which refuses a namespace in it.
+    // Through a map, which refuses a namespace as a value.
     let entries: BTreeMap<_, _> = keywords.iter().cloned().collect();
     Val::map(entries.clone())?;
     Ok(Val::Namespace(Arc::new(Mutex::new(entries))))

@@ -1,4 +1,4 @@
-//! Filters, tests and functions: MiniJinja's by name and meaning, bounded, plus what operator authors
+//! Filters, tests and functions: those of MiniJinja by name and meaning, with limits, and those that operator authors
 //! need. Each declares its parameters, so that a wrong call is an error when the package is loaded.
 
 mod checks;
@@ -30,7 +30,7 @@ pub(super) struct Filter {
 pub(super) struct Test {
     pub(super) name: &'static str,
     pub(super) sig: Sig,
-    /// Whether it asks about the value's state and does not read it.
+    /// Whether it tests the state of the value without reading it.
     pub(super) flag: bool,
     run: fn(&Run<'_>, &Val, &Args<'_>) -> Res<bool>,
 }
@@ -44,14 +44,14 @@ pub(super) struct Function {
     pub(super) run: Call,
 }
 
-/// Gets the arguments, and the keywords that are no parameters.
+/// Receives the arguments, and the keywords that are not parameters.
 type Call = fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>;
 
 /// Parameters.
 pub(super) struct Sig {
     pub(super) params: &'static [&'static str],
     pub(super) required: usize,
-    /// Whether positional arguments are a list of their own, and `params` only go by keyword.
+    /// Whether positional arguments form a list, and `params` are keywords only.
     pub(super) rest: bool,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Function {
 }
 
 impl Function {
-    /// Whether what it stands for is made once, and kept in the object.
+    /// Whether its value is generated once and kept in the object.
     pub(super) fn generates(&self) -> bool {
         matches!(self.name, "password" | "tls_self_signed")
     }
@@ -111,17 +111,17 @@ pub(super) struct Args<'a> {
 }
 
 impl Args<'_> {
-    /// All arguments of a function.
+    /// The arguments of a function.
     pub(super) fn of_function<'a>(values: &'a [Option<Val>], function: &'static Function) -> Args<'a> {
         Args { values, sig: &function.sig }
     }
 
-    /// The argument, if it was given.
+    /// The argument, if present.
     fn get(&self, index: usize) -> Option<&Val> {
         self.values.get(index)?.as_ref()
     }
 
-    /// The argument, which must be given and defined.
+    /// The argument, which must be present and defined.
     fn need(&self, index: usize) -> Res<&Val> {
         match self.get(index) {
             Some(value) => value.defined(),
@@ -133,7 +133,7 @@ impl Args<'_> {
         self.sig.params.get(index).copied().unwrap_or("argument")
     }
 
-    /// The positional arguments, where there is a rest.
+    /// The positional arguments, if they form a list.
     fn rest(&self) -> &[Option<Val>] {
         self.values.get(self.sig.params.len()..).unwrap_or_default()
     }
@@ -161,7 +161,7 @@ impl Args<'_> {
         }
     }
 
-    /// A count that sizes something: at most `max`.
+    /// A count that determines a size: at most `max`.
     fn count(&self, index: usize, default: usize, max: usize) -> Res<usize> {
         match self.int(index)? {
             None => Ok(default),
@@ -182,11 +182,11 @@ impl Args<'_> {
 }
 
 fn too_much(name: &str, max: usize) -> Fault {
-    Fault::limit(format!("the argument `{name}` passes the limit of {max}"), "use a smaller number")
+    Fault::limit(format!("the argument `{name}` exceeds the limit of {max}"), "use a smaller number")
 }
 
-/// `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`. Of a live object no more is
-/// converted than what stands there: a thousand of them may be asked for their names.
+/// `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`. Converts only that part of a live object: the
+/// filter may read the names of a thousand objects.
 fn dotted(run: &Run<'_>, value: &Val, path: &str) -> Res<Val> {
     let mut steps = path.split('.');
     let mut found = match value {
@@ -389,7 +389,7 @@ pub(super) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.iter().map(|filter| filter.name)
 }
 
-/// Without those that are written as operators.
+/// Without those that are operators.
 pub(super) fn test_names() -> impl Iterator<Item = &'static str> {
     TESTS.iter().map(|test| test.name).filter(|name| !name.contains(['=', '<', '>']))
 }
@@ -398,7 +398,7 @@ pub(super) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|function| function.name).chain(["partial"])
 }
 
-/// The filter of that name, for `map('name')`. A computed name is not shown: it may be secret.
+/// The filter of that name, for `map('name')`. Messages omit a computed name, which may be secret.
 fn filter_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Filter> {
     let name = name.defined()?.text(run)?;
     filter(&name).ok_or_else(|| Fault::failed("there is no filter of that name"))
@@ -410,7 +410,7 @@ fn test_by_value(run: &Run<'_>, name: &Val) -> Res<&'static Test> {
     test(&name).ok_or_else(|| Fault::failed("there is no test of that name"))
 }
 
-/// Binds positional arguments to the parameters of a filter or a test that is called by name.
+/// Binds positional arguments to the parameters of a filter or test that is called by name.
 fn bind(sig: &Sig, name: &str, positional: &[Option<Val>]) -> Res<Vec<Option<Val>>> {
     let given = positional.len();
     let most = if sig.rest { usize::MAX } else { sig.params.len() };

@@ -58,7 +58,7 @@ impl Cidr {
 
 fn cidr(run: &Run<'_>, value: &Val) -> Res<Cidr> {
     Cidr::parse(&value.defined()?.text(run)?).ok_or_else(|| {
-        Fault::failed("the value is no CIDR range").help("it looks like 10.0.0.0/8 or fd00::/64")
+        Fault::failed("the value is not a CIDR range").help("it looks like 10.0.0.0/8 or fd00::/64")
     })
 }
 
@@ -92,7 +92,7 @@ pub(super) fn in_cidr(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> 
     let range = cidr(run, args.need(0)?)?;
     match ip(run, input.defined()?)? {
         Some(ip) => Ok(range.contains(ip)),
-        None => Err(Fault::failed("the value is no IP address")),
+        None => Err(Fault::failed("the value is not an IP address")),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn ip_version(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
         Some(ip) => ip,
         None => {
             cidr(run, input)
-                .map_err(|_| Fault::failed("the value is no IP address and no CIDR range"))?
+                .map_err(|_| Fault::failed("the value is neither an IP address nor a CIDR range"))?
                 .address
         }
     };
@@ -119,7 +119,7 @@ pub(super) fn cidr_prefix(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> 
     Ok(Val::Int(cidr(run, input)?.prefix.into()))
 }
 
-/// The address of that index in a range; negative ones count from its end.
+/// The address at that index in a range; negative indices count from its end.
 pub(super) fn cidr_host(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let range = cidr(run, input)?;
     args.need(0)?;
@@ -133,7 +133,7 @@ pub(super) fn cidr_host(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val>
     Ok(Val::str(found.to_string()))
 }
 
-/// The subnet of that index, with so many more bits of prefix.
+/// The subnet at that index, with that many additional prefix bits.
 pub(super) fn cidr_subnet(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let range = cidr(run, input)?;
     let more = u32::try_from(args.count(0, 0, 128)?).unwrap_or(128);

@@ -18,7 +18,7 @@ pub(super) fn to_float(value: &Val) -> Option<f64> {
     }
 }
 
-/// A float that is whole, as an integer.
+/// An integral float, as an integer.
 #[allow(clippy::cast_possible_truncation)]
 fn whole(float: f64) -> Res<Val> {
     if float.abs() < 1.8e19 { Val::int(float as i128) } else { Val::float(float) }
@@ -32,8 +32,7 @@ pub(super) fn abs(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     }
 }
 
-/// A whole number of a number, of text, of a quantity. Text that is no number is an error unless a
-/// default is given.
+/// The integer of a number, a text or a quantity. Text that is not a number is an error, unless there is a default.
 pub(super) fn int(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     match &*input.resolved(run)? {
         Val::Int(int) => Ok(Val::Int(*int)),
@@ -72,15 +71,16 @@ pub(super) fn int(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
             parsed.map_or_else(|| no_number(args, "a whole number"), Ok)
         }
         Val::Null => no_number(args, "a whole number"),
-        other => Err(Fault::failed(format!("{} is no number", other.kind()))),
+        other => Err(Fault::failed(format!("{} is not a number", other.kind()))),
     }
 }
 
 fn no_number(args: &Args<'_>, what: &str) -> Res<Val> {
     match args.get(0) {
         Some(default) => Ok(default.clone()),
-        None => Err(Fault::failed(format!("the value is not {what}"))
-            .help("give what stands for it: `int(0)`, `float(0)`")),
+        None => {
+            Err(Fault::failed(format!("the value is not {what}")).help("add a default: `int(0)`, `float(0)`"))
+        }
     }
 }
 
@@ -94,12 +94,12 @@ pub(super) fn float(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
         Val::Null => no_number(args, "a number"),
         other => match to_float(other) {
             Some(float) => Val::float(float),
-            None => Err(Fault::failed(format!("{} is no number", other.kind()))),
+            None => Err(Fault::failed(format!("{} is not a number", other.kind()))),
         },
     }
 }
 
-/// To so many digits; to none, it is a whole number.
+/// Rounds to that many digits; without digits the result is an integer.
 pub(super) fn round(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let input = input.resolved(run)?;
     let method: fn(f64) -> f64 = match args.text(run, 1)?.as_deref() {
@@ -128,21 +128,21 @@ pub(super) fn quantity(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
         Val::Int(int) => Quantity::from_int(*int),
         Val::Float(float) => Quantity::from_float(*float),
         Val::Str(text) => Quantity::parse(text.trim()),
-        other => return wrong(format!("{} is no quantity", other.kind())),
+        other => return wrong(format!("{} is not a quantity", other.kind())),
     };
     match quantity {
         Some(quantity) => Ok(Val::Quantity(quantity)),
-        None => wrong("the value is no quantity".into()),
+        None => wrong("the value is not a quantity".into()),
     }
 }
 
-/// A quantity written in that unit, rounded up: `'1500Mi' | quantity_in('Gi')` is `2Gi`.
+/// The quantity in that unit, rounded up: `'1500Mi' | quantity_in('Gi')` is `2Gi`.
 pub(super) fn quantity_in(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let unit = args.need_text(run, 0)?;
     match quantity(run, input, args)? {
         Val::Quantity(quantity) => match quantity.in_unit(&unit) {
             Some(text) => Ok(Val::str(text)),
-            None => Err(Fault::failed("the unit is none of m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei")),
+            None => Err(Fault::failed("the unit must be one of m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei")),
         },
         other => Ok(other),
     }
@@ -168,11 +168,11 @@ pub(super) fn parse_version(text: &str) -> Option<semver::Version> {
 pub(super) fn version_of(run: &Run<'_>, input: &Val) -> Res<semver::Version> {
     match &*input.defined()?.resolved(run)? {
         Val::Version(version) => Ok((**version).clone()),
-        Val::Null => Err(Fault::failed("null is no version")),
+        Val::Null => Err(Fault::failed("null is not a version")),
         other => {
             let text = other.text(run)?;
             parse_version(&text).ok_or_else(|| {
-                Fault::failed("the value is no version").help("a version looks like 1.2.3, v1.2.3 or 1.2")
+                Fault::failed("the value is not a version").help("a version looks like 1.2.3, v1.2.3 or 1.2")
             })
         }
     }
@@ -190,7 +190,7 @@ pub(super) fn range(run: &Run<'_>, args: &Args<'_>, _: &[(crate::template::value
                 Val::Int(int) => Ok(Some(int)),
                 _ => Ok(None),
             },
-            Some(Val::Null) if index == 0 => Err(Fault::not_yet("null is no number to count to")),
+            Some(Val::Null) if index == 0 => Err(Fault::not_yet("null is not a number")),
             _ => args.int(index),
         }
     };

@@ -1,5 +1,5 @@
-//! What is made once and kept: a render gives no value, only a mark where one belongs. The manager fills in
-//! the live value, or a new one when it creates the object; so two renders never differ.
+//! Generated values: a render yields only a marker. The manager replaces it by the live value, or by a new one when it
+//! creates the object. So two renders never differ.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,15 +12,15 @@ use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
 use crate::template::value::{Name, Val};
 
-/// Characters of a password, least and most.
+/// The minimum and maximum length of a password.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=256;
-/// The most names that a certificate has.
+/// The maximum number of names of a certificate.
 const MAX_NAMES: usize = 100;
-/// How long a certificate is good for, unless the author says otherwise, and at most: ten years, a hundred.
+/// The default and maximum validity of a certificate: ten years, a hundred years.
 const DAYS: usize = 3_650;
 const MAX_DAYS: usize = 36_500;
 
-/// The keys of marks. They are others in each process, so no value of an instance can pass for a mark.
+/// The keys of markers. They are random per process, so a value of an instance cannot imitate a marker.
 struct Marks {
     password: String,
     certificate: String,
@@ -34,7 +34,7 @@ fn marks() -> &'static Marks {
     })
 }
 
-/// `password(length)`: a map, so that it cannot become part of a text unnoticed.
+/// `password(length)`: a map, so that it cannot silently become part of a text.
 pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
     let length = args.count(0, 32, *LENGTHS.end())?;
     if !LENGTHS.contains(&length) {
@@ -48,7 +48,7 @@ pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<V
     Val::map(BTreeMap::from([(Name::from(marks().password.as_str()), Val::Int(length))]))
 }
 
-/// `tls_self_signed(names, days)`: it stands for a whole map, with a certificate and its key.
+/// `tls_self_signed(names, days)`: replaces a whole map by a certificate and its key.
 pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
     let names = match args.need(0)? {
         name @ Val::Str(_) => vec![name.text(run)?],
@@ -72,7 +72,7 @@ pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)])
     }
     let days = args.count(1, DAYS, MAX_DAYS)?;
     if days == 0 {
-        return Err(Fault::failed("a certificate is good for a day at least"));
+        return Err(Fault::failed("a certificate is valid for at least one day"));
     }
     let names = names.into_iter().map(Val::Str).collect();
     let of = BTreeMap::from([
@@ -82,7 +82,7 @@ pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)])
     Val::map(BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]))
 }
 
-/// Whether it can stand in a certificate: an IP address, or a DNS name, perhaps with a wildcard first.
+/// Whether a certificate may contain the name: an IP address, or a DNS name, possibly with a leading wildcard.
 fn is_host(name: &str) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let is_label = |label: &str| {
@@ -94,29 +94,29 @@ fn is_host(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (host.len() <= 253 && host.split('.').all(is_label))
 }
 
-/// What a new self-signed certificate is to say.
+/// The content of a new self-signed certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// DNS names and IP addresses.
     pub names: Vec<String>,
-    /// How long it is good for.
+    /// Its validity in days.
     pub days: u32,
 }
 
-/// The length of the password that belongs in the place of a rendered value, if it is a mark.
+/// The length of the password for a rendered value, if the value is a marker.
 pub(crate) fn password_length(value: &Value) -> Option<usize> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
     usize::try_from(map.get(&marks().password)?.as_u64()?).ok()
 }
 
-/// Takes the mark of a certificate out of a rendered map, whose keys `tls.crt` and `tls.key` it stands for.
+/// Removes the marker of a certificate from a rendered map; it stands for the keys `tls.crt` and `tls.key`.
 pub(crate) fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
     let of = map.remove(&marks().certificate)?;
     let names = of["names"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     Some(Certificate { names, days: u32::try_from(of["days"].as_u64()?).ok()? })
 }
 
-/// Whether a mark stands in a rendered value.
+/// Whether a rendered value contains a marker.
 pub(crate) fn holds_mark(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(holds_mark),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_certificates_are_hosts() {
+    fn names_of_certificates_must_be_hosts() {
         for name in ["a", "a.b.svc", "*.a.b", "10.0.0.1", "::1", "a-1.example.org", "0.a"] {
             assert!(is_host(name), "{name}");
         }

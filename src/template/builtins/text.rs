@@ -10,7 +10,7 @@ use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
 use crate::template::value::Val;
 
-/// The widest field and the most digits that `format` takes.
+/// The maximum width and precision of `format`.
 const MAX_WIDTH: usize = 1_000;
 
 /// The input as text, charged for one copy.
@@ -92,7 +92,7 @@ pub(super) fn split(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let most = args.int(1)?.and_then(|most| usize::try_from(most).ok());
     let parts: Vec<&str> = match (separator, most) {
         (Some(separator), _) if separator.is_empty() => {
-            return Err(Fault::failed("text cannot be split by nothing"));
+            return Err(Fault::failed("the separator of `split` is empty"));
         }
         (Some(separator), most) => {
             let count = text.matches(&*separator).count().min(most.unwrap_or(usize::MAX));
@@ -136,8 +136,8 @@ pub(super) fn indent(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     Ok(Val::str(out))
 }
 
-/// A name that a label of the DNS can be: lower-case letters, digits and `-`, at most 63 of them.
-/// What had to be changed gets a hash, so that different texts give different labels.
+/// A valid DNS label: lower-case letters, digits and `-`, at most 63 characters. A changed text gets a hash, so that
+/// different texts give different labels.
 pub(super) fn dns_label(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let text = input_text(run, input)?;
     let most = args.count(0, 63, 63)?;
@@ -170,7 +170,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// One word of a POSIX shell; of a list, each item a word.
+/// A quoted word for a POSIX shell; for a list, one word per item.
 pub(super) fn shell_quote(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let words = match &*input.resolved(run)? {
         Val::List(list) => list.items.iter().map(|item| item.text(run)).collect::<Res<Vec<_>>>()?,
@@ -179,7 +179,7 @@ pub(super) fn shell_quote(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> 
     let mut out = String::new();
     for (index, word) in words.iter().enumerate() {
         if word.contains('\0') {
-            return Err(Fault::failed("a word of a shell cannot hold a NUL character"));
+            return Err(Fault::failed("a shell word cannot contain a NUL character"));
         }
         run.memory(word.len() * 4 + 3)?;
         if index > 0 {
@@ -201,7 +201,7 @@ pub(super) fn sql_literal(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> 
         other => {
             let text = other.text(run)?;
             if text.contains('\0') {
-                return Err(Fault::failed("text of SQL cannot hold a NUL character"));
+                return Err(Fault::failed("an SQL literal cannot contain a NUL character"));
             }
             run.memory(text.len() * 2 + 4)?;
             let quoted = text.replace('\'', "''");
@@ -352,8 +352,8 @@ fn convert(run: &Run<'_>, field: &Field, conversion: char, value: &Val) -> Res<S
             (float < 0.0, "", body)
         }
         other => {
-            return Err(Fault::failed(format!("`format` does not know `%{other}`"))
-                .help("it knows %s %d %x %X %o %f %e %g %c and %%"));
+            return Err(Fault::failed(format!("`format` does not support `%{other}`"))
+                .help("it supports %s %d %x %X %o %f %e %g %c and %%"));
         }
     };
     let sign = match (sign, field.plus, field.space) {

@@ -1,4 +1,4 @@
-//! Filters, functions and methods: what they take, what they give.
+//! Types of filters, functions and methods: inputs and results.
 
 use super::Infer;
 use super::operators::TEXT;
@@ -10,7 +10,7 @@ use crate::template::value::Val;
 const NUMBER: Basic = Basic::NUMBER;
 const ITERABLE: Basic = Basic::LIST.or(Basic::MAP).or(Basic::OTHER);
 
-/// What a filter takes.
+/// The types that a filter accepts.
 fn takes(name: &str) -> Basic {
     match name {
         "abs" | "round" => NUMBER,
@@ -40,7 +40,7 @@ impl<'a> Infer<'a> {
         for arg in args.iter().flatten() {
             self.infer(arg);
         }
-        // `urlencode` and `string` have forms of their own for lists and maps.
+        // `urlencode` and `string` have special forms for lists and maps.
         let is_lenient = matches!(name, "urlencode" | "string");
         let takes = takes(name);
         if input.basic.misses(takes) && !is_lenient {
@@ -90,7 +90,7 @@ impl<'a> Infer<'a> {
             }
             "first" | "last" | "min" | "max" if is_list => {
                 let mut item = Self::item_of(input);
-                // There may be none.
+                // The list may be empty.
                 item.basic = item.basic | Basic::NULL;
                 item
             }
@@ -114,7 +114,7 @@ impl<'a> Infer<'a> {
                 Err(_) => self.member(&item, step, span),
             };
         }
-        // Where it is absent, the list holds nothing in its place.
+        // If it is absent, the list has no entry for it.
         Type::each(Basic::LIST, item.without(Basic::ABSENT))
     }
 

@@ -1,5 +1,5 @@
-//! What a template gives: statements are walked, the text is parsed as YAML, and types take the places of the
-//! expressions, as values do when it is rendered.
+//! Types of rendered documents: statements are walked, the text is parsed as YAML, and types replace expressions as
+//! values do at render time.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::template::code::{For, Kind, Node, Stmt, Target, Unit};
 use crate::template::substitute::{CLOSE, OPEN};
 use crate::yaml::{self, Duplicates, Merge, NodeValue, Style};
 
-/// Variants of one template that are walked.
+/// The maximum number of variants of one template.
 const MAX_VARIANTS: usize = 32;
 
-/// A piece of what a template gives.
+/// A piece of the output of a template.
 pub(super) enum Part<'a> {
     /// Text, and its offset in the source.
     Raw(&'a str, usize),
     Slot(Type<'a>, Span),
 }
 
-/// How many variants there must be so that each branch is in one.
+/// The number of variants that covers each branch.
 fn variants(stmts: &[Stmt]) -> usize {
     let each = stmts.iter().map(|stmt| match stmt {
         Stmt::If { then, otherwise, .. } => variants(then) + variants(otherwise),
@@ -34,7 +34,7 @@ fn variants(stmts: &[Stmt]) -> usize {
 }
 
 impl<'a> Infer<'a> {
-    /// What a unit gives in each variant that is YAML.
+    /// The document of each variant that is valid YAML.
     pub(super) fn documents(&mut self, unit: &'a Unit) -> Vec<Type<'a>> {
         let in_macros = unit.macros.iter().map(|def| variants(&def.body)).max().unwrap_or(1);
         let count = variants(&unit.body).max(in_macros);
@@ -49,11 +49,11 @@ impl<'a> Infer<'a> {
             documents.extend(self.document(&parts));
             self.forget(mark);
         }
-        // What was cut short says nothing of what is missing.
+        // A truncated analysis cannot report missing fields.
         if self.fuel == 0 { Vec::new() } else { documents }
     }
 
-    /// Text between expressions: each of them must have a text form.
+    /// Text between expressions: each expression must have a text form.
     pub(super) fn string(&mut self, body: &'a [Stmt]) -> Type<'a> {
         let mut parts = Vec::new();
         self.stmts(body, &mut parts);
@@ -170,12 +170,12 @@ impl<'a> Infer<'a> {
         self.close();
     }
 
-    /// What is looped over: a list, or the keys of a map.
+    /// The iterated value: a list, or the keys of a map.
     pub(super) fn iterable(&mut self, ty: Type<'a>, span: Span) -> Type<'a> {
         let ty = self.defined(ty, span);
         if ty.basic.misses(Basic::LIST | Basic::MAP | Basic::OTHER) {
             let got = ty.basic.value();
-            let message = format!("{} is no list", got.shown());
+            let message = format!("{} is not a list", got.shown());
             let help = got.overlaps(Basic::NUMBER).then(|| "to count, loop over `range(x)`".to_owned());
             self.error("type::loop", span, message, help);
             return Type::any();
@@ -183,7 +183,7 @@ impl<'a> Infer<'a> {
         ty
     }
 
-    /// What a loop's variable is.
+    /// The type of a loop variable.
     pub(super) fn each_of(iterated: &Type<'a>) -> Type<'a> {
         match iterated.basic.value() {
             Basic::LIST => Self::item_of(iterated),
@@ -214,7 +214,7 @@ impl<'a> Infer<'a> {
         }
     }
 
-    /// A macro gives statements where it is called, everything else a value.
+    /// A macro call produces the macro's statements, everything else a value.
     fn emit(&mut self, node: &'a Node, out: &mut Vec<Part<'a>>) {
         let Kind::Macro(index, args) = &node.kind else {
             let ty = self.infer(node);
@@ -246,7 +246,8 @@ impl<'a> Infer<'a> {
         self.frames = frames;
     }
 
-    /// The document of a variant; nothing if it is no YAML, which may be so for conditions that never meet.
+    /// The document of a variant; `None` if it is not valid YAML, which may happen for impossible combinations of
+    /// conditions.
     fn document(&mut self, parts: &[Part<'a>]) -> Option<Type<'a>> {
         let mut text = String::new();
         for (index, part) in parts.iter().enumerate() {
@@ -355,9 +356,10 @@ impl<'a> Infer<'a> {
             }
             if ty.basic.value().overlaps(Basic::LIST | Basic::MAP) && ty.basic.misses(super::operators::TEXT)
             {
-                // What quotes make of a list or a map is an error, whatever the place takes.
-                let message = format!("{} in quotes cannot be made a string", ty.basic.value().shown());
-                let help = "leave out the quotes to insert it as it is".to_owned();
+                // A list or a map in quotes is always an error.
+                let message =
+                    format!("{} in quotes cannot be converted to a string", ty.basic.value().shown());
+                let help = "remove the quotes to insert the native value".to_owned();
                 self.error("type::text", *span, message, Some(help));
                 return Type::any();
             }
@@ -384,7 +386,7 @@ impl<'a> Infer<'a> {
     }
 }
 
-/// The entries of a map that `<<` brings: what is there already goes before.
+/// Adds the entries of a map that `<<` merges: existing entries take precedence.
 fn merge<'a>(fields: &mut Fields<'a>, ty: &Type<'a>) {
     match &ty.shape {
         Shape::Map(more) => {

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Types of expressions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Infer, MAX_CALLS, MAX_DEPTH, is_of_spec};
-use crate::diag::{Span, did_you_mean};
+use crate::diag::{Location, Span, did_you_mean};
 use crate::schema::{Basic, Field, Fields, Member, Shape, Type};
 use crate::template::code::{Kind, Node};
 use crate::template::value::{Name, Val};
 
-/// What has no fields and no items.
+/// Types without fields and items.
 const SCALAR: Basic = Basic::NUMBER;
 
 impl<'a> Infer<'a> {
@@ -134,7 +134,31 @@ impl<'a> Infer<'a> {
         }
     }
 
-    /// Assumes what follows from a test; gives the mark to forget it.
+    /// The types of all branches of an expression.
+    pub(super) fn branches(&mut self, node: &'a Node, found: &mut Vec<(Type<'a>, Location)>) {
+        match &node.kind {
+            Kind::If(parts) => {
+                let (test, then, otherwise) = &**parts;
+                for (branch, holds) in [(Some(then), true), (otherwise.as_ref(), false)] {
+                    let Some(branch) = branch else { continue };
+                    let mark = self.assumed(test, holds);
+                    self.branches(branch, found);
+                    self.forget(mark);
+                }
+            }
+            Kind::Default(parts) => {
+                for branch in std::iter::once(&parts.0).chain(&parts.1) {
+                    self.branches(branch, found);
+                }
+            }
+            _ => {
+                let ty = self.infer(node);
+                found.push((ty, self.location(node.span)));
+            }
+        }
+    }
+
+    /// Adds the facts that follow from a test; returns the mark for [`Infer::forget`].
     pub(super) fn assumed(&mut self, test: &'a Node, holds: bool) -> usize {
         let mark = self.mark();
         let facts = self.facts(test, holds);
@@ -165,7 +189,7 @@ impl<'a> Infer<'a> {
         found.map_or_else(Type::any, |ty| self.assured(ty))
     }
 
-    /// What is known to be there is not absent.
+    /// Removes absence from a type whose path is known to be present.
     fn assured(&self, ty: Type<'a>) -> Type<'a> {
         let is_known = ty.origin.as_ref().is_some_and(|origin| self.facts.contains(origin));
         if is_known { ty.without(Basic::ABSENT) } else { ty }
@@ -203,7 +227,7 @@ impl<'a> Infer<'a> {
             self.error("type::path", span, message, help);
             return Type::any();
         }
-        // Of a ref that could not be read.
+        // A ref that could not be read.
         if name == "error" && base.origin.as_deref().is_some_and(|origin| origin.starts_with("refs.")) {
             return Type::string();
         }

@@ -1,4 +1,4 @@
-//! What follows from a condition: which paths are there where it holds.
+//! Facts that follow from a condition: the paths that are present while it is true.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::template::value::Val;
 
 type Facts = Vec<Rc<str>>;
 
-/// A path is there, and so is all that it goes through.
+/// A path is present, and so are all its parents.
 fn there(origin: Option<&Rc<str>>) -> Facts {
     let Some(origin) = origin else { return Vec::new() };
     let mut facts = vec![Rc::clone(origin)];
@@ -24,7 +24,7 @@ fn common(left: Facts, right: &Facts) -> Facts {
 }
 
 impl<'a> Infer<'a> {
-    /// What is there where a test holds, or where it does not.
+    /// The paths that are present if a test has the given result.
     pub(super) fn facts(&mut self, test: &'a Node, holds: bool) -> Facts {
         if self.fuel == 0 || self.calls > MAX_CALLS || self.depth > MAX_DEPTH {
             return Vec::new();
@@ -86,7 +86,7 @@ impl<'a> Infer<'a> {
                 });
                 if is_false { self.facts(value, true) } else { Vec::new() }
             }
-            // What a filter takes must be there.
+            // The input of a filter must be present.
             Kind::Filter(filter, input, _) if holds && !filter.lenient => {
                 there(self.infer(input).origin.as_ref())
             }
@@ -109,7 +109,7 @@ impl<'a> Infer<'a> {
         let is_absent = |node: &Node| matches!(node.kind, Kind::Const(Val::Null | Val::Undefined));
         match (op, holds) {
             (Comparison::Eq, true) | (Comparison::Ne, false) if !is_absent(first) && !is_absent(second) => {
-                // Of two that may both be absent nothing follows.
+                // If both sides may be absent, nothing follows.
                 let (left, right) = (self.infer(first), self.infer(second));
                 let mut facts = Vec::new();
                 if !right.basic.overlaps(Basic::ABSENT) {
@@ -121,14 +121,14 @@ impl<'a> Infer<'a> {
                 facts
             }
             (Comparison::Lt | Comparison::Le | Comparison::Gt | Comparison::Ge, true) => {
-                // An absent side is an error, so both are there. `x | length > 0` says it of x.
+                // An absent side is an error, so both are present. `x | length > 0` also shows that x is present.
                 let mut facts = Vec::new();
                 for side in [first, second] {
                     match &side.kind {
                         Kind::Filter(filter, input, _) if !filter.lenient => {
                             facts.extend(there(self.infer(input).origin.as_ref()));
                         }
-                        // Of what stands for it nothing follows.
+                        // Nothing follows from the replacement.
                         Kind::Default(_) => {}
                         _ => facts.extend(there(self.infer(side).origin.as_ref())),
                     }

@@ -1,8 +1,7 @@
-//! The types of expressions and of what templates give, found without evaluating anything.
+//! Infers the types of expressions and of rendered documents without evaluating anything.
 //!
-//! An expression is walked once, with a type for each variable. Where nothing is known for sure the type is
-//! "any", of which nothing is ever said. A template is walked once for each of its variants: enough of them that
-//! each branch is in one, not all combinations.
+//! An expression is walked once, with a type for each variable. An uncertain type is "any", and nothing is reported
+//! about it. A template is walked once for each of its variants, which cover each branch, but not all combinations.
 
 mod calls;
 mod documents;
@@ -22,11 +21,11 @@ use super::{Engine, Template};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::schema::{Basic, Schema, Type};
 
-/// Nodes that one use looks at, `let`s and partials included; what is beyond is any.
+/// The maximum number of visited nodes per use, including `let`s and partials; beyond it the type is any.
 const FUEL: usize = 100_000;
-/// How deep expressions are in one another, those of lets counted.
+/// The maximum depth of expressions, including those of lets.
 const MAX_DEPTH: usize = 128;
-/// How deep lets, macros and partials call each other.
+/// The maximum depth of calls of lets, macros and partials.
 const MAX_CALLS: usize = 24;
 
 /// Infers the types of the expressions of one place: one child, one ref, the status.
@@ -34,20 +33,20 @@ pub(crate) struct Infer<'a> {
     engine: &'a Engine,
     lets: &'a Lets,
     vars: BTreeMap<String, Type<'a>>,
-    /// What the CRD's rules speak of: whether a field is there may follow from them.
+    /// The CEL rules of the CRD: the fields that they mention may depend on each other.
     rules: &'a str,
     source: Arc<Source>,
     macros: &'a [MacroDef],
     locals: Vec<(Name, Type<'a>)>,
     frames: Vec<usize>,
-    /// Paths that are known to be there.
+    /// Paths that are known to be present.
     facts: Vec<Rc<str>>,
-    /// Which variant of a template is walked.
+    /// The current variant of the template.
     variant: usize,
     calls: usize,
     depth: usize,
     fuel: usize,
-    /// Whether what may be absent is reported where it must not be.
+    /// Whether to report required values that may be absent.
     pub(crate) reports_absent: bool,
     seen: HashSet<(String, usize, String)>,
     found: Vec<Diagnostic>,
@@ -75,7 +74,7 @@ impl<'a> Infer<'a> {
         }
     }
 
-    /// Gives a variable a type.
+    /// Sets the type of a variable.
     pub(crate) fn set(&mut self, name: &str, ty: Type<'a>) {
         let origin = ty.origin.clone().unwrap_or_else(|| Rc::from(name));
         self.vars.insert(name.to_owned(), ty.read_from(Some(origin)));
@@ -85,7 +84,7 @@ impl<'a> Infer<'a> {
         self.vars.remove(name);
     }
 
-    /// Takes what was found so far.
+    /// Takes the diagnostics found so far.
     pub(crate) fn take_found(&mut self) -> Vec<Diagnostic> {
         std::mem::take(&mut self.found)
     }
@@ -95,18 +94,27 @@ impl<'a> Infer<'a> {
         self.within(&expr.0.unit, |infer| infer.infer(&expr.0.node))
     }
 
-    /// The same, where it must not be absent.
+    /// The types of the values that an expression can have, one for each branch, with the location of the branch.
+    pub(crate) fn alternatives(&mut self, expr: &'a Expr) -> Vec<(Type<'a>, Location)> {
+        self.within(&expr.0.unit, |infer| {
+            let mut found = Vec::new();
+            infer.branches(&expr.0.node, &mut found);
+            found
+        })
+    }
+
+    /// The type of an expression that must not be absent.
     pub(crate) fn needed(&mut self, expr: &'a Expr) -> Type<'a> {
         self.within(&expr.0.unit, |infer| infer.need(&expr.0.node))
     }
 
-    /// The item of a list that an expression gives.
+    /// The item type of the list that an expression yields.
     pub(crate) fn looped(&mut self, ty: Type<'a>, expr: &'a Expr) -> Type<'a> {
         let ty = self.within(&expr.0.unit, |infer| infer.iterable(ty, expr.0.node.span));
         Self::each_of(&ty)
     }
 
-    /// The place of an expression.
+    /// The location of an expression.
     pub(crate) fn place(expr: &Expr) -> Location {
         Location::new(&expr.0.unit.source, expr.0.node.span)
     }
@@ -130,18 +138,18 @@ impl<'a> Infer<'a> {
         })
     }
 
-    /// What a template gives, in each of its variants.
+    /// The documents of a template, one for each variant.
     pub(crate) fn template(&mut self, template: &'a Template) -> Vec<Type<'a>> {
         self.within(&template.unit, |infer| infer.documents(&template.unit))
     }
 
-    /// From here on that expression holds.
+    /// Assumes that an expression is true.
     pub(crate) fn assume(&mut self, expr: &'a Expr) {
         let facts = self.within(&expr.0.unit, |infer| infer.facts(&expr.0.node, true));
         self.facts.extend(facts);
     }
 
-    /// How many facts there are; [`Infer::forget`] goes back there.
+    /// The number of facts, for [`Infer::forget`].
     pub(crate) fn mark(&self) -> usize {
         self.facts.len()
     }
@@ -150,12 +158,12 @@ impl<'a> Infer<'a> {
         self.facts.truncate(mark);
     }
 
-    /// Begins a new use: what it costs is its own.
+    /// Resets the fuel for a new use.
     pub(crate) fn refuel(&mut self) {
         self.fuel = FUEL;
     }
 
-    /// Walks something of another file, which sees none of the locals.
+    /// Walks a part of another file, which sees no local variables.
     fn within<T>(&mut self, unit: &'a Unit, walk: impl FnOnce(&mut Self) -> T) -> T {
         let source = std::mem::replace(&mut self.source, Arc::clone(&unit.source));
         let macros = std::mem::replace(&mut self.macros, &unit.macros);
@@ -192,18 +200,18 @@ impl<'a> Infer<'a> {
         self.defined(ty, node.span)
     }
 
-    /// The type of what must not be absent.
+    /// The type of a value that must not be absent.
     fn defined(&mut self, ty: Type<'a>, span: Span) -> Type<'a> {
         if ty.basic.overlaps(Basic::ABSENT) && self.reports_absent {
             let path = ty.origin.as_deref().unwrap_or("the value");
             let message = format!("`{path}` may be absent, and then this fails");
-            let help = "ask `is defined` before, use `| default(...)`, or make it required in the CRD";
+            let help = "check `is defined` first, use `| default(...)`, or make it required in the CRD";
             self.push(Diagnostic::warning("type::absent", message).help(help), span);
         }
         ty.without(Basic::ABSENT)
     }
 
-    /// Whether the CRD requires a field of that schema, or fills it in.
+    /// Whether the CRD requires a field of that schema, or sets a default.
     fn is_there(&self, schema: Schema<'a>, field: &str) -> bool {
         use crate::schema::Lookup;
         schema.required().any(|required| required == field)

@@ -1,23 +1,23 @@
-//! Operators and comparisons.
+//! Types of operators and comparisons.
 
 use super::Infer;
 use crate::diag::{Diagnostic, Span, did_you_mean};
 use crate::schema::{Basic, Shape, Type};
 use crate::template::code::{Binary, Comparison, Node};
 
-/// What has a text form.
+/// Types with a text form.
 pub(super) const TEXT: Basic = Basic::ANY.without(Basic::LIST.or(Basic::MAP)).without(Basic::NULL);
 
 /// Groups of basic types within which values are equal or ordered.
 const GROUPS: [Basic; 6] =
     [Basic::NUMBER.or(Basic::QUANTITY), Basic::STRING, Basic::BOOL, Basic::VERSION, Basic::LIST, Basic::MAP];
 
-/// The groups of which a value may be.
+/// The possible groups of a value.
 fn groups(basic: Basic) -> Vec<Basic> {
     GROUPS.into_iter().filter(|group| basic.overlaps(*group)).collect()
 }
 
-/// Whether two values can never be of one group.
+/// Whether two values can never be in one group.
 fn are_apart(left: Basic, right: Basic) -> bool {
     let (left, right) = (left.value(), right.value());
     if left.is_none() || right.is_none() || left.overlaps(Basic::OTHER) || right.overlaps(Basic::OTHER) {
@@ -28,7 +28,7 @@ fn are_apart(left: Basic, right: Basic) -> bool {
 }
 
 impl<'a> Infer<'a> {
-    /// A value that stands in text.
+    /// Checks a value inside text.
     pub(super) fn in_text(&mut self, ty: &Type<'a>, span: Span) {
         if ty.basic.misses(TEXT) {
             let got = ty.basic.value();
@@ -36,11 +36,11 @@ impl<'a> Infer<'a> {
                 Basic::LIST => "use `| join(',')` or `| to_json`",
                 _ => "name one of its fields, or use `| to_json`",
             };
-            let message = format!("{} cannot stand in text", got.shown());
+            let message = format!("{} cannot be part of a text", got.shown());
             self.error("type::text", span, message, Some(help.to_owned()));
         } else if ty.basic == Basic::NULL {
-            let help = "say what stands for it: `| default('')`".to_owned();
-            self.error("type::text", span, "null cannot stand in text".to_owned(), Some(help));
+            let help = "add a default: `| default('')`".to_owned();
+            self.error("type::text", span, "null cannot be part of a text".to_owned(), Some(help));
         }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Infer<'a> {
             }
         }
         if result.is_none() {
-            let (symbol, a, b) = (symbol(op), a.shown(), b.shown());
+            let (symbol, a, b) = (op.symbol(), a.shown(), b.shown());
             let message = format!("`{symbol}` does not take {a} and {b}");
             let one_string =
                 left_type.basic.value() == Basic::STRING || right_type.basic.value() == Basic::STRING;
@@ -157,7 +157,7 @@ impl<'a> Infer<'a> {
     fn contains(&mut self, needle: &Type<'a>, hay: &Type<'a>, at: &'a Node, hay_at: &'a Node) {
         let hay = self.defined(hay.clone(), hay_at.span);
         if hay.basic.misses(Basic::ANY.without(Basic::NUMBER | Basic::BOOL)) {
-            let message = format!("{} holds nothing that `in` could find", hay.basic.value().shown());
+            let message = format!("`in` does not accept {}", hay.basic.value().shown());
             self.error("type::compare", hay_at.span, message, None);
             return;
         }
@@ -174,12 +174,12 @@ impl<'a> Infer<'a> {
         if are_apart(needle.basic, inner) {
             let what = match hay_basic {
                 Basic::LIST => format!(
-                    "{} is never in a list of which each item is {}",
+                    "{} is never in a list whose items are {}",
                     needle.basic.value().shown(),
                     inner.value().shown()
                 ),
                 Basic::MAP => format!("the keys of a map are strings, not {}", needle.basic.value().shown()),
-                _ => format!("a string holds strings, not {}", needle.basic.value().shown()),
+                _ => format!("a string contains strings, not {}", needle.basic.value().shown()),
             };
             self.error("type::compare", Self::span_of(at, hay_at), what, None);
         }
@@ -189,21 +189,8 @@ impl<'a> Infer<'a> {
 fn text_help(a: Basic, b: Basic) -> Option<String> {
     let number = Basic::NUMBER;
     if (a == Basic::STRING && b.overlaps(number)) || (b == Basic::STRING && a.overlaps(number)) {
-        return Some("leave out the quotes of the number, or use `| int` on the string".to_owned());
+        return Some("remove the quotes of the number, or use `| int` on the string".to_owned());
     }
     (a == Basic::BOOL || b == Basic::BOOL)
-        .then(|| "a boolean is asked as it is: `spec.x`, `not spec.x`".to_owned())
-}
-
-fn symbol(op: Binary) -> &'static str {
-    match op {
-        Binary::Add => "+",
-        Binary::Sub => "-",
-        Binary::Mul => "*",
-        Binary::Div => "/",
-        Binary::FloorDiv => "//",
-        Binary::Rem => "%",
-        Binary::Pow => "**",
-        Binary::Concat => "~",
-    }
+        .then(|| "test a boolean directly: `spec.x`, `not spec.x`".to_owned())
 }

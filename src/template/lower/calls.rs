@@ -1,4 +1,4 @@
-//! Calls: filters, functions, macros, partials, methods, and how their arguments are bound.
+//! Calls: filters, functions, macros, partials, methods, and the binding of their arguments.
 
 use minijinja::machinery::ast;
 
@@ -7,7 +7,7 @@ use crate::diag::Span;
 use crate::template::builtins::{self, Sig};
 use crate::template::code::{CAPTURED, Kind, Node};
 use crate::template::errors::near;
-use crate::template::habits;
+use crate::template::foreign_syntax;
 use crate::template::value::{Name, Val};
 
 impl Lower<'_> {
@@ -21,19 +21,15 @@ impl Lower<'_> {
         let Some(found) = builtins::filter(filter.name) else {
             match filter.name {
                 "safe" | "escape" | "e" => {
-                    let message = format!("`{}` is left out", filter.name);
-                    self.error(
-                        own,
-                        message,
-                        "values never pass through text here, so there is nothing to escape",
-                    );
+                    let message = format!("`{}` is not supported", filter.name);
+                    self.error(own, message, "values never pass through text, so escaping is not needed");
                 }
                 "random" | "shuffle" => {
-                    let help = "two renders of the same input must give the same";
-                    self.error(own, format!("`{}` is left out", filter.name), help);
+                    let help = "two renders of the same input must have the same result";
+                    self.error(own, format!("`{}` is not supported", filter.name), help);
                 }
-                name if habits::of_filter(name).is_some() => {
-                    let help = habits::of_filter(name).unwrap_or_default();
+                name if foreign_syntax::of_filter(name).is_some() => {
+                    let help = foreign_syntax::of_filter(name).unwrap_or_default();
                     self.error(own, format!("there is no filter `{name}`"), help);
                 }
                 name => self.unknown("filter", name, builtins::filter_names(), own),
@@ -50,7 +46,7 @@ impl Lower<'_> {
         Node { kind: Kind::Filter(found, Box::new(input), args), span }
     }
 
-    /// The filter or test that a filter applies to each item, if its name is written out.
+    /// The filter or test that a filter applies to each item, if its name is a literal.
     fn check_by_name(&mut self, filter: &str, args: &[Option<Node>], span: Span) {
         let index = match filter {
             "map" => 2,
@@ -94,7 +90,7 @@ impl Lower<'_> {
                 }
                 Node { kind: Kind::Function(function, args, keywords), span: own }
             }
-            // MiniJinja takes `self.x()` for a block; here `self` is a variable.
+            // MiniJinja reads `self.x()` as a block; here `self` is a variable.
             ast::CallType::Block(name) => {
                 let base = Box::new(Node { kind: Kind::Var("self".into()), span: own });
                 self.method(base, name, call, own)
@@ -145,8 +141,7 @@ impl Lower<'_> {
         match name {
             Some(name) if positional == 1 => Node { kind: Kind::Partial(name, vars), span: own },
             _ => {
-                let help =
-                    "`partial(\"labels.yaml\")`: the name is written out, so that it is known what is read";
+                let help = "`partial(\"labels.yaml\")`: the name must be a literal, because it determines what is read";
                 self.error(own, "`partial` takes the name of a template as a string", help);
                 Self::nothing(own)
             }
@@ -156,18 +151,22 @@ impl Lower<'_> {
     fn unknown_function(&mut self, name: &str, span: Span) {
         match name {
             "caller" | "super" | "loop" | "block" => {
-                self.error(span, format!("`{name}()` is left out"), "use a macro or `partial(\"x.yaml\")`");
+                self.error(
+                    span,
+                    format!("`{name}()` is not supported"),
+                    "use a macro or `partial(\"x.yaml\")`",
+                );
             }
             "now" | "random" | "uuid" | "lipsum" => {
-                let help = "two renders of the same input must give the same";
+                let help = "two renders of the same input must have the same result";
                 self.error(span, format!("there is no function `{name}`"), help);
             }
             "debug" => {
-                let help = "it would show secrets; look at the result of `operetta render`";
-                self.error(span, "`debug()` is left out", help);
+                let help = "it would show secrets; use `operetta render`";
+                self.error(span, "`debug()` is not supported", help);
             }
-            _ if habits::of_function(name).is_some() => {
-                let help = habits::of_function(name).unwrap_or_default();
+            _ if foreign_syntax::of_function(name).is_some() => {
+                let help = foreign_syntax::of_function(name).unwrap_or_default();
                 self.error(span, format!("there is no function `{name}`"), help);
             }
             _ if builtins::filter(name).is_some() => {
@@ -203,7 +202,7 @@ impl Lower<'_> {
         self.bind_names(sig.params, sig.required, sig.rest, name, args, span)
     }
 
-    /// Puts the arguments in the order of the parameters, a positional rest after them.
+    /// Puts the arguments in the order of the parameters, followed by the remaining positional ones.
     fn bind_names<'a, 's: 'a>(
         &mut self,
         params: &[&str],
@@ -239,7 +238,11 @@ impl Lower<'_> {
                     (slot, value)
                 }
                 ast::CallArg::PosSplat(_) | ast::CallArg::KwargSplat(_) => {
-                    self.error(span, "`*` and `**` before arguments are left out", "write the arguments out");
+                    self.error(
+                        span,
+                        "`*` and `**` before arguments are not supported",
+                        "write each argument",
+                    );
                     continue;
                 }
             };

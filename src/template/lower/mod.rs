@@ -1,5 +1,5 @@
-//! From MiniJinja's syntax tree to ours: names of filters, tests, functions, macros and parameters are
-//! resolved, what is left out of the language is refused, and every mistake is reported.
+//! Converts MiniJinja's syntax tree: resolves names of filters, tests, functions, macros and parameters, refuses
+//! unsupported syntax, and reports every error.
 
 mod calls;
 
@@ -11,17 +11,17 @@ use minijinja::value::ValueKind;
 
 use super::builtins;
 use super::code::{Binary, Comparison, For, Kind, MacroDef, Node, Stmt, Target};
-use super::parse::Place;
+use super::parse::TextOrigin;
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Span};
 
-/// What a template was lowered to.
+/// The result of lowering a template.
 pub(super) struct Lowered {
     pub(super) body: Vec<Stmt>,
     pub(super) macros: Vec<MacroDef>,
 }
 
-pub(super) fn template(root: &ast::Stmt<'_>, place: &Place) -> Result<Lowered, Vec<Diagnostic>> {
+pub(super) fn template(root: &ast::Stmt<'_>, place: &TextOrigin) -> Result<Lowered, Vec<Diagnostic>> {
     let children = match root {
         ast::Stmt::Template(template) => template.children.as_slice(),
         other => std::slice::from_ref(other),
@@ -44,25 +44,25 @@ pub(super) fn template(root: &ast::Stmt<'_>, place: &Place) -> Result<Lowered, V
     if lower.errors.is_empty() { Ok(Lowered { body, macros }) } else { Err(lower.errors) }
 }
 
-pub(super) fn expression(expr: &ast::Expr<'_>, place: &Place) -> Result<Node, Vec<Diagnostic>> {
+pub(super) fn expression(expr: &ast::Expr<'_>, place: &TextOrigin) -> Result<Node, Vec<Diagnostic>> {
     let mut lower = Lower::new(place);
     let node = lower.expr(expr);
     if lower.errors.is_empty() { Ok(node) } else { Err(lower.errors) }
 }
 
 struct Lower<'p> {
-    place: &'p Place,
+    place: &'p TextOrigin,
     errors: Vec<Diagnostic>,
     /// Each macro's index and parameters.
     macros: BTreeMap<String, (usize, Vec<Name>)>,
-    /// For each `for` around, whether its body reads `loop`.
+    /// For each enclosing `for`, whether its body reads `loop`.
     loops: Vec<bool>,
 }
 
 type MjSpan = minijinja::machinery::Span;
 
 impl<'p> Lower<'p> {
-    fn new(place: &'p Place) -> Self {
+    fn new(place: &'p TextOrigin) -> Self {
         Self { place, errors: Vec::new(), macros: BTreeMap::new(), loops: Vec::new() }
     }
 
@@ -76,12 +76,12 @@ impl<'p> Lower<'p> {
         self.errors.push(if help.is_empty() { diagnostic } else { diagnostic.help(help) });
     }
 
-    /// Stands for an expression that has an error.
+    /// Replaces an expression that has an error.
     fn nothing(span: Span) -> Node {
         Node { kind: Kind::Const(Val::Undefined), span }
     }
 
-    /// An error in place of an expression.
+    /// Reports an error and returns a replacement expression.
     fn refused(&mut self, span: Span, message: &str, help: &str) -> Node {
         self.error(span, message, help);
         Self::nothing(span)
@@ -147,7 +147,7 @@ impl<'p> Lower<'p> {
             ast::Stmt::ForLoop(def) => {
                 let span = self.span(def.span());
                 if def.recursive {
-                    self.error(span, "recursive loops are left out", "use a macro that calls itself");
+                    self.error(span, "recursive loops are not supported", "use a macro that calls itself");
                 }
                 let iter = self.expr(&def.iter);
                 let target = self.target(&def.target, false);
@@ -190,11 +190,15 @@ impl<'p> Lower<'p> {
             }
             ast::Stmt::Macro(def) => {
                 let span = self.span(def.span());
-                self.error(span, "a macro stands within a block", "put it at the top level of the file");
+                self.error(span, "a macro is inside a block", "put it at the top level of the file");
             }
             ast::Stmt::CallBlock(block) => {
                 let span = self.span(block.span());
-                self.error(span, "`{% call %}` is left out", "give the text to the macro as an argument");
+                self.error(
+                    span,
+                    "`{% call %}` is not supported",
+                    "pass the text to the macro as an argument",
+                );
             }
             ast::Stmt::Include(def) => self.by_value(def.span(), "include"),
             ast::Stmt::Import(def) => self.by_value(def.span(), "import"),
@@ -203,16 +207,16 @@ impl<'p> Lower<'p> {
             ast::Stmt::Block(def) => self.by_value(def.span(), "block"),
             ast::Stmt::AutoEscape(block) => {
                 let span = self.span(block.span());
-                let help = "values never pass through text here, so there is nothing to escape";
-                self.error(span, "`{% autoescape %}` is left out", help);
+                let help = "values never pass through text, so escaping is not needed";
+                self.error(span, "`{% autoescape %}` is not supported", help);
             }
         }
     }
 
     fn by_value(&mut self, span: MjSpan, statement: &str) {
         let span = self.span(span);
-        let help = "templates are reused by value: `{{ partial(\"x.yaml\") }}` inserts what another template of the package gives";
-        self.error(span, format!("`{{% {statement} %}}` is left out"), help);
+        let help = "templates are reused by value: `{{ partial(\"x.yaml\") }}` inserts the result of another template of the package";
+        self.error(span, format!("`{{% {statement} %}}` is not supported"), help);
     }
 
     fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Target {
@@ -250,7 +254,7 @@ impl<'p> Lower<'p> {
         Box::new(self.expr(expr))
     }
 
-    /// Only chooses: what it calls keeps its own locals, so that a long chain needs little stack.
+    /// Only dispatches: the called functions have their own locals, so that a long chain needs little stack.
     fn expr(&mut self, expr: &ast::Expr<'_>) -> Node {
         match expr {
             ast::Expr::Var(var) => self.variable(var.id, self.span(var.span())),
@@ -279,7 +283,7 @@ impl<'p> Lower<'p> {
         }
     }
 
-    /// MiniJinja's spans of operators start anywhere; here they start where their first operand does.
+    /// MiniJinja's spans of operators have various starts; here they start at their first operand.
     fn from(&self, first: &Node, own: MjSpan) -> Span {
         Span::new(first.span.start, self.span(own).end.max(first.span.end))
     }
@@ -362,13 +366,13 @@ impl<'p> Lower<'p> {
             "null" => return Node { kind: Kind::Const(Val::Null), span },
             "loop" => match self.loops.last_mut() {
                 Some(used) => *used = true,
-                None => self.error(span, "`loop` stands outside of a loop", ""),
+                None => self.error(span, "`loop` is outside a loop", ""),
             },
             "if" | "else" | "in" | "not" | "is" | "and" | "or" => {
                 self.error(
                     span,
-                    format!("`{name}` cannot stand here"),
-                    "put what is before it in parentheses",
+                    format!("`{name}` is not allowed here"),
+                    "put the expression before it in parentheses",
                 );
             }
             _ if self.macros.contains_key(name) => {
@@ -384,7 +388,7 @@ impl<'p> Lower<'p> {
         let operand = self.boxed(&op.expr);
         match op.op {
             ast::UnaryOpKind::Not => {
-                // `a not in b` starts at `a`; `not a` before it.
+                // `a not in b` starts at `a`; `not a` starts before it.
                 let span = Span::new(own.start.min(operand.span.start), operand.span.end.max(own.start));
                 Node { kind: Kind::Not(operand), span }
             }
@@ -400,7 +404,7 @@ impl<'p> Lower<'p> {
         }
     }
 
-    /// `a + b + c` is a chain to the left, so it is walked in a loop.
+    /// `a + b + c` is left-recursive, so it is converted in a loop.
     fn binary(&mut self, op: &ast::Spanned<ast::BinOp<'_>>) -> Node {
         let mut chain = vec![op];
         let mut first = &op.left;

@@ -1,4 +1,4 @@
-//! What filters, methods and tests tell of their input.
+//! The taint of the results of filters, methods and tests.
 
 use super::walk::Walk;
 use super::{Level, Shape, Taint, TaintTree};
@@ -87,7 +87,7 @@ impl<'e> Walk<'e> {
             (None, Some(Kind::Const(Val::Str(filter)))) if builtins::filter(filter).is_some() => {
                 let told = self.all(args.iter().skip(3).flatten()).map(|told| told.at_least(Level::Derived));
                 match &**filter {
-                    // They go by what is in each, or take arguments in an order of their own.
+                    // They depend on the content of the items, or have their own order of arguments.
                     "attr" | "map" | "select" | "reject" | "selectattr" | "rejectattr" | "sort"
                     | "unique" | "min" | "max" | "groupby" | "combine" | "chain" | "zip" => {
                         elements.computed(Level::Derived).with(told)
@@ -157,12 +157,12 @@ impl<'e> Walk<'e> {
     }
 }
 
-/// Filters whose arguments do not choose what is told.
+/// Filters whose arguments do not influence what the result reveals.
 fn plain(name: &str, input: &TaintTree) -> TaintTree {
     let own = input.own.clone();
     match name {
         "sha256" => TaintTree::of(input.any().filter(|taint| taint.level == Level::Bits)),
-        // Another form of the same.
+        // Another form of the same value.
         "b64decode" | "b64encode" | "from_json" | "from_yaml" | "trim" | "lower" | "upper" | "string" => {
             TaintTree::of(input.any())
         }
@@ -185,16 +185,16 @@ fn plain(name: &str, input: &TaintTree) -> TaintTree {
 
 /// Two maps in one.
 pub(super) fn merged(base: TaintTree, other: TaintTree) -> TaintTree {
-    // A field of both may be either's: that which is written over is gone, but nobody relies on it.
+    // A field of both may come from either: an overwritten value is gone, but this is not relied on.
     let known = base.shape != Shape::Any && other.shape != Shape::Any;
     let joined = base.join(other);
     if known { TaintTree { shape: Shape::Map, ..joined } } else { joined }
 }
 
-/// What a test tells.
+/// The taint of a test.
 pub(super) fn of_test(name: &str, input: &TaintTree, constant: bool) -> Option<Taint> {
     match name {
-        // What it is and whether it is there is no secret.
+        // The type and the existence of a value are not secret.
         "defined" | "undefined" | "known" | "ready" | "current" | "none" | "null" | "empty" | "string"
         | "number" | "integer" | "int" | "float" | "boolean" | "mapping" | "sequence" | "iterable" => {
             input.truth()
@@ -207,7 +207,7 @@ pub(super) fn of_test(name: &str, input: &TaintTree, constant: bool) -> Option<T
     .map(|told| told.at_least(Level::Bits))
 }
 
-/// `value.a.b` for a path that is written out.
+/// `value.a.b` for a literal path.
 fn dotted(value: &TaintTree, path: &Node) -> Option<TaintTree> {
     match &path.kind {
         Kind::Const(Val::Str(path)) if !path.contains(',') => {

@@ -56,7 +56,7 @@ fn nothing_is_evaluated_after_a_limit() {
     let (budget, scope) = within(Totals::FULL);
     assert_eq!(problem(eval_in("nothing + 1", &scope)).0, "undefined");
     assert_eq!(eval_in("1 + 1", &scope).unwrap(), json!(2));
-    assert!(budget.exceeded().is_none() && budget.fits(Totals::SMALL));
+    assert!(budget.exceeded().is_none() && budget.used().fits(Totals::SMALL));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn lets_and_partials_are_charged_too() {
 }
 
 #[test]
-fn values_that_no_evaluation_makes_are_charged() {
+fn values_of_instances_and_live_objects_are_charged() {
     let budget = Budget::new(Totals { memory: 100_000, ..NONE });
     budget.about("the instance");
     assert!(budget.charge(&json!({"spec": {"list": [1, 2, 3]}})));

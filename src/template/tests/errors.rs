@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_left_out_or_wrong_is_said_when_it_is_compiled() {
+fn unsupported_syntax_is_reported_at_compile_time() {
     for (text, part) in [
         (
             "a: {{ spec.size | uper }}",
@@ -18,26 +18,26 @@ fn what_is_left_out_or_wrong_is_said_when_it_is_compiled() {
         ("a: {{ x | join(1, 2, 3) }}", "`join` takes at most 2 arguments"),
         ("a: {{ x | replace('a') }}", "`replace` needs the argument `new`"),
         ("a: {{ x | join(',', d=';') }}", "gets an argument twice"),
-        ("a: {{ x | safe }}", "`safe` is left out"),
+        ("a: {{ x | safe }}", "`safe` is not supported"),
         ("a: {{ x | toYaml }}", "inserts a value of any type"),
-        ("a: {{ now() }}", "the same input must give the same"),
-        ("a: {{ x | random }}", "the same input must give the same"),
+        ("a: {{ now() }}", "the same input must have the same result"),
+        ("a: {{ x | random }}", "the same input must have the same result"),
         ("a: {{ debug() }}", "would show secrets"),
         ("a: {{ f(*x) }}", "there is no function `f`"),
-        ("a: {{ range(*x) }}", "left out"),
+        ("a: {{ range(*x) }}", "not supported"),
         ("a: {{ partial(x) }}", "takes the name of a template as a string"),
         ("a: {{ partial('nope.yaml') }}", "there is no template `templates/nope.yaml`"),
         ("a: {{ x[0](1) }}", "this cannot be called"),
-        ("a: {{ loop.index }}", "`loop` stands outside of a loop"),
+        ("a: {{ loop.index }}", "`loop` is outside a loop"),
         ("a: {{ 'x' is defined if y }}", "put the test in parentheses"),
-        ("{% include 'x.yaml' %}", "`{% include %}` is left out; templates are reused by value"),
-        ("{% import 'x.yaml' as x %}", "`{% import %}` is left out"),
-        ("{% from 'x.yaml' import x %}", "`{% from ... import %}` is left out"),
-        ("{% extends 'x.yaml' %}", "`{% extends %}` is left out"),
-        ("{% block x %}{% endblock %}", "`{% block %}` is left out"),
-        ("{% autoescape true %}{% endautoescape %}", "left out"),
-        ("{% macro m() %}{% endmacro %}{% call m() %}x{% endcall %}", "`{% call %}` is left out"),
-        ("{% for x in y recursive %}{% endfor %}", "recursive loops are left out"),
+        ("{% include 'x.yaml' %}", "`{% include %}` is not supported; templates are reused by value"),
+        ("{% import 'x.yaml' as x %}", "`{% import %}` is not supported"),
+        ("{% from 'x.yaml' import x %}", "`{% from ... import %}` is not supported"),
+        ("{% extends 'x.yaml' %}", "`{% extends %}` is not supported"),
+        ("{% block x %}{% endblock %}", "`{% block %}` is not supported"),
+        ("{% autoescape true %}{% endautoescape %}", "not supported"),
+        ("{% macro m() %}{% endmacro %}{% call m() %}x{% endcall %}", "`{% call %}` is not supported"),
+        ("{% for x in y recursive %}{% endfor %}", "recursive loops are not supported"),
         ("{% if x %}{% macro m() %}{% endmacro %}{% endif %}", "at the top level of the file"),
         ("{% macro m() %}{% endmacro %}{% macro m() %}{% endmacro %}", "two macros `m`"),
         ("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "`m` takes at most 1 arguments; it takes a"),
@@ -49,7 +49,7 @@ fn what_is_left_out_or_wrong_is_said_when_it_is_compiled() {
         ("a: {{ 'x", "unexpected end of string"),
         ("{% if x %}", "unexpected end"),
         ("a: [1\nb: 2\n", "templates/t.yaml:"),
-        ("a: 1\n---\nb: 1\n", "a template is one document"),
+        ("a: 1\n---\nb: 1\n", "contains several documents"),
         ("{% set x = ns.y.z %}{% set x.y.z = 1 %}", "only fields of a namespace"),
     ] {
         let (_, errors) = compile(&[("t.yaml", text)]);
@@ -75,7 +75,7 @@ fn mistakes_of_expressions() {
     for (text, part) in [
         ("", "the expression is empty"),
         ("  ", "the expression is empty"),
-        ("{{ spec.size }}", "an expression stands here without braces"),
+        ("{{ spec.size }}", "expressions are written without braces here"),
         ("spec.size ==", "unexpected end of input"),
         ("spec.size = 3", "unexpected input after expression"),
         ("a b", "unexpected input"),
@@ -138,7 +138,7 @@ fn undefined_variables_suggest_near_names() {
 
 /// Nobody meant another word than the one that stands there.
 #[test]
-fn what_is_declared_and_not_there_is_said_to_be_so() {
+fn missing_children_and_refs_are_named() {
     let nothing = || Var::Vars([("first".to_owned(), Var::Undefined)].into());
     let mut scope = usual();
     scope.set("children", nothing());
@@ -155,7 +155,7 @@ fn what_is_declared_and_not_there_is_said_to_be_so() {
 }
 
 #[test]
-fn errors_within_partials_and_lets_have_their_place() {
+fn errors_in_partials_and_lets_have_their_position() {
     let engine =
         engine(&[("t.yaml", "a:\n  b: {{ partial('p.yaml') }}"), ("p.yaml", "x: 1\nz: {{ 1 / n }}")]);
     let template = engine.template("templates/t.yaml").unwrap();
@@ -164,7 +164,7 @@ fn errors_within_partials_and_lets_have_their_place() {
 }
 
 #[test]
-fn errors_of_yaml_have_their_place_in_the_template() {
+fn yaml_errors_have_their_position_in_the_template() {
     let long =
         "a: {{ spec.text }}{{ spec.text }}\nb: {{ spec.text }}\nc: [{{ spec.size }}\nd: {{ spec.size }}\n";
     let (_, errors) = compile(&[("t.yaml", long)]);

@@ -114,7 +114,7 @@ fn tests() {
 }
 
 #[test]
-fn what_operator_authors_need() {
+fn filters_for_operator_authors() {
     let digest = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
     check_values(&[
         ("{'b': [1, none], 'a': 'x'} | to_json", json!("{\"a\":\"x\",\"b\":[1,null]}")),
@@ -174,18 +174,18 @@ fn what_operator_authors_need() {
         ("'10.0.0.0/16' | cidr_subnet(8, 256)", "failed", "no such subnet"),
         ("'10.0.0.0/16' | cidr_subnet(17, 0)", "failed", "no such subnet"),
         ("'x' | int", "failed", "not a whole number"),
-        ("'5Gib' | quantity", "failed", "no quantity"),
-        ("'x' | semver", "failed", "no version"),
+        ("'5Gib' | quantity", "failed", "not a quantity"),
+        ("'x' | semver", "failed", "not a version"),
         ("'///' | b64decode", "failed", "not base64"),
         ("'/w==' | b64decode", "failed", "not UTF-8"),
-        ("'maybe' | bool", "failed", "does not say true or false"),
+        ("'maybe' | bool", "failed", "is not a boolean"),
         ("'a\\0' | shell_quote", "failed", "NUL"),
         ("'%s' | format", "failed", "more fields"),
-        ("'%q' | format(1)", "failed", "does not know `%q`"),
-        ("spec.text | items", "failed", "a string is no map"),
+        ("'%q' | format(1)", "failed", "does not support `%q`"),
+        ("spec.text | items", "failed", "a string is not a map"),
         ("none | length", "failed", "null has no length"),
         ("1 | length", "failed", "a number has no length"),
-        ("[none] | join(',')", "failed", "null cannot stand in text"),
+        ("[none] | join(',')", "failed", "null cannot be part of a text"),
         ("('1Gi' | quantity) < '2Gi'", "not yet", "a quantity and a string"),
         ("'1.2' | semver < '1.3'", "not yet", "a version and a string"),
         ("1 is ready", "failed", "takes a child or a ref"),

@@ -56,7 +56,7 @@ fn lets_are_values_of_the_scope_they_are_read_from() {
 }
 
 #[test]
-fn a_circle_is_named() {
+fn cycles_of_lets_are_named() {
     let entries = [
         ("a", "{{ let.b }}"),
         ("b", "x{{ let.c }}"),
@@ -65,8 +65,8 @@ fn a_circle_is_named() {
     ];
     let (kind, message) = problem(eval_in("let.a", &with(&entries)));
     assert_eq!(kind, "failed");
-    assert!(message.contains("lets read each other in a circle: a -> b -> c -> a"), "{message}");
-    assert!(problem(eval_in("let.d", &with(&entries))).1.contains("circle: d -> d"));
+    assert!(message.contains("lets form a cycle: a -> b -> c -> a"), "{message}");
+    assert!(problem(eval_in("let.d", &with(&entries))).1.contains("cycle: d -> d"));
     let names = |cycle: &[&str]| Some(cycle.iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(lets(&Engine::empty(), &entries).cycle(), names(&["a", "b", "c", "a"]));
     assert_eq!(lets(&Engine::empty(), &entries[..2]).cycle(), None);
@@ -74,7 +74,7 @@ fn a_circle_is_named() {
 }
 
 #[test]
-fn each_is_evaluated_once_in_the_outermost_scope_that_has_all_it_reads() {
+fn lets_are_evaluated_once_in_the_outermost_possible_scope() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let count = Function::new(move |args| {

@@ -1,7 +1,8 @@
 use super::*;
+use crate::api::Gvk;
 
 #[test]
-fn each_row_of_the_table() {
+fn positions_decide_types() {
     for (text, expected) in [
         // Alone as a plain scalar: the native value.
         ("x: {{ spec.size }}", json!({"x": 3})),
@@ -61,7 +62,7 @@ fn each_row_of_the_table() {
 }
 
 #[test]
-fn mistakes_name_template_line_and_path() {
+fn errors_name_template_line_and_path() {
     for (text, kind, part) in [
         (
             "a:\n  - b: {{ spec.nope }}",
@@ -70,15 +71,15 @@ fn mistakes_name_template_line_and_path() {
         ),
         ("a: x-{{ spec.nope }}", "undefined", "`spec.nope` is undefined (a)"),
         ("a: \"{{ spec.nope }}\"", "undefined", "`spec.nope` is undefined (a)"),
-        ("a: \"{{ spec.nothing }}\"", "failed", "null cannot stand in text (a)"),
-        ("a: x{{ spec.nothing }}", "failed", "null cannot stand in text"),
-        ("a: \"{{ spec.list }}\"", "failed", "a list cannot stand in text"),
-        ("a: x{{ spec.map }}", "failed", "a map cannot stand in text"),
-        ("a: x{{ omit }}", "failed", "`omit` cannot stand in text"),
+        ("a: \"{{ spec.nothing }}\"", "failed", "null cannot be part of a text (a)"),
+        ("a: x{{ spec.nothing }}", "failed", "null cannot be part of a text"),
+        ("a: \"{{ spec.list }}\"", "failed", "a list cannot be part of a text"),
+        ("a: x{{ spec.map }}", "failed", "a map cannot be part of a text"),
+        ("a: x{{ omit }}", "failed", "`omit` cannot be part of a text"),
         ("{{ omit }}", "failed", "`omit` is the whole document"),
-        ("a: 1\n---\nb: 2", "failed", "a template is one document"),
-        ("a: 1\na: 2", "failed", "stands twice"),
-        ("{{ name }}: 1\ndb: 2", "failed", "two keys of this map come to the same"),
+        ("a: 1\n---\nb: 2", "failed", "contains several documents"),
+        ("a: 1\na: 2", "failed", "is a duplicate"),
+        ("{{ name }}: 1\ndb: 2", "failed", "two keys of this map are equal"),
         ("a: {{ {'b': [spec.nope]} }}", "undefined", "a value within it is undefined, at a.b[0]"),
         ("a: [\n", "failed", "templates/t.yaml:"),
     ] {
@@ -162,7 +163,7 @@ fn statements() {
 }
 
 #[test]
-fn macros_and_blocks_hand_over_text_of_the_template_with_its_values() {
+fn macros_and_blocks_keep_values_typed() {
     for (text, expected) in [
         // Emitted, it stands there as if it were written there; values keep their types.
         (
@@ -250,7 +251,7 @@ fn one_text_many_values_and_many_threads() {
 
 #[test]
 fn kinds_of_a_template() {
-    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let pair = |api_version: &str, kind: &str| Gvk::new(api_version, kind);
     for (text, expected) in [
         ("apiVersion: v1\nkind: Pod\n", vec![pair("v1", "Pod")]),
         ("# x\nkind: \"Pod\"   # why\n'apiVersion': 'v1'\nspec:\n  kind: Other", vec![pair("v1", "Pod")]),

@@ -19,7 +19,7 @@ fn with_unknown() -> Scope {
 }
 
 #[test]
-fn whatever_reads_it_has_no_value() {
+fn expressions_over_unknown_values_have_no_value() {
     for text in [
         "refs.tls",
         "refs.tls.data",
@@ -91,7 +91,7 @@ fn whatever_reads_it_has_no_value() {
 }
 
 #[test]
-fn only_these_may_look() {
+fn only_three_forms_accept_unknown_values() {
     for (text, expected) in [
         ("refs.tls is known", json!(false)),
         ("refs.tls.data.x is known", json!(false)),
@@ -154,7 +154,7 @@ fn decides(text: &str, scope: &Scope) -> Result<bool, EvalError> {
 }
 
 #[test]
-fn a_field_absent_from_a_status_is_unknown_where_it_decides() {
+fn absent_status_fields_are_unknown_in_decisions() {
     let scope = with_status();
     for text in [
         "children.a.status.x == 3",
@@ -204,7 +204,7 @@ fn a_field_absent_from_a_status_is_unknown_where_it_decides() {
 }
 
 #[test]
-fn what_says_what_absence_means_decides() {
+fn default_and_is_defined_resolve_absent_status_fields() {
     let scope = with_status();
     for (text, expected) in [
         ("children.a.status.ready == 1", true),
@@ -236,7 +236,7 @@ fn what_says_what_absence_means_decides() {
 }
 
 #[test]
-fn elsewhere_it_is_merely_absent_also_once_something_was_decided_by_it() {
+fn absent_status_fields_are_undefined_outside_decisions() {
     let scope = with_status();
     assert!(decides("let.three", &scope).is_err());
     for (text, expected) in [

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn what_an_expression_brings_is_not_written() {
+fn metadata_from_expressions_is_not_literal() {
     let written = |text: &str| {
         let engine = engine(&[("t.yaml", text)]);
         let template = engine.template("templates/t.yaml").unwrap();

@@ -76,7 +76,8 @@ impl Call {
         let query = parsed.query().unwrap_or_default();
         let mut parts = parsed.path().split('/').filter(|part| !part.is_empty());
         let group = match parts.next() {
-            Some("apis") => parts.next().unwrap_or_default(),
+            // The discovery of all groups but the core group.
+            Some("apis") => parts.next().unwrap_or("*"),
             _ => "",
         };
         let mut rest: Vec<&str> = parts.skip(1).collect();

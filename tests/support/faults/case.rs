@@ -4,22 +4,22 @@
 //! same time have nothing to do with each other's instances.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use operetta::children::Decision;
+use operetta::local::ControlPlane;
 use operetta::manager::{Config, InstanceKey, Manager};
 use operetta::package::Package;
 use serde_json::{Value, json};
 
 use super::{Fault, Life, Rule, Verb, WRITES, Wire, made_and_taken, story};
 use crate::support::ext::{
-    CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_folder, is_ready, name_of, read,
+    CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_package, is_ready, name_of, read,
 };
 use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
-use crate::support::{eventually, plane};
+use crate::support::{etcd, eventually, plane};
 
 /// A package that faults are tried on.
 #[derive(Debug)]
@@ -112,12 +112,20 @@ impl Case {
 
     /// A case with another package.
     pub async fn of(subject: &'static Subject, seed: u64) -> Self {
+        Self::on(plane().await, subject, seed).await
+    }
+
+    /// A case on another control plane.
+    pub async fn on(plane: &Arc<ControlPlane>, subject: &'static Subject, seed: u64) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
         let logs = Logs::capture();
         let label = format!("c{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let group = format!("{label}.faults.operetta.dev");
+        if subject.name == "etcd" {
+            etcd::watch(plane);
+        }
         let package = package(subject, &group, |text| text);
-        let scene = Scene::unmanaged().await;
+        let scene = Scene::on(plane).await;
         let aliases = [(scene.namespace(), "<namespace>"), (group.as_str(), "<group>")];
         Self {
             wire: Wire::new(seed, &group, &aliases),
@@ -131,6 +139,11 @@ impl Case {
             decided: Arc::default(),
             deadline: LONGEST,
         }
+    }
+
+    /// With a package whose text is changed.
+    pub fn with_change(self, change: impl Fn(String) -> String) -> Self {
+        Self { package: self.changed(change), ..self }
     }
 
     /// With this deadline for calls.
@@ -165,7 +178,7 @@ impl Case {
     }
 
     async fn try_start_with(&self, package: Arc<Package>, deadline: Duration) -> Result<Process, String> {
-        let (cluster, life) = self.wire.connect(plane().await).await;
+        let (cluster, life) = self.wire.connect(self.scene.plane()).await;
         let decided = Arc::clone(&self.decided);
         decided.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let of = life.clone();
@@ -178,6 +191,8 @@ impl Case {
                 let entry = decided.entry(key.name.to_string()).or_default();
                 *entry = (entry.0 + 1, decision.is_none_or(|d| d.actions.is_empty()));
             })),
+            lease: format!("tests/{}", self.group),
+            allow_calls: vec!["127.0.0.1".parse().expect("an address")],
             ..Config::default()
         };
         let manager = tokio::select! {
@@ -219,7 +234,7 @@ impl Case {
     /// Creates or changes an instance. Its token is one that nobody shall see, unless the spec has another.
     pub async fn apply(&self, name: &str, spec: &Value) {
         let mut spec = spec.clone();
-        if self.subject.group == WHOLE.group && spec.get("token").is_none() {
+        if self.subject.name == WHOLE.name && spec.get("token").is_none() {
             spec["token"] = CANARY.into();
         }
         let (api_version, kind) = (self.kind.api_version(), self.subject.kind);
@@ -324,8 +339,11 @@ impl Case {
     pub fn counts(&self, mark: usize, name: &str) -> BTreeMap<String, (usize, usize)> {
         made_and_taken(&self.wire.since(mark), self.scene.namespace())
             .into_iter()
+            // Their names are hashes of the instance's uid.
+            .filter(|(object, _)| !object.starts_with("controllerrevisions "))
             .map(|(object, counts)| {
-                (object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>"), counts)
+                let object = object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>");
+                (oracles::without_hashes(&object), counts)
             })
             .collect()
     }
@@ -423,15 +441,7 @@ impl Case {
 
 /// The package with another API group, changed.
 fn package(subject: &Subject, group: &str, change: impl Fn(String) -> String) -> Arc<Package> {
-    let label = group.split('.').next().unwrap_or_default().to_owned();
-    let folder = tempfile::tempdir().expect("a folder");
-    let (own, others) = (subject.name, format!("{}-{label}", subject.name));
-    copy_folder(Path::new(subject.folder), folder.path(), &|text| {
-        let text = text.replace(subject.group, group);
-        let text =
-            text.replace(&format!("metadata: {{name: {own}}}\n"), &format!("metadata: {{name: {others}}}\n"));
-        change(text.replace(&format!("\n  name: {own}\n"), &format!("\n  name: {others}\n")))
-    });
+    let folder = copy_package(subject.folder, subject.group, group, |text| change(etcd::scripted(&text)));
     let (package, _) = operetta::package::load(folder.path()).unwrap_or_else(|errors| panic!("{errors:?}"));
     Arc::new(package)
 }

@@ -1,0 +1,211 @@
+//! The decision about one CRD of a package.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::compare::{Comparison, compare, has_status, is_established, last_writer, lease, names_refused};
+use super::losses::{self, LossyInstance};
+use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord};
+use crate::api::{CallError, Class};
+use crate::crd::Narrowed;
+use crate::diag::Diagnostic;
+use crate::package::{Package, Resource};
+
+/// How much of the server's words is reported, in characters: it may print a whole schema.
+const WORDS: usize = 4_000;
+
+/// What is known of one CRD of a package at one moment. An effect fills in what the decision asks for.
+#[derive(Debug)]
+pub(crate) struct CrdSnapshot<'a> {
+    /// The package.
+    pub package: &'a Package,
+    /// Its resource with the CRD.
+    pub resource: &'a Resource,
+    /// The manager that decides.
+    pub manager: ManagerIdentity<'a>,
+    /// The live CRD; `None` if it does not exist.
+    pub live: Result<Option<Value>, CallError>,
+    /// The answer to [`CrdDecision::DryRun`].
+    pub dry_run: DryRun,
+    /// The answer to [`CrdDecision::CheckInstances`].
+    pub lossy: Option<Result<Vec<LossyInstance>, CallError>>,
+}
+
+/// The dry run of an apply.
+#[derive(Debug)]
+pub(crate) enum DryRun {
+    /// It has not been sent.
+    NotSent,
+    /// It is not to be sent: the process only reads.
+    Skipped,
+    /// The CRD as the server would store it, or why it would not.
+    Answered(Result<Box<Value>, CallError>),
+}
+
+/// The next step.
+#[derive(Debug)]
+pub(crate) enum CrdDecision<'a> {
+    /// Nothing is to be done now. The name is that of the writer who has changed the CRD since it was ready.
+    Settled(CrdState, Option<String>),
+    /// Send this apply as a dry run.
+    DryRun(Value),
+    /// Read the instances of these versions and find those that would lose something.
+    CheckInstances(Vec<Narrowed<'a>>),
+    /// Apply. With the writer who has changed the CRD since it was ready.
+    Apply(Box<CrdPatch>, Option<String>),
+}
+
+impl CrdSnapshot<'_> {
+    /// The live CRD, if it was read and exists.
+    pub(crate) fn live(&self) -> Option<&Value> {
+        self.live.as_ref().ok()?.as_ref()
+    }
+
+    /// Whether the CRD has lost its status subresource since it was ready: a write of a label of an instance would lose
+    /// the status.
+    pub(crate) fn has_lost_status(&self, history: &CrdHistory) -> bool {
+        let version = &self.resource.kind.version;
+        history.was_ready() && self.live().is_some_and(|live| !has_status(live, version))
+    }
+}
+
+/// Decides what to do next about a CRD.
+pub(crate) fn decide_crd<'a>(
+    snapshot: &'a CrdSnapshot<'_>,
+    history: &CrdHistory,
+    now: Duration,
+) -> CrdDecision<'a> {
+    let CrdSnapshot { package, resource, .. } = snapshot;
+    let name = resource.crd_name();
+    let live = match &snapshot.live {
+        Ok(live) => live.as_ref(),
+        Err(error) => return settled(unreadable(resource, error)),
+    };
+    let mut manager = snapshot.manager;
+    // A manager takes a CRD over when it starts. Later two managers must not take it from each other for ever.
+    if let Some(lease) = live.filter(|_| history.was_ready()).and_then(lease) {
+        manager.lease = lease;
+    }
+    let mut patch = match compare(live, package, resource, &manager, history.unused()) {
+        Comparison::Same => {
+            return settled(live.map_or_else(|| pending(resource), |live| served(live, resource)));
+        }
+        Comparison::Terminating => {
+            let why = format!("the CRD {name} is being deleted; it is created again once it is gone");
+            return settled(CrdState::Pending(why));
+        }
+        Comparison::Refused(problem) => {
+            return settled(CrdState::Refused(problem.located(resource.crd_location.clone())));
+        }
+        Comparison::Differs(patch) => patch,
+    };
+    // If only an unused part of the record is to be removed, the CRD has not changed.
+    let is_same_but_for_record = || {
+        let compared = compare(live, package, resource, &manager, &UnusedRecord::NOTHING);
+        !history.unused().is_nothing() && matches!(compared, Comparison::Same)
+    };
+    let changed_since_ready = live.filter(|_| history.was_ready() && !is_same_but_for_record());
+    match (&snapshot.dry_run, live) {
+        (DryRun::NotSent, _) => return CrdDecision::DryRun(patch.body(name, live)),
+        // An unused part of the record does no harm.
+        (DryRun::Answered(Err(_)), Some(live)) if history.was_ready() && changed_since_ready.is_none() => {
+            return settled(served(live, resource));
+        }
+        (DryRun::Answered(Err(error)), _) => return settled(refused(resource, error)),
+        // The server may write the same spec in another way.
+        (DryRun::Answered(Ok(tried)), Some(live)) if patch.with_spec && live["spec"] == tried["spec"] => {
+            if patch.has_metadata(live) {
+                return settled(served(live, resource));
+            }
+            patch.with_spec = false;
+        }
+        (DryRun::Answered(Ok(_)) | DryRun::Skipped, _) => {}
+    }
+    if let Some(live) = live.filter(|_| patch.with_spec) {
+        let refusal = match &snapshot.lossy {
+            Some(Ok(instances)) => losses::refusal(instances, &patch.spec, resource),
+            Some(Err(error)) => return settled(unchecked(resource, error)),
+            None => match losses::narrowed(live, &patch.spec) {
+                narrowed if narrowed.is_empty() => None,
+                narrowed => return CrdDecision::CheckInstances(narrowed),
+            },
+        };
+        if let Some(refusal) = refusal {
+            return settled(CrdState::Refused(refusal));
+        }
+    }
+    let Some(live) = changed_since_ready else { return CrdDecision::Apply(patch, None) };
+    let writer = last_writer(live).unwrap_or_else(|| "another client".to_owned());
+    if history.may_restore(now) {
+        CrdDecision::Apply(patch, Some(writer))
+    } else {
+        CrdDecision::Settled(CrdState::Conflicted(CrdInfo::of(live, resource)), Some(writer))
+    }
+}
+
+fn settled<'a>(state: CrdState) -> CrdDecision<'a> {
+    CrdDecision::Settled(state, None)
+}
+
+fn pending(resource: &Resource) -> CrdState {
+    CrdState::Pending(format!("the API server has not established the CRD {}", resource.crd_name()))
+}
+
+/// The state of a CRD that is as the package wants it: ready, unless the API server does not serve it.
+pub(crate) fn served(live: &Value, resource: &Resource) -> CrdState {
+    if is_established(live) {
+        return CrdState::Ready(CrdInfo::of(live, resource));
+    }
+    match names_refused(live) {
+        Some(message) => {
+            let message = format!("the names of the CRD {} are taken: {message}", resource.crd_name());
+            let problem = Diagnostic::error("crd::names", message)
+                .help("two CRDs of one group cannot share kind, plural or short names");
+            CrdState::Refused(problem.located(resource.crd_location.clone()))
+        }
+        None => pending(resource),
+    }
+}
+
+/// The state after a failed apply.
+pub(crate) fn refused(resource: &Resource, error: &CallError) -> CrdState {
+    // A CRD holds no secrets, and the value is the mistake.
+    let words = error.whole().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut short: String = words.chars().take(WORDS).collect();
+    if short.len() < words.len() {
+        short.push('…');
+    }
+    let message = format!("the API server refuses the CRD {}: {short}", resource.crd_name());
+    let problem = Diagnostic::error("crd::refused", message).located(resource.crd_location.clone());
+    match error.class {
+        Class::Permanent => CrdState::Refused(
+            problem.help("correct the CRD; `kubectl apply --dry-run=server -f` checks it the same way"),
+        ),
+        // Another writer was first: read again.
+        Class::Conflict => CrdState::Failed(problem, Some(Duration::from_millis(100))),
+        Class::Retry | Class::NotFound => CrdState::Failed(problem, error.asked_to_wait()),
+    }
+}
+
+/// The state after a failed list of the instances.
+fn unchecked(resource: &Resource, error: &CallError) -> CrdState {
+    let name = resource.crd_name();
+    let message = format!(
+        "the CRD {name} stays as it is: its schema narrows, and the instances that may lose values cannot be listed: {error}"
+    );
+    let problem = Diagnostic::error("crd::unread", message).located(resource.crd_location.clone());
+    CrdState::Failed(problem, error.asked_to_wait())
+}
+
+/// The state after a failed read.
+fn unreadable(resource: &Resource, error: &CallError) -> CrdState {
+    let message = format!("the CRD {} cannot be read: {error}", resource.crd_name());
+    let problem = Diagnostic::error("crd::unreachable", message).located(resource.crd_location.clone());
+    match error.class {
+        Class::Permanent => {
+            CrdState::Refused(problem.help("allow the manager to get, list, watch and patch CRDs"))
+        }
+        _ => CrdState::Failed(problem, error.asked_to_wait()),
+    }
+}

@@ -1,0 +1,538 @@
+//! Decisions about the CRDs of a package: comparison, steps, and what is remembered. No control plane.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, json};
+
+use super::compare::{Comparison, compare, has_status};
+use super::*;
+use crate::api::{CallError, Class, Gvk};
+use crate::package::Package;
+
+fn package(adopt: bool) -> Package {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("crds/crd.yaml", &serde_json::to_string(&plain_crd()).unwrap());
+    write(
+        "templates/c.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {a: b}\n",
+    );
+    write(
+        "operator.yaml",
+        &format!(
+            "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {{name: p}}\nspec:\n  version: 0.1.0\n  \
+             resources:\n    - crd: crds/crd.yaml\n      adopt: {adopt}\n      children: [{{id: c, template: templates/c.yaml}}]\n"
+        ),
+    );
+    crate::package::load(folder.path()).unwrap().0
+}
+
+fn plain_crd() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ws.example.org"},
+        "spec": {
+            "group": "example.org", "scope": "Namespaced", "names": {"kind": "W", "plural": "ws"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "deprecated": false,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "number", "default": 1.0, "nullable": false}}}}}}}],
+        },
+    })
+}
+
+const OURS: ManagerIdentity<'_> = ManagerIdentity { lease: "n/operetta", namespace: "n" };
+const SPEC: [&str; 4] = ["f:group", "f:names", "f:scope", "f:versions"];
+
+fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {
+    let spec: Map<String, Value> = fields.iter().map(|f| ((*f).to_owned(), json!({}))).collect();
+    json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": spec}})
+}
+
+/// A live CRD of that text, written by these.
+fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
+    let mut live = text.clone();
+    live["metadata"]["uid"] = "u".into();
+    live["metadata"]["resourceVersion"] = "7".into();
+    live["metadata"]["managedFields"] = entries.into();
+    if labelled {
+        live["metadata"]["labels"][names::OPERATOR] = "p".into();
+        live["metadata"]["annotations"][names::CHILD_KINDS] = "v1/ConfigMap".into();
+        live["metadata"]["annotations"][names::MANAGER] = OURS.lease.into();
+        live["metadata"]["annotations"][names::CHILD_NAMESPACES] = "".into();
+        register(&mut live);
+    }
+    live
+}
+
+/// With the label as the registrar applies it.
+fn register(live: &mut Value) {
+    let label = json!({"f:labels": {format!("f:{}", names::OPERATOR): {}}});
+    let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+    let is_ours = |entry: &&mut Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
+    match entries.iter_mut().find(is_ours) {
+        Some(ours) => ours["fieldsV1"]["f:metadata"] = label,
+        None => {
+            entries
+                .push(json!({"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:metadata": label}}));
+        }
+    }
+}
+
+fn compared(package: &Package, live: Option<&Value>) -> Comparison {
+    compare(live, package, &package.resources[0], &OURS, &UnusedRecord::NOTHING)
+}
+
+fn patch(package: &Package, live: Option<&Value>) -> CrdPatch {
+    match compared(package, live) {
+        Comparison::Differs(patch) => *patch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(package: &Package, live: &Value) -> &'static str {
+    match compared(package, Some(live)) {
+        Comparison::Refused(problem) => problem.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What has been applied, as the server shows it then.
+fn applied(body: &Value) -> Value {
+    let mut live = body.clone();
+    live["metadata"]["managedFields"] = json!([entry("operetta", "Apply", &SPEC)]);
+    live["spec"]["names"]["listKind"] = "WList".into();
+    live["spec"]["conversion"] = json!({"strategy": "None"});
+    live["spec"]["versions"][0].as_object_mut().unwrap().remove("deprecated");
+    register(&mut live);
+    live
+}
+
+#[test]
+fn an_absent_crd_is_made_whole_and_then_it_is_right() {
+    let package = package(false);
+    let body = patch(&package, None).body("ws.example.org", None);
+    assert_eq!(body["metadata"]["resourceVersion"], "1");
+    assert_eq!(body["spec"].as_object().unwrap().len(), 4);
+    assert!(has_status(&body, "v1"));
+    let live = applied(&body);
+    assert!(matches!(compared(&package, Some(&live)), Comparison::Same));
+    // Somebody has taken the label off and put it back: it is theirs now, and is applied once more.
+    let mut relabelled = live.clone();
+    relabelled["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].take();
+    assert!(!patch(&package, Some(&relabelled)).with_spec);
+    let mut going = live;
+    going["metadata"]["deletionTimestamp"] = "x".into();
+    assert!(matches!(compared(&package, Some(&going)), Comparison::Terminating));
+}
+
+#[test]
+fn what_others_keep_as_printed_is_left_to_them() {
+    for adopt in [false, true] {
+        let package = package(adopt);
+        let mut printed = package.resources[0].augmented_crd();
+        printed["metadata"]["labels"][names::OPERATOR] = "p".into();
+        let live = live(&printed, true, &[entry("kubectl", "Apply", &SPEC)]);
+        let patch = patch(&package, Some(&live));
+        assert!(!patch.with_spec, "adopt: {adopt}");
+        let body = patch.body("ws.example.org", Some(&live));
+        assert_eq!(body.get("spec"), None, "adopt: {adopt}");
+        assert_eq!(
+            (&body["metadata"]["uid"], &body["metadata"]["resourceVersion"]),
+            (&json!("u"), &json!("7"))
+        );
+    }
+}
+
+#[test]
+fn anothers_text_is_the_base_if_the_package_adopts() {
+    let mut theirs = plain_crd();
+    theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["more"] =
+        json!({"type": "string"});
+    let git = [entry("kubectl-client-side-apply", "Update", &SPEC)];
+    let unlabelled = live(&theirs, false, &git);
+    assert_eq!(refused(&package(false), &unlabelled), "crd::foreign");
+
+    let package = package(true);
+    let first = patch(&package, Some(&unlabelled));
+    assert!(first.with_spec);
+    let body = first.body("ws.example.org", Some(&unlabelled));
+    assert!(has_status(&body, "v1"));
+    assert_eq!(body["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["versions"]);
+    let schema = &body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(schema["spec"]["properties"]["more"], json!({"type": "string"}));
+    assert_eq!(body["metadata"]["labels"].as_object().unwrap().len(), 1, "Helm's managed-by stays");
+    assert_eq!(body["metadata"]["annotations"][names::CRD_BASE], "kubectl-client-side-apply");
+
+    // Once written by us it is still theirs; and what only we own of it is never left out.
+    let mut ours = live(
+        &theirs,
+        true,
+        &[entry("kubectl-client-side-apply", "Update", &SPEC[..3]), entry("operetta", "Apply", &SPEC[3..])],
+    );
+    ours["metadata"]["annotations"][names::CRD_BASE] = "kubectl-client-side-apply".into();
+    ours["spec"]["versions"] = body["spec"]["versions"].clone();
+    assert!(matches!(compared(&package, Some(&ours)), Comparison::Same));
+    ours["metadata"]["labels"] = json!({});
+    let unlabelled = compared(&package, Some(&ours));
+    let Comparison::Differs(patch) = unlabelled else { panic!("{unlabelled:?}") };
+    assert!(!patch.with_spec);
+    let body = patch.body("ws.example.org", Some(&ours));
+    assert_eq!(body["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["versions"]);
+}
+
+#[test]
+fn what_a_package_must_not_have() {
+    let package = package(true);
+    let entries = [entry("kubectl", "Apply", &SPEC)];
+    let changed = |pointer: &str, value: Value| {
+        let mut crd = live(&plain_crd(), false, &entries);
+        *crd.pointer_mut(pointer).unwrap() = value;
+        crd
+    };
+    assert_eq!(refused(&package, &changed("/spec/names/kind", "X".into())), "crd::mismatch");
+    assert_eq!(refused(&package, &changed("/spec/scope", "Cluster".into())), "crd::mismatch");
+    assert_eq!(refused(&package, &changed("/spec/versions/0/served", false.into())), "crd::mismatch");
+    let mut claimed = live(&plain_crd(), true, &entries);
+    claimed["metadata"]["labels"][names::OPERATOR] = "q".into();
+    assert_eq!(refused(&package, &claimed), "crd::claimed");
+    // A label that its package has not applied says nothing: it is anybody's CRD.
+    let mut forged = live(&plain_crd(), false, &entries);
+    forged["metadata"]["labels"][names::OPERATOR] = "q".into();
+    assert!(matches!(compared(&package, Some(&forged)), Comparison::Differs(_)));
+    let not_adopting = self::package(false);
+    assert_eq!(refused(&not_adopting, &forged), "crd::foreign");
+    // Nor is a child of an instance anybody's to register.
+    let mut child = forged.clone();
+    child["metadata"]["labels"][names::INSTANCE_UID] = "u".into();
+    let labels = json!({format!("f:{}", names::INSTANCE_UID): {}});
+    child["metadata"]["managedFields"] = json!([{"manager": "operetta/q", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": labels}}}]);
+    for package in [&package, &not_adopting] {
+        assert_eq!(refused(package, &child), "crd::child");
+    }
+}
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+fn snapshot<'a>(package: &'a Package, live: Option<&Value>) -> CrdSnapshot<'a> {
+    let live = Ok(live.cloned());
+    let (resource, dry_run) = (&package.resources[0], DryRun::NotSent);
+    CrdSnapshot { package, resource, manager: OURS, live, dry_run, lossy: None }
+}
+
+fn accepted(tried: &Value) -> DryRun {
+    DryRun::Answered(Ok(Box::new(tried.clone())))
+}
+
+fn failed(code: u16) -> CallError {
+    let status = json!({"code": code, "message": "words of the server", "reason": ""});
+    CallError::from_status(&serde_json::from_value(status).unwrap())
+}
+
+/// A CRD as the package wants it, which the API server serves.
+fn ready(package: &Package) -> Value {
+    let mut live = applied(&patch(package, None).body("ws.example.org", None));
+    live["metadata"]["uid"] = "u".into();
+    live["metadata"]["generation"] = 1.into();
+    live["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+    live
+}
+
+/// Takes the spec out of our entry of managedFields.
+fn disown_spec(live: &mut Value) {
+    live["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:spec");
+}
+
+/// The same after somebody has replaced its spec.
+fn replaced(package: &Package, generation: i64) -> Value {
+    let mut live = ready(package);
+    live["spec"] = plain_crd()["spec"].clone();
+    live["metadata"]["resourceVersion"] = generation.to_string().into();
+    live["metadata"]["generation"] = generation.into();
+    let fields = entry("git", "Update", &SPEC);
+    disown_spec(&mut live);
+    live["metadata"]["managedFields"].as_array_mut().unwrap().push(fields);
+    live
+}
+
+/// What the decisions lead to, without a schema that narrows; every dry run is accepted.
+fn reconcile(
+    package: &Package,
+    live: Option<&Value>,
+    history: &CrdHistory,
+    now: Duration,
+) -> (Option<CrdPatch>, CrdOutcome) {
+    let mut snapshot = snapshot(package, live);
+    if let CrdDecision::DryRun(body) = decide_crd(&snapshot, history, now) {
+        snapshot.dry_run = accepted(&body);
+    }
+    let seen = live.map(CrdVersion::of);
+    match decide_crd(&snapshot, history, now) {
+        CrdDecision::Settled(state, changed_by) => {
+            (None, CrdOutcome { state, seen, changed_by, spec_written: false })
+        }
+        CrdDecision::Apply(patch, changed_by) => {
+            let written = ready(package);
+            let (state, seen) = (served(&written, &package.resources[0]), Some(CrdVersion::of(&written)));
+            (Some(*patch), CrdOutcome { state, seen, changed_by, spec_written: live.is_some() })
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn crds(package: &Arc<Package>) -> PackageCrds {
+    PackageCrds::new(Arc::clone(package))
+}
+
+/// Reconciles the only CRD of a package, and what is to be reported. `true` if it was written.
+fn turn(crds: &mut PackageCrds, live: Option<&Value>, now: Duration) -> (bool, Vec<Finding>) {
+    let package = Arc::clone(&crds.package);
+    let (patch, outcome) = reconcile(&package, live, &crds.crds()[0], now);
+    (patch.is_some(), crds.record(vec![outcome], OURS, now))
+}
+
+#[test]
+fn an_absent_crd_is_created_after_a_dry_run() {
+    let package = package(false);
+    let mut snapshot = snapshot(&package, None);
+    let history = CrdHistory::default();
+    let CrdDecision::DryRun(body) = decide_crd(&snapshot, &history, NOW) else { panic!("no dry run") };
+    snapshot.dry_run = accepted(&body);
+    let CrdDecision::Apply(patch, None) = decide_crd(&snapshot, &history, NOW) else { panic!("no apply") };
+    assert_eq!(patch.body("ws.example.org", None), body);
+}
+
+#[test]
+fn failed_requests_are_refusals_only_if_they_fail_for_ever() {
+    let package = package(false);
+    let state = |snapshot: &CrdSnapshot<'_>| match decide_crd(snapshot, &CrdHistory::default(), NOW) {
+        CrdDecision::Settled(state, None) => state,
+        other => panic!("{other:?}"),
+    };
+    for (code, class, is_refused) in [
+        (422, Class::Permanent, true),
+        (403, Class::Permanent, true),
+        (409, Class::Conflict, false),
+        (500, Class::Retry, false),
+    ] {
+        assert_eq!(failed(code).class, class);
+        let tried = CrdSnapshot { dry_run: DryRun::Answered(Err(failed(code))), ..snapshot(&package, None) };
+        let read = CrdSnapshot { live: Err(failed(code)), ..snapshot(&package, None) };
+        for (snapshot, problem) in [(tried, "crd::refused"), (read, "crd::unreachable")] {
+            match state(&snapshot) {
+                CrdState::Refused(found) if is_refused => assert_eq!(found.code, problem),
+                CrdState::Failed(found, wait) if !is_refused => {
+                    assert_eq!(found.code, problem);
+                    assert_eq!(wait.is_some(), code == 409 && problem == "crd::refused");
+                }
+                other => panic!("{code} {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_spec_that_the_server_writes_in_another_way_is_not_written() {
+    let package = package(false);
+    let mut live = ready(&package);
+    live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-normalized"] = "by the server".into();
+    disown_spec(&mut live);
+    let mut snapshot = snapshot(&package, Some(&live));
+    assert!(matches!(decide_crd(&snapshot, &CrdHistory::default(), NOW), CrdDecision::DryRun(_)));
+    snapshot.dry_run = accepted(&live);
+    match decide_crd(&snapshot, &CrdHistory::default(), NOW) {
+        CrdDecision::Settled(CrdState::Ready(info), None) => assert!(info.has_status),
+        other => panic!("{other:?}"),
+    }
+    // The labels are still written.
+    live["metadata"]["labels"] = json!({});
+    let snapshot = CrdSnapshot { dry_run: accepted(&live), ..self::snapshot(&package, Some(&live)) };
+    match decide_crd(&snapshot, &CrdHistory::default(), NOW) {
+        CrdDecision::Apply(patch, None) => assert!(!patch.with_spec),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_schema_that_takes_values_waits_for_a_person() {
+    let package = package(false);
+    let mut live = ready(&package);
+    disown_spec(&mut live);
+    let fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    live.pointer_mut(fields).unwrap()["colour"] = json!({"type": "string"});
+    let snapshot = || CrdSnapshot { dry_run: accepted(&ready(&package)), ..snapshot(&package, Some(&live)) };
+    let history = CrdHistory::default();
+    let asks = snapshot();
+    let CrdDecision::CheckInstances(narrowed) = decide_crd(&asks, &history, NOW) else {
+        panic!("not checked")
+    };
+    let of =
+        |uid: &str, spec: Value| LossyInstance::find(&narrowed[0], uid, uid, Some(&json!({"spec": spec})));
+    assert!(of("plain", json!({"size": 1})).is_none());
+    let red = of("red", json!({"colour": "red"})).unwrap();
+    let deep = LossyInstance::find(&narrowed[0], "deep", "deep", None).unwrap();
+    let refusal = |lossy: Vec<LossyInstance>| {
+        let snapshot = CrdSnapshot { lossy: Some(Ok(lossy)), ..snapshot() };
+        match decide_crd(&snapshot, &history, NOW) {
+            CrdDecision::Settled(CrdState::Refused(problem), None) => Some(problem.message),
+            CrdDecision::Apply(..) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refusal(Vec::new()), None);
+    // An instance that is found in two versions counts once.
+    let told = refusal(vec![red.clone(), red.clone(), deep]).unwrap();
+    for words in ["2 instances", "red (spec.colour is not in the schema)", "deep (is too deep"] {
+        assert!(told.contains(words), "{told}");
+    }
+    let unread = CrdSnapshot { lossy: Some(Err(failed(500))), ..snapshot() };
+    let settled = decide_crd(&unread, &history, NOW);
+    assert!(matches!(settled, CrdDecision::Settled(CrdState::Failed(..), None)), "{settled:?}");
+    // The command in the message allows exactly this schema.
+    let (_, digest) = told.split_once("allow-schema=").unwrap();
+    let mut allowed = live.clone();
+    allowed["metadata"]["annotations"][names::SCHEMA_ALLOWED] = digest[..16].into();
+    let snapshot =
+        CrdSnapshot { dry_run: accepted(&ready(&package)), ..self::snapshot(&package, Some(&allowed)) };
+    assert!(matches!(decide_crd(&snapshot, &history, NOW), CrdDecision::Apply(..)));
+    // Who only reads sends no dry run, and learns as much.
+    let reads = CrdSnapshot { dry_run: DryRun::Skipped, ..self::snapshot(&package, Some(&live)) };
+    assert!(matches!(decide_crd(&reads, &history, NOW), CrdDecision::CheckInstances(_)));
+}
+
+#[test]
+fn a_crd_that_is_changed_again_and_again_is_left_until_it_rests() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    let second = Duration::from_secs(1);
+    assert_eq!(turn(&mut crds, Some(&ready(&package)), second), (false, Vec::new()));
+    let warning = |findings: &[Finding]| match findings {
+        [Finding::Warning(0, reason, text)] => (*reason, text.clone()),
+        other => panic!("{other:?}"),
+    };
+    for generation in [2, 4] {
+        let live = replaced(&package, generation);
+        assert!(snapshot(&package, Some(&live)).has_lost_status(&crds.crds()[0]));
+        let (is_written, findings) = turn(&mut crds, Some(&live), second * 2);
+        assert!(is_written);
+        assert_eq!(warning(&findings).0, "CRDRestored");
+        assert!(warning(&findings).1.contains("git"));
+    }
+    let live = replaced(&package, 6);
+    let (is_written, findings) = turn(&mut crds, Some(&live), second * 3);
+    let (reason, text) = warning(&findings);
+    assert_eq!((is_written, reason), (false, "CRDFieldManagerConflict"));
+    for words in ["3 times within 10 minutes", "last by git", "operetta crd", "status subresource"] {
+        assert!(text.contains(words), "{text}");
+    }
+    let until = second * 603;
+    assert_eq!(crds.wait(), Wait::Until(until));
+    // Another read of the same is no news; another change makes the wait longer.
+    assert_eq!(turn(&mut crds, Some(&live), second * 4), (false, Vec::new()));
+    assert_eq!(crds.wait(), Wait::Until(until));
+    let (is_written, findings) = turn(&mut crds, Some(&replaced(&package, 7)), second * 13);
+    assert_eq!((is_written, warning(&findings).0), (false, "CRDFieldManagerConflict"));
+    let until = second * 613;
+    assert_eq!(crds.wait(), Wait::Until(until));
+    let seen = |_: &str| Some(CrdVersion::of(&replaced(&package, 7)));
+    assert!(!crds.is_read_due(seen, true, second * 612) && crds.is_read_due(seen, true, until));
+    // It rests: one more try.
+    let (is_written, findings) = turn(&mut crds, Some(&replaced(&package, 7)), until);
+    assert_eq!((is_written, warning(&findings).0), (true, "CRDRestored"));
+    assert_eq!((crds.wait(), crds.conflict_message(0)), (Wait::Event, None));
+}
+
+#[test]
+fn a_manager_that_runs_does_not_take_a_crd_back_from_another() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    let mut live = ready(&package);
+    live["metadata"]["annotations"][names::MANAGER] = "n/other".into();
+    let (is_written, findings) = turn(&mut crds, Some(&live), NOW);
+    assert!(is_written, "a manager that starts takes the CRD over");
+    assert_eq!(findings, []);
+    let (is_written, findings) = turn(&mut crds, Some(&live), NOW);
+    assert_eq!((is_written, findings), (false, vec![Finding::OtherManager(0, "n/other".to_owned())]));
+}
+
+#[test]
+fn what_is_unused_of_the_record_is_removed_and_a_refusal_of_that_does_no_harm() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    crds.is_active = true;
+    let mut live = ready(&package);
+    live["metadata"]["annotations"][names::CHILD_KINDS] = "v1/ConfigMap,v1/Secret".into();
+    let body = patch(&package, Some(&live)).body("ws.example.org", Some(&live));
+    live["metadata"]["annotations"] = body["metadata"]["annotations"].clone();
+    assert_eq!(turn(&mut crds, Some(&live), NOW), (false, Vec::new()));
+    let version = |_: &str| Some(CrdVersion::of(&live));
+    let mut now = NOW;
+    for (wait, has_children) in [(5, true), (5, true), (10, false)] {
+        assert_eq!(crds.wait(), Wait::Until(now + Duration::from_secs(wait)));
+        now += Duration::from_secs(wait);
+        let kinds = [Gvk::new("v1", "Secret")];
+        let listed = kinds.map(|kind| (kind, KindUsage::Listed { has_children }));
+        crds.record_usage(
+            OURS,
+            |_, _, _| RecordUsage { kinds: listed.clone().into(), ..RecordUsage::default() },
+            now,
+        );
+        assert_eq!(crds.is_read_due(version, true, now), !has_children);
+    }
+    // A refusal is no problem of the package.
+    let refused =
+        CrdSnapshot { dry_run: DryRun::Answered(Err(failed(422))), ..snapshot(&package, Some(&live)) };
+    let settled = decide_crd(&refused, &crds.crds()[0], now);
+    assert!(matches!(settled, CrdDecision::Settled(CrdState::Ready(_), None)), "{settled:?}");
+    // Nobody has changed the CRD, so nobody is named.
+    let (patch, outcome) = reconcile(&package, Some(&live), &crds.crds()[0], now);
+    assert_eq!((patch.unwrap().with_spec, outcome.changed_by), (false, None));
+}
+
+#[test]
+fn a_deleted_crd_is_created_again_once_it_is_gone() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    let live = ready(&package);
+    turn(&mut crds, Some(&live), NOW);
+    let mut terminating = live.clone();
+    terminating["metadata"]["deletionTimestamp"] = "x".into();
+    terminating["metadata"]["resourceVersion"] = "8".into();
+    assert_eq!(turn(&mut crds, Some(&terminating), NOW), (false, Vec::new()));
+    assert_eq!(crds.wait(), Wait::Backoff);
+    assert!(!crds.record_gone("ws.example.org", "another"));
+    assert!(crds.record_gone("ws.example.org", "u") && !crds.is_complete());
+    assert!(crds.is_read_due(|_| None, true, NOW));
+    let (is_written, findings) = turn(&mut crds, None, NOW);
+    assert_eq!((is_written, findings, crds.is_complete()), (true, Vec::new(), true));
+}
+
+#[test]
+fn problems_are_reported_when_they_change_and_packages_with_one_kind_are_refused() {
+    let package = Arc::new(package(false));
+    let (mut crds, other) = (crds(&package), self::crds(&package));
+    assert!(crds.is_read_due(|_| None, false, NOW) && crds.verdict().is_none());
+    let foreign = live(&plain_crd(), false, &[entry("kubectl", "Apply", &SPEC)]);
+    assert_eq!(turn(&mut crds, Some(&foreign), NOW), (false, Vec::new()), "the starter reports the first");
+    assert_eq!(crds.verdict().unwrap().problems[0].code, "crd::foreign");
+    assert_eq!(crds.wait(), Wait::Until(NOW + Duration::from_secs(300)));
+    assert_eq!(turn(&mut crds, Some(&foreign), NOW), (false, Vec::new()));
+    let claims = crds.claims([&other].into_iter());
+    assert_eq!(claims[0].code, "crd::claimed");
+    assert_eq!(crds.record_claims(claims.clone(), NOW), [Finding::Problem(claims[0].clone())]);
+    assert_eq!(crds.record_claims(claims, NOW), []);
+    assert_eq!(crds.record_panic("at 1").len(), 1);
+    assert_eq!((crds.wait(), crds.verdict().unwrap().is_temporary), (Wait::Backoff, true));
+    // A CRD that the server does not establish is a problem after a while.
+    let mut pending = ready(&package);
+    pending["status"].take();
+    assert_eq!(turn(&mut crds, Some(&pending), NOW).1, []);
+    let (_, findings) = turn(&mut crds, Some(&pending), NOW + Duration::from_secs(120));
+    assert!(matches!(&findings[..], [Finding::Problem(problem)] if problem.code == "crd::not-established"));
+    turn(&mut crds, Some(&ready(&package)), NOW);
+    assert_eq!((crds.obstacle(), crds.wait()), ("its CRDs are being registered", Wait::Event));
+}

@@ -1,0 +1,315 @@
+//! The deletion of an `Ask` child is a run: a `PlanRun` of the built-in plan [`DELETE_CHILD`], bound to the uid of the
+//! object. It waits until a user with the verb `approve` on the instance approves, which the API server checks
+//! (`plan/crds/policy.rs`). Then exactly that object is deleted.
+//!
+//! These runs need no package: they exist for kinds without plans, and for packages that are not loaded.
+
+use std::collections::HashSet;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::decide::{Action, Decision, Verdict};
+use super::names;
+use super::observed::{Observed, once};
+use super::plans::{RunAction, RunObject, reference};
+use super::snapshot::{KindInfo, Listing, Snapshot};
+use super::state::ReconcileState;
+use crate::api::{Gvk, ObjectRef};
+use crate::package::DeletionPolicy;
+use crate::plan::{
+    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
+};
+
+/// The step that waits for approval.
+const APPROVE: &str = "approve";
+/// The step that deletes the object.
+const DELETE: &str = "delete";
+
+/// The runs that delete children of an instance, as far as they are known.
+#[derive(Debug)]
+pub struct DeletionRuns {
+    /// Those that name the instance.
+    pub runs: Vec<PlanRun>,
+    /// Why they are unknown; `None` if they are known.
+    pub unknown: Option<String>,
+    /// Whether they are unknown only because they are being listed. The end of the list brings another decision.
+    pub is_listing: bool,
+    /// The plural of the instance's kind.
+    pub resource: String,
+    /// The time of day.
+    pub now: Timestamp,
+}
+
+/// The name of the run that deletes an object.
+fn run_name(instance: &Value, object_uid: &str) -> String {
+    let instance = instance["metadata"]["name"].as_str().unwrap_or_default();
+    format!("{}-delete-{}", names::label_value(instance), names::short_hash(object_uid, 5))
+}
+
+/// The namespace of the runs: that of the instance, or the manager's.
+fn namespace(snapshot: &Snapshot) -> &str {
+    snapshot.instance["metadata"]["namespace"].as_str().unwrap_or(&snapshot.operator_namespace)
+}
+
+/// The parameters of the run that deletes an object. They name the object; child and key are for people.
+fn params(observed: &Observed) -> Value {
+    let ObjectRef { gvk, namespace, name } = &observed.object;
+    let all = [
+        ("group", Some(gvk.group()).filter(|group| !group.is_empty())),
+        ("kind", Some(&*gvk.kind)),
+        ("namespace", namespace.as_deref()),
+        ("name", Some(&**name)),
+        ("uid", Some(&*observed.uid)),
+        ("child", Some(&*observed.child)),
+        ("key", observed.key.as_deref()),
+    ];
+    let named = all.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into())));
+    Value::Object(named.collect::<Map<_, _>>())
+}
+
+/// Whether a run is about that object.
+fn is_about(run: &PlanRun, observed: &Observed) -> bool {
+    let (given, own) = (&run.spec.params, params(observed));
+    ["group", "kind", "namespace", "name", "uid"].iter().all(|field| given[field] == own[field])
+}
+
+fn is_deleting(run: &PlanRun) -> bool {
+    run.phase() == Phase::Running && run.status.as_ref().is_some_and(|status| status.step(DELETE).is_some())
+}
+
+fn answer(run: &PlanRun) -> Option<&Approval> {
+    run.spec.approvals.iter().find(|answer| answer.step == APPROVE)
+}
+
+impl Snapshot {
+    fn deletion_run(&self, observed: &Observed) -> Option<&PlanRun> {
+        let deletions = self.deletions.as_ref().filter(|deletions| deletions.unknown.is_none())?;
+        let is_it = |run: &&PlanRun| run.spec.of.resource == deletions.resource && is_about(run, observed);
+        deletions.runs.iter().find(is_it)
+    }
+
+    /// Whether an `Ask` child waits for the approval of its deletion. It no longer waits once its run says that it is
+    /// being deleted. The policy of the package counts as well: an editor of the object can remove what it says itself.
+    pub(super) fn awaits_approval(&self, observed: &Observed) -> bool {
+        let is_approved = |run: &PlanRun| {
+            !run.deleting
+                && is_deleting(run)
+                && answer(run).is_some_and(|answer| answer.verdict == plan::Verdict::Approve)
+        };
+        let child = self.resource().and_then(|resource| resource.child(&observed.child));
+        let asks = observed.asking.is_some()
+            || child.is_some_and(|child| child.deletion_policy == DeletionPolicy::Ask);
+        asks && !observed.terminating && !self.deletion_run(observed).is_some_and(is_approved)
+    }
+
+    /// What a person does so that an `Ask` child is deleted.
+    pub(super) fn how_to_approve(&self, observed: &Observed, state: &ReconcileState) -> String {
+        let namespace = namespace(self);
+        if state.is_namespace_terminating() {
+            return format!(
+                "the deletion cannot be approved: the namespace {namespace} is being deleted; the annotation {}=true releases \
+                 the instance without it",
+                names::SKIP_CLEANUP
+            );
+        }
+        if let Some(reason) = self.deletions.as_ref().and_then(|deletions| deletions.unknown.as_ref()) {
+            return format!("whether it is approved is unknown: {reason}");
+        }
+        match self.deletion_run(observed).filter(|run| run.is_final()) {
+            None => {
+                let name = run_name(&self.instance, &observed.uid);
+                format!("operetta plan approve {name} -n {namespace}")
+            }
+            Some(run) => {
+                let message = run.status.as_ref().map(|status| status.message.as_str()).unwrap_or_default();
+                format!("{message}; to ask again: kubectl delete planrun {} -n {namespace}", run.name)
+            }
+        }
+    }
+}
+
+/// Adds to a decision what is to be done for the runs that delete children: they are created, moved, ended and pruned.
+pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mut Decision) {
+    let Some(deletions) = &snapshot.deletions else { return };
+    if deletions.is_listing && decision.actions.iter().any(Action::removes_finalizer) {
+        decision.actions.retain(|action| !action.removes_finalizer());
+        decision.pending = true;
+    }
+    if deletions.unknown.is_some() || matches!(decision.verdict, Verdict::Paused { .. }) {
+        return;
+    }
+    let (mut actions, mut asked) = (Vec::new(), HashSet::new());
+    for observed in once(decision.asks.iter()) {
+        let name = run_name(&snapshot.instance, &observed.uid);
+        match (snapshot.deletion_run(observed), deletions.runs.iter().find(|run| run.name == name)) {
+            (Some(run), _) => {
+                actions.extend(deletions.moved(run).map(|status| RunAction::store(run, &status, Vec::new())));
+            }
+            // It is about another object: another client changed it.
+            (None, Some(forged)) => actions.push(delete(forged)),
+            (None, None) if state.is_namespace_terminating() => {}
+            (None, None) => {
+                let run = deletions.new_run(snapshot, observed);
+                actions.push(RunAction::Create(RunObject::PlanRun, Box::new(run)));
+            }
+        }
+        asked.insert(name);
+    }
+    for run in deletions.runs.iter().filter(|run| !run.deleting && !asked.contains(&run.name)) {
+        let mut live = snapshot.observed.iter().chain(&snapshot.previous_children);
+        match live.find(|observed| is_about(run, observed)) {
+            Some(observed) if observed.terminating || observed.asking == Some(true) => {}
+            // No target was computed, so nothing says that it is desired again.
+            Some(_) if snapshot.is_deleting() || decision.pending => {}
+            // It is desired again. What was approved was the deletion of an object that nothing desired.
+            Some(_) => actions.push(delete(run)),
+            None if is_listed(snapshot, run) => {
+                actions.extend(deletions.ended(run).map(|status| RunAction::store(run, &status, Vec::new())));
+            }
+            None => {}
+        }
+    }
+    let is = |wanted: fn(&Action) -> bool| decision.actions.iter().any(wanted);
+    let left = || deletions.runs.iter().filter(|run| !run.deleting);
+    if is(|action| matches!(action, Action::RemoveFinalizer)) {
+        // They are deleted last, and before the instance is gone.
+        if actions.is_empty() {
+            actions.extend(left().map(delete));
+        }
+        if !actions.is_empty() {
+            decision.actions.retain(|action| !matches!(action, Action::RemoveFinalizer));
+        }
+    } else if is(|action| matches!(action, Action::ForceRemoveFinalizer)) {
+        // Those that wait are about objects that stay.
+        actions.extend(left().filter(|run| run.is_final()).map(delete));
+    } else if actions.is_empty() {
+        actions.extend(plan::prunable(&deletions.runs, deletions.now).into_iter().map(delete));
+    }
+    decision.actions.extend(actions.into_iter().map(|action| Action::Run(Box::new(action))));
+}
+
+/// Whether the objects of the kind that a run is about are known.
+fn is_listed(snapshot: &Snapshot, run: &PlanRun) -> bool {
+    let text = |field: &str| run.spec.params[field].as_str().unwrap_or_default();
+    let is_of_kind = |gvk: &Gvk| *gvk.kind == *text("kind") && gvk.group() == text("group");
+    let mut kinds = snapshot.kinds.iter().filter(|kind| is_of_kind(&kind.gvk)).peekable();
+    let is_listed = |kind: &KindInfo| matches!(kind.listing, Listing::Listed | Listing::OtherVersion(_));
+    kinds.peek().is_none() || kinds.any(is_listed)
+}
+
+fn delete(run: &PlanRun) -> RunAction {
+    RunAction::Delete(RunObject::PlanRun, reference(run))
+}
+
+impl DeletionRuns {
+    fn new_run(&self, snapshot: &Snapshot, observed: &Observed) -> Value {
+        let (instance, home) = (&snapshot.instance, namespace(snapshot));
+        let meta = &instance["metadata"];
+        let (kind, name) = (&instance["kind"], meta["name"].as_str().unwrap_or_default());
+        let gvk = Gvk::of(instance);
+        let group = gvk.as_ref().map(Gvk::group).unwrap_or_default();
+        json!({
+            "apiVersion": "operetta.dev/v1alpha1",
+            "kind": "PlanRun",
+            "metadata": {
+                "name": run_name(instance, &observed.uid),
+                "namespace": home,
+                "labels": {
+                    names::MANAGED_BY: "operetta",
+                    names::KIND: names::kind_label(kind.as_str().unwrap_or_default(), group),
+                    names::INSTANCE: names::label_value(name),
+                },
+                "annotations": {CAUSE: Cause::Deletion.as_str(), PRUNABLE: "true"},
+            },
+            "spec": {
+                "of": {"apiVersion": instance["apiVersion"], "kind": kind, "resource": self.resource, "name": name},
+                "plan": DELETE_CHILD,
+                "params": params(observed),
+            },
+        })
+    }
+
+    /// The next state of a run whose object waits for approval; `None` if it waits.
+    fn moved(&self, run: &PlanRun) -> Option<RunStatus> {
+        if run.is_final() || run.deleting {
+            return None;
+        }
+        let Some(status) = &run.status else { return Some(self.started(run)) };
+        let answer = answer(run);
+        if let Some(answer) = answer.filter(|answer| answer.verdict == plan::Verdict::Reject) {
+            let message = format!("{} has rejected the deletion", answer.by);
+            return Some(self.end(status, Phase::Failed, "Rejected", message));
+        }
+        if run.spec.cancel {
+            return Some(self.end(
+                status,
+                Phase::Cancelled,
+                "Cancelled",
+                "a user has cancelled it".to_owned(),
+            ));
+        }
+        let answer = answer.filter(|_| status.step(DELETE).is_none())?;
+        let mut status = status.clone();
+        for step in &mut status.steps {
+            step.phase = StepPhase::Succeeded;
+            step.finished_at = Some(self.now.to_string());
+        }
+        let message = format!("approved by {}", answer.by);
+        status.steps.push(StepState { message, ..self.step(DELETE) });
+        Some(status)
+    }
+
+    /// The last state of a run whose object is gone; `None` if it has ended.
+    fn ended(&self, run: &PlanRun) -> Option<RunStatus> {
+        if run.is_final() {
+            return None;
+        }
+        let status = run.status.clone().unwrap_or_else(|| self.started(run));
+        Some(if is_deleting(run) {
+            self.end(&status, Phase::Succeeded, "", String::new())
+        } else {
+            let message = "the object is gone, or is no child of the instance any more".to_owned();
+            self.end(&status, Phase::Superseded, "ObjectGone", message)
+        })
+    }
+
+    fn started(&self, run: &PlanRun) -> RunStatus {
+        let text = |field: &str| run.spec.params[field].as_str();
+        let object = [text("namespace"), text("name")].into_iter().flatten().collect::<Vec<_>>().join("/");
+        let item = names::item_name(text("child").unwrap_or_default(), text("key"));
+        let message = format!("Delete {} {object} ({item})?", text("kind").unwrap_or_default());
+        RunStatus {
+            phase: Phase::Running,
+            cause: Cause::Deletion,
+            id: run.uid.clone(),
+            plans: vec![DELETE_CHILD.to_owned()],
+            started_at: Some(self.now.to_string()),
+            steps: vec![StepState { message, asked: Some(0), ..self.step(APPROVE) }],
+            ..RunStatus::default()
+        }
+    }
+
+    fn step(&self, path: &str) -> StepState {
+        StepState {
+            path: path.to_owned(),
+            phase: StepPhase::Running,
+            started_at: Some(self.now.to_string()),
+            ..StepState::default()
+        }
+    }
+
+    fn end(&self, status: &RunStatus, phase: Phase, reason: &str, message: String) -> RunStatus {
+        let mut status = status.clone();
+        let now = Some(self.now.to_string());
+        for step in status.steps.iter_mut().filter(|step| !step.phase.is_final()) {
+            let has_succeeded = phase == Phase::Succeeded;
+            step.phase = if has_succeeded { StepPhase::Succeeded } else { StepPhase::Failed };
+            step.finished_at.clone_from(&now);
+            if !has_succeeded {
+                (step.reason, step.message) = (reason.to_owned(), message.clone());
+            }
+        }
+        RunStatus { phase, reason: reason.to_owned(), message, finished_at: now, ..status }
+    }
+}

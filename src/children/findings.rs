@@ -1,0 +1,563 @@
+//! Typed facts that the stages of a decision find: differences from the target and what blocks them. The verdict,
+//! conditions, Events and the output of the command line are derived from them. All of their text is here.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use super::decide::Why;
+use super::schedule::Block;
+use super::state::{CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, ReconcileState};
+use super::target::{Item, Target};
+use super::{ChildError, Context, Desired, Observed, Snapshot};
+use super::{immutable, names};
+use crate::api::{CallError, Class, Gvk, ObjectRef};
+use crate::package::{Child, DeletionPolicy, ImmutableChange, holds_data, locate};
+use crate::template::EvalError;
+
+/// How many missing children a message names.
+const NAMED: usize = 5;
+/// How many places in templates a message names.
+const PLACES: usize = 3;
+
+/// A fact about an instance that is not as it should be.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are what the variants are about")]
+pub enum Finding {
+    /// A child, or a field of one, has no value.
+    NoValue {
+        /// What has none.
+        name: String,
+        /// Why.
+        error: ChildError,
+        reason: &'static str,
+        is_waiting: bool,
+        /// The unknown ref that it reads.
+        unknown_ref: Option<String>,
+    },
+    /// A ref is unknown that nothing else has reported.
+    UnknownRef { id: String, reason: &'static str, message: String, is_waiting: bool },
+    /// `maxUnavailable` of a child is neither a number nor a percentage.
+    InvalidMaxUnavailable { child: String },
+    /// Another manager keeps changing a field.
+    FieldManagerConflict { item: String, object: ObjectRef, field: String, manager: String },
+    /// The API server has refused to apply a child.
+    ApplyRefused(Box<Refusal>),
+    /// A child waits to be written.
+    Waiting { item: String, block: Block },
+    /// The instance is paused, and a child would be written or pruned.
+    Paused { write: &'static str, what: String },
+    /// A child is being deleted, and is created again afterwards.
+    Terminating { item: String, state: String },
+    /// Children that were deleted while a change is refused, and cannot be restored.
+    Missing { items: Vec<String> },
+    /// An object is pruned later: once all else is applied, or what the block says.
+    PruningWaits { object: ObjectRef, block: Option<Block> },
+    /// The deletion of an object holds back others, or its end is awaited.
+    Deletion(Wait),
+    /// The API server has refused to delete, orphan or unmark an object.
+    RemovalRefused { object: ObjectRef, what: Removal, error: CallError },
+    /// Objects of a kind that the package no longer uses cannot be listed.
+    KindNotListed { gvk: Gvk, reason: String, crd: String },
+    /// The deletion of an object waits for the approval of a person.
+    AwaitsApproval { object: ObjectRef, item: String, how: String },
+    /// Whether children are left cannot be read, so the finalizer stays.
+    FinalizerStays { error: CallError },
+    /// A run of a plan waits at a step.
+    RunWaits { run: String, step: String, message: String },
+    /// The last run of a plan has failed.
+    RunFailed { run: String, reason: String, message: String },
+    /// Children that a step has deleted stay away until something applies them.
+    StaysDeleted { items: Vec<String> },
+    /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; none if only children are of
+    /// it.
+    RevisionMissing { revision: String, run: Option<String>, why: String },
+    /// What belongs to runs is unknown.
+    RunsUnknown { message: String },
+}
+
+/// What a deletion waits for.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are what the variants are about")]
+pub enum Wait {
+    /// An object stays while objects that may depend on it cannot be listed.
+    Unlisted { object: ObjectRef, gvk: Gvk, reason: String },
+    /// An object is being deleted.
+    Terminating { object: ObjectRef, held_by: Vec<Box<str>> },
+    /// A namespace stays while it is used.
+    NamespaceInUse { object: ObjectRef, user: String },
+}
+
+/// What was refused for an object that nothing desires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Removal {
+    Deletion,
+    Orphaning,
+    Unmarking,
+}
+
+/// An apply that the API server has refused.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    item: String,
+    object: ObjectRef,
+    error: CallError,
+    is_dry_run: bool,
+    /// Where the template writes the fields that the server names.
+    places: Vec<String>,
+    remedy: Option<Remedy>,
+}
+
+/// What to do about a field that cannot be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Remedy {
+    /// The size of a volume.
+    Resize,
+    /// `onImmutableChange: Recreate` is set, but the live object must not be deleted.
+    RetainedObject,
+    /// The package may not set `onImmutableChange: Recreate`.
+    NeverRecreated,
+    /// The package may set it.
+    MayRecreate,
+    /// `onImmutableChange` has no value, for this reason.
+    PolicyUnknown(String),
+}
+
+/// The severity of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// It does not pass by itself.
+    Stalled,
+    /// It may pass by itself.
+    Waiting,
+    /// No reason not to be ready.
+    Pending,
+}
+
+impl Finding {
+    /// Something has no value. If it reads an unknown ref, the reason is that ref's.
+    pub(super) fn no_value(name: &str, error: &ChildError, target: &Target) -> Self {
+        let problem = match error {
+            ChildError::Eval(EvalError::Unknown { path, .. }) => target.refs.problem_of(path),
+            _ => None,
+        };
+        let (reason, is_waiting) = match problem {
+            Some((_, problem)) => (problem.reason, problem.is_waiting),
+            None => (error.reason(), error.is_waiting()),
+        };
+        let unknown_ref = problem.map(|(id, _)| id.to_owned());
+        Self::NoValue { name: name.to_owned(), error: error.clone(), reason, is_waiting, unknown_ref }
+    }
+
+    /// Not even the number of a child's members is known, while it waits for others anyway.
+    pub(super) fn no_value_yet(name: &str, error: &ChildError, target: &Target) -> Self {
+        match Self::no_value(name, error, target) {
+            Self::NoValue { name, error, unknown_ref, .. } => {
+                Self::NoValue { name, reason: error.reason(), is_waiting: true, error, unknown_ref }
+            }
+            other => other,
+        }
+    }
+
+    /// Unknown refs that no other finding is about.
+    pub(super) fn unknown_refs(target: &Target, findings: &[Self]) -> Vec<Self> {
+        let is_reported = |id: &String| {
+            findings.iter().any(
+                |finding| matches!(finding, Self::NoValue { unknown_ref: Some(known), .. } if known == id),
+            )
+        };
+        let unreported = target.refs.problems.iter().filter(|(id, _)| !is_reported(id));
+        unreported
+            .map(|(id, problem)| Self::UnknownRef {
+                id: id.clone(),
+                reason: problem.reason,
+                message: problem.message.clone(),
+                is_waiting: problem.is_waiting,
+            })
+            .collect()
+    }
+
+    /// An apply of a child was refused.
+    pub(super) fn refused(
+        ctx: &Context<'_>,
+        target: &Target,
+        item: &Item,
+        desired: &Desired,
+        failure: &Failure,
+    ) -> Self {
+        let (error, child) = (&failure.error, ctx.child(item));
+        Self::ApplyRefused(Box::new(Refusal {
+            item: item.name.clone(),
+            object: desired.object.clone(),
+            error: error.clone(),
+            is_dry_run: failure.is_dry_run,
+            places: places(&ctx.at(item.origin), child, error),
+            remedy: remedy(child, desired, error, || immutable::policy(ctx, target, item)),
+        }))
+    }
+
+    /// A child waits to be written.
+    pub(super) fn waiting(item: &Item, block: Block) -> Self {
+        Self::Waiting { item: item.name.clone(), block }
+    }
+
+    /// A child is being deleted, and is created again afterwards.
+    pub(super) fn terminating(item: &Item) -> Self {
+        Self::Terminating { item: item.name.clone(), state: item.unready() }
+    }
+
+    /// Another manager keeps changing a field. `conflict`: the field and the manager, if they were looked up.
+    pub(super) fn field_manager_conflict(
+        item: &Item,
+        observed: &Observed,
+        conflict: Option<(&str, Option<&str>)>,
+    ) -> Self {
+        let (field, manager) = conflict.unwrap_or(("fields", None));
+        Self::FieldManagerConflict {
+            item: item.name.clone(),
+            object: observed.object.clone(),
+            field: field.to_owned(),
+            manager: manager.unwrap_or("another client").to_owned(),
+        }
+    }
+
+    /// Whether it waits for a run.
+    pub(super) fn waits_for_run(&self) -> bool {
+        matches!(
+            self,
+            Self::Waiting { block: Block::Run(_), .. }
+                | Self::PruningWaits { block: Some(Block::Run(_)), .. }
+        )
+    }
+
+    /// Whether objects that cannot be listed hold back a deletion.
+    pub(super) fn is_hidden(&self) -> bool {
+        matches!(self, Self::Deletion(Wait::Unlisted { .. }))
+    }
+
+    /// An object whose deletion waits for approval.
+    pub(super) fn awaits_approval(snapshot: &Snapshot, observed: &Observed, state: &ReconcileState) -> Self {
+        Self::AwaitsApproval {
+            object: observed.object.clone(),
+            item: names::item_name(&observed.child, observed.key.as_deref()),
+            how: snapshot.how_to_approve(observed, state),
+        }
+    }
+
+    /// What would be written if the instance were not paused; `None` if that may change nothing.
+    pub(super) fn paused(item: &Item, why: Why) -> Option<Self> {
+        let write = match why {
+            Why::Create | Why::Restore => "create",
+            Why::Update => "update",
+            Why::Repair => "repair",
+            Why::Recheck => return None,
+        };
+        Some(Self::Paused { write, what: item.name.clone() })
+    }
+
+    /// Itself, if it is such a write.
+    pub(super) fn paused_write(&self) -> Option<&Self> {
+        matches!(self, Self::Paused { .. }).then_some(self)
+    }
+
+    /// Its severity.
+    pub fn severity(&self) -> Severity {
+        let is_stalled = match self {
+            Self::NoValue { is_waiting, .. } | Self::UnknownRef { is_waiting, .. } => !is_waiting,
+            Self::InvalidMaxUnavailable { .. }
+            | Self::FieldManagerConflict { .. }
+            | Self::RunFailed { .. }
+            | Self::StaysDeleted { .. }
+            | Self::RevisionMissing { run: Some(_), .. }
+            | Self::Waiting { block: Block::Oscillation(_), .. } => true,
+            Self::ApplyRefused(refusal) => refusal.error.class != Class::Retry,
+            Self::RemovalRefused { what: Removal::Deletion, error, .. } => error.class == Class::Permanent,
+            Self::AwaitsApproval { .. } => return Severity::Pending,
+            _ => false,
+        };
+        if is_stalled { Severity::Stalled } else { Severity::Waiting }
+    }
+
+    /// The reason in conditions, in camel case.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::NoValue { reason, .. } | Self::UnknownRef { reason, .. } => reason,
+            Self::InvalidMaxUnavailable { .. } => "InvalidMaxUnavailable",
+            Self::FieldManagerConflict { .. } => "FieldManagerConflict",
+            Self::ApplyRefused(refusal) => refusal.reason(),
+            Self::Waiting { block: Block::Oscillation(_), .. } => "Oscillating",
+            Self::Waiting { .. } => "WaitingForDependency",
+            Self::Paused { .. } => "Paused",
+            Self::Terminating { .. } => "Terminating",
+            Self::Missing { .. } | Self::StaysDeleted { .. } => "Missing",
+            Self::PruningWaits { .. } | Self::Deletion(_) | Self::KindNotListed { .. } => "Pruning",
+            Self::RemovalRefused { what: Removal::Unmarking, .. } => "MarksRefused",
+            Self::RemovalRefused { .. } => "DeletionRefused",
+            Self::AwaitsApproval { .. } => "AwaitsApproval",
+            Self::FinalizerStays { .. } => "Deleting",
+            Self::RunWaits { .. } => "RunActive",
+            Self::RunFailed { .. } => "RunFailed",
+            Self::RevisionMissing { .. } => "RevisionMissing",
+            Self::RunsUnknown { .. } => "RunsUnknown",
+        }
+    }
+
+    /// Whether the status of an instance that is being deleted reports it. An ordinary deletion that takes a moment is not
+    /// reported.
+    pub(super) fn holds_deletion(&self) -> bool {
+        match self {
+            Self::Deletion(Wait::Terminating { held_by, .. }) => !held_by.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+impl Display for Finding {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoValue { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::UnknownRef { id, message, .. } => write!(f, "refs.{id}: {message}"),
+            Self::InvalidMaxUnavailable { child } => write!(
+                f,
+                "maxUnavailable of {child}: it is neither a number from 1 nor a percentage from \"1%\" to \"100%\": no \
+                 member is changed until it is"
+            ),
+            Self::FieldManagerConflict { item, object, field, manager } => write!(
+                f,
+                "{item} ({object}): {manager} changes {field} repeatedly; it is restored only once in {} s now. \
+                 Stop {manager}, or give the field up: list it in `yields`",
+                CORRECT_EVERY.as_secs()
+            ),
+            Self::ApplyRefused(refusal) => refusal.fmt(f),
+            Self::Waiting { item, block } => waiting(f, item, block),
+            Self::Paused { write, what } => write!(f, "{write} {what}"),
+            Self::Terminating { item, state } => write!(f, "{item}: {state}"),
+            Self::Missing { items } => {
+                let more = items.len().saturating_sub(NAMED);
+                let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+                write!(
+                    f,
+                    "missing until a change is accepted: {}{rest} (deleted while the change is refused, and what it was \
+                     rendered from is not known)",
+                    items[..items.len() - more].join(", ")
+                )
+            }
+            Self::PruningWaits { object, block: None } => {
+                write!(f, "{object} is pruned once all else is applied")
+            }
+            Self::PruningWaits { object, block: Some(block) } => {
+                waiting(f, &format!("the deletion of {object}"), block)
+            }
+            Self::Deletion(wait) => wait.fmt(f),
+            Self::RemovalRefused { object, what, error } => match what {
+                Removal::Deletion => write!(f, "{object} cannot be deleted: {error}"),
+                Removal::Orphaning => write!(f, "{object} cannot be orphaned: {error}"),
+                Removal::Unmarking => {
+                    write!(f, "outdated annotations of {object} cannot be removed: {error}")
+                }
+            },
+            Self::KindNotListed { gvk, reason, crd } => write!(
+                f,
+                "cannot list {gvk}, which the package no longer uses, so objects may be left to \
+                 prune: {reason}; if none are left, remove it from the annotation {} of the CRD {crd}",
+                names::CHILD_KINDS
+            ),
+            Self::AwaitsApproval { object, item, how } => {
+                write!(f, "{object} ({item}) stays until its deletion is approved: {how}")
+            }
+            Self::FinalizerStays { error } => {
+                write!(f, "cannot read whether all children are deleted: {error}")
+            }
+            Self::RunWaits { run, step, message } if step.is_empty() => write!(f, "{run}: {message}"),
+            Self::RunWaits { run, step, message } => write!(f, "{run}, step {step}: {message}"),
+            Self::RunFailed { run, reason, message } => write!(f, "{run} failed: {reason}: {message}"),
+            Self::StaysDeleted { items } => {
+                let more = items.len().saturating_sub(NAMED);
+                let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named = items[..items.len() - more].join(", ");
+                write!(
+                    f,
+                    "a step has deleted {named}{rest}, and the run has not succeeded: retry it, or start another run"
+                )
+            }
+            Self::RevisionMissing { revision, run: Some(run), why } => write!(
+                f,
+                "run {run} began with revision {revision} of the package, which cannot be loaded: {why}; restore it, or \
+                 cancel the run"
+            ),
+            Self::RevisionMissing { revision, run: None, why } => write!(
+                f,
+                "revision {revision} of the package, with which children were applied, cannot be loaded: {why}; they stay \
+                 as they are until a run reaches them"
+            ),
+            Self::RunsUnknown { message } => write!(f, "runs of plans are unknown: {message}"),
+        }
+    }
+}
+
+fn waiting(f: &mut Formatter<'_>, item: &str, block: &Block) -> fmt::Result {
+    match block {
+        Block::Dependency(other) | Block::Run(other) => write!(f, "{item} waits for {other}"),
+        Block::Paused => write!(f, "{item} waits until the instance is resumed"),
+        Block::Lost(plan) => write!(f, "{item} is lost; the plan {plan} restores it"),
+        Block::Size => {
+            write!(f, "{item} waits until others are written, because all of them together are large")
+        }
+        Block::MaxUnavailable => write!(f, "{item} waits for its turn (maxUnavailable)"),
+        Block::Oscillation(_) => write!(
+            f,
+            "{item}: what it should be has changed {} times in five minutes while the instance stayed as it is; does it \
+             read what follows from itself?",
+            super::decide::MOST_CHANGES
+        ),
+        Block::DryRun => write!(f, "{item} waits until a dry run of the change passes"),
+        Block::Backoff(rest) | Block::Conflict(rest) | Block::Recheck(rest) => {
+            write!(f, "{item} is written again in {} s", rest.as_secs())
+        }
+    }
+}
+
+impl Display for Wait {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlisted { object, gvk, reason } => write!(
+                f,
+                "{object} stays until each {gvk} that depends on it is known to be deleted: {reason}"
+            ),
+            Self::Terminating { object, held_by } if held_by.is_empty() => {
+                write!(f, "{object} is being deleted")
+            }
+            Self::Terminating { object, held_by } => {
+                write!(f, "{object} is being deleted, held by finalizer {}", held_by.join(", "))
+            }
+            Self::NamespaceInUse { object, user } => {
+                write!(f, "{object} is deleted once nothing is left in it: {user} is")
+            }
+        }
+    }
+}
+
+impl Refusal {
+    fn reason(&self) -> &str {
+        let error = &self.error;
+        if self.remedy == Some(Remedy::Resize) {
+            return "ResizeRefused";
+        }
+        if error.is_namespace_terminating() {
+            return "NamespaceTerminating";
+        }
+        if error.is_apply_conflict() {
+            return "ApplyConflict";
+        }
+        if error.is_immutable_change() {
+            return "ImmutableField";
+        }
+        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused"].contains(&error.reason.as_str()) {
+            return &error.reason;
+        }
+        match error.class {
+            Class::Retry => "ApplyRetrying",
+            Class::Conflict => "AlreadyExists",
+            Class::NotFound | Class::Permanent => match error.code {
+                403 if error.is_unauthorized() => "Forbidden",
+                _ => "ApplyRefused",
+            },
+        }
+    }
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.item, self.object, self.error)?;
+        if !self.places.is_empty() {
+            write!(f, "; written in {}", self.places.join(", "))?;
+        }
+        if let Some(Remedy::PolicyUnknown(why)) = &self.remedy {
+            write!(f, "; the field is immutable, and onImmutableChange of the child has no value: {why}")?;
+        }
+        f.write_str(match &self.remedy {
+            None | Some(Remedy::PolicyUnknown(_)) => "",
+            Some(Remedy::Resize) => {
+                "; a volume never shrinks, and grows only where its StorageClass says allowVolumeExpansion: undo the \
+                 change, or set the size that the claim has"
+            }
+            Some(Remedy::RetainedObject) => {
+                "; the field is immutable, and deletionPolicy forbids to recreate the live object: undo the change, or \
+                 delete the object by hand"
+            }
+            Some(Remedy::NeverRecreated) => {
+                "; the field is immutable, and the object holds data or is retained: undo the change, or delete the \
+                 object by hand"
+            }
+            Some(Remedy::MayRecreate) => {
+                "; the field is immutable: undo the change, or delete the object by hand, or set onImmutableChange: \
+                 Recreate in the package"
+            }
+        })?;
+        f.write_str(if self.is_dry_run {
+            "; a dry run found it, so nothing of this change is written"
+        } else {
+            ""
+        })
+    }
+}
+
+fn remedy(
+    child: &Child,
+    desired: &Desired,
+    error: &CallError,
+    policy: impl FnOnce() -> Result<ImmutableChange, String>,
+) -> Option<Remedy> {
+    // Only then may its package say Recreate.
+    let may_be_recreated =
+        child.deletion_policy == DeletionPolicy::Delete && !child.kinds.iter().any(holds_data);
+    match error {
+        _ if is_refused_resize(desired, error) => Some(Remedy::Resize),
+        _ if !error.is_immutable_change() => None,
+        _ => Some(match policy() {
+            Err(why) => Remedy::PolicyUnknown(why),
+            Ok(ImmutableChange::Recreate) => Remedy::RetainedObject,
+            Ok(ImmutableChange::Fail) if may_be_recreated => Remedy::MayRecreate,
+            Ok(ImmutableChange::Fail) => Remedy::NeverRecreated,
+        }),
+    }
+}
+
+/// Whether a claim is refused because of its size alone. An admission plugin refuses it with 403, which is no missing
+/// right, and validation with 422.
+fn is_refused_resize(desired: &Desired, error: &CallError) -> bool {
+    const SIZE: &str = "spec.resources.requests.storage";
+    let is_size = match error.code {
+        403 => !error.is_unauthorized() && error.message.contains("resize"),
+        422 => !error.causes.is_empty() && error.causes.iter().all(|cause| cause.field == SIZE),
+        _ => false,
+    };
+    is_size && &*desired.object.gvk.kind == "PersistentVolumeClaim"
+}
+
+/// Where the child's template writes the fields that the server names.
+fn places(ctx: &Context<'_>, child: &Child, error: &CallError) -> Vec<String> {
+    let mut places = Vec::new();
+    for field in error.fields() {
+        // Operetta renders the text of a Secret as data.
+        let texts = field.strip_prefix("data").map(|rest| format!("stringData{rest}"));
+        let found = [Some(field.to_owned()), texts]
+            .into_iter()
+            .flatten()
+            .find_map(|field| locate(&ctx.origin.package.engine, &child.template, &field));
+        if let Some(location) = found.map(|location| location.to_string())
+            && !places.contains(&location)
+        {
+            places.push(location);
+        }
+        if places.len() == PLACES {
+            break;
+        }
+    }
+    places
+}
+
+/// The soonest of several times, if there is any.
+pub(super) fn soonest(times: impl IntoIterator<Item = Option<Duration>>) -> Option<Duration> {
+    times.into_iter().flatten().min()
+}

@@ -1,0 +1,118 @@
+//! Which objects can be children of a resource's instances at all. Labels and field managers can be written by
+//! whoever may write the object; where it lies, and what kind it is, cannot. What no version of the package could
+//! have rendered there is no child, whatever it says of itself: else an object in anybody's namespace, with a
+//! finalizer, would hold up an instance for ever.
+
+use std::collections::BTreeSet;
+
+use crate::api::{Gvk, ObjectRef};
+use crate::package::Resource;
+
+/// What stands for all namespaces.
+const ANY: &str = "*";
+
+/// The namespaces, beside that of the instance, in which its children may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamespaceScope {
+    /// All: the instances are cluster-scoped, or nothing is on record.
+    Anywhere,
+    /// These: literals of the templates, and that of the manager.
+    Beyond(BTreeSet<String>),
+}
+
+impl NamespaceScope {
+    /// The namespace of the instance alone.
+    pub const HOME: Self = Self::Beyond(BTreeSet::new());
+
+    /// What the templates of a resource say. `operator`: the manager's namespace.
+    pub fn of(resource: &Resource, operator: &str) -> Self {
+        let mut all = BTreeSet::new();
+        for child in &resource.children {
+            match child.namespaces.beyond(operator) {
+                Some(some) => all.extend(some.map(str::to_owned)),
+                None => return Self::Anywhere,
+            }
+        }
+        Self::Beyond(all)
+    }
+
+    /// What the annotation [`super::names::CHILD_NAMESPACES`] says.
+    pub fn read(annotation: Option<&str>) -> Self {
+        let Some(text) = annotation.filter(|text| text.trim() != ANY) else { return Self::Anywhere };
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Self::Beyond(names.map(str::to_owned).collect())
+    }
+
+    /// The text of that annotation.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Anywhere => ANY.to_owned(),
+            Self::Beyond(all) => all.iter().map(String::as_str).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Beyond(mut all), Self::Beyond(more)) => {
+                all.extend(more);
+                Self::Beyond(all)
+            }
+            _ => Self::Anywhere,
+        }
+    }
+
+    /// Whether children may lie in a namespace, whatever that of their instance.
+    pub fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Beyond(all) => all.contains(namespace),
+        }
+    }
+
+    /// Whether an object can be a child of an instance that lies in `home`. `kinds`: those that its children have,
+    /// or had, in any version. (Cluster-scoped objects are for those who may do much anyway.)
+    pub fn holds(&self, home: Option<&str>, kinds: &BTreeSet<Gvk>, object: &ObjectRef) -> bool {
+        let namespace = object.namespace.as_deref();
+        let is_there = namespace.is_none_or(|namespace| home == Some(namespace) || self.has(namespace));
+        is_there && kinds.iter().any(|gvk| gvk.is_version_of(&object.gvk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_lies_where_a_template_can_put_it() {
+        let kinds = BTreeSet::from([Gvk::new("g/v1", "Gadget"), Gvk::new("v1", "ConfigMap")]);
+        let object = |api_version: &str, kind: &str, namespace: Option<&str>| ObjectRef {
+            gvk: Gvk::new(api_version, kind),
+            namespace: namespace.map(Into::into),
+            name: "x".into(),
+        };
+        let some = NamespaceScope::read(Some("kube-public,system"));
+        assert_eq!(some.text(), "kube-public,system");
+        for (namespace, expected) in
+            [(Some("home"), true), (Some("system"), true), (Some("evil"), false), (None, true)]
+        {
+            let map = object("v1", "ConfigMap", namespace);
+            assert_eq!(some.holds(Some("home"), &kinds, &map), expected, "{namespace:?}");
+            assert!(NamespaceScope::read(None).holds(Some("home"), &kinds, &map));
+        }
+        assert!(!NamespaceScope::read(Some("")).holds(
+            None,
+            &kinds,
+            &object("v1", "ConfigMap", Some("home"))
+        ));
+        // In any version, but of no other group.
+        assert!(some.holds(Some("home"), &kinds, &object("g/v2", "Gadget", Some("home"))));
+        assert!(!some.holds(Some("home"), &kinds, &object("h/v1", "Gadget", Some("home"))));
+        assert!(!some.holds(Some("home"), &kinds, &object("v1", "Secret", Some("home"))));
+
+        let both = some.and(NamespaceScope::read(Some("other")));
+        assert_eq!(both.text(), "kube-public,other,system");
+        assert_eq!(both.and(NamespaceScope::read(Some("*"))), NamespaceScope::Anywhere);
+    }
+}

@@ -1,0 +1,144 @@
+//! What is done for the runs of an instance. Each action is one request, or one that runs beside the queue.
+
+use serde_json::Value;
+
+use super::effects::{event, reference};
+use super::{CallKey, SecretOutputs, plan_run_kind};
+use crate::api::ApiKind;
+use crate::plan::{self, Ended, Intent, PlanRun, Request, RunStatus};
+
+/// Which object of a run it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunObject {
+    /// A PlanRun, of the instance that its spec names.
+    PlanRun,
+    /// A ControllerRevision, of the instance whose uid is on its label.
+    Origin,
+    /// A Job of a step, of the instance whose uid is on its label.
+    Job,
+}
+
+impl RunObject {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::PlanRun, Self::Origin, Self::Job];
+
+    /// Its kind.
+    pub fn kind(self) -> ApiKind {
+        match self {
+            Self::PlanRun => plan_run_kind(),
+            Self::Origin => ApiKind::built_in("apps/v1", "ControllerRevision"),
+            Self::Job => ApiKind::built_in("batch/v1", "Job"),
+        }
+    }
+}
+
+/// An object that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion; empty if any will do.
+    pub resource_version: String,
+}
+
+impl RunRef {
+    /// The object of that metadata.
+    pub fn of(object: &Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Self {
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        }
+    }
+}
+
+/// What is done for a run.
+#[derive(Debug, Clone)]
+pub enum RunAction {
+    /// Create an object. If there is one of that name, it is read: the next decision sees it.
+    Create(RunObject, Box<Value>),
+    /// Store the state of a run, under its resourceVersion. After that, the requests are intended.
+    Store {
+        /// The run.
+        run: RunRef,
+        /// Its status.
+        status: Box<Value>,
+        /// The requests that the status intends.
+        intents: Vec<Intent>,
+        /// Its Event.
+        event: Option<RunEvent>,
+        /// The plan, and what of it the status ends, for metrics.
+        ended: (String, Vec<Ended>),
+    },
+    /// Write the run that is about to start to `status.plan` of the instance, under its resourceVersion.
+    Announce(Box<Value>),
+    /// Change an object by a merge patch, under its resourceVersion.
+    Change(RunObject, RunRef, Box<Value>),
+    /// Remove annotations of the instance: the children that were recreated exist again.
+    ForgetRecreations(Vec<String>),
+    /// Delete exactly this object; a Job with its pods.
+    Delete(RunObject, RunRef),
+    /// Delete the run that has cleaned up, once its instance is gone.
+    DeleteCleanup(RunRef),
+    /// Send a request, unless it is sent already. Its answer queues the instance.
+    Call {
+        /// The uid of the run.
+        run: String,
+        /// The path of the step.
+        step: String,
+        /// The attempt.
+        attempt: u32,
+        /// The request.
+        request: Box<Request>,
+    },
+    /// Read what a finished Job has left: the termination message of its pod, or the last lines of its log.
+    ReadJob(RunRef, JobEnd),
+    /// Store the secret outputs of a step in the Secret of its run.
+    StoreSecrets {
+        /// Which step: the attempt is 0.
+        step: CallKey,
+        /// The outputs.
+        values: SecretOutputs,
+        /// The Secret with these outputs alone.
+        secret: Box<Value>,
+    },
+}
+
+impl RunAction {
+    /// Stores the next state of a run.
+    pub(in crate::children) fn store(run: &PlanRun, status: &RunStatus, intents: Vec<Intent>) -> Self {
+        Self::Store {
+            run: reference(run),
+            status: Box::new(status.to_json()),
+            intents,
+            event: event(run, status),
+            ended: (run.spec.plan.clone(), plan::ended(run, status)),
+        }
+    }
+}
+
+/// An Event about a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEvent {
+    /// Whether it is a warning.
+    pub is_warning: bool,
+    /// In camel case.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobEnd {
+    /// It has completed.
+    Completed,
+    /// It has failed, for the reason that its condition gives.
+    Failed(String),
+}

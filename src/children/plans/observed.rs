@@ -1,0 +1,267 @@
+//! What the engine sees of an instance: its children as the target has them, the Jobs of its steps, and the answers to
+//! their requests.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::decide::is_recreating;
+use super::effects::{outputs_key, outputs_name, outputs_selector};
+use super::{Call, CallKey, PlanSnapshot};
+use crate::api::ObjectRef;
+use crate::children::observed::Observed as LiveObject;
+use crate::children::origins::NEWEST;
+use crate::children::refs::{Problem, Referred, ResourceSelector, known, pod_of};
+use crate::children::state::ReconcileState;
+use crate::children::target::{Item, Target};
+use crate::children::{Context, names};
+use crate::plan::advance::SECRET;
+use crate::plan::{
+    self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
+};
+
+/// What one run sees.
+pub(super) struct Seen<'a> {
+    pub(super) ctx: &'a Context<'a>,
+    pub(super) target: &'a Target,
+    pub(super) plans: &'a PlanSnapshot,
+    /// The run.
+    pub(super) run: &'a PlanRun,
+    /// Whether it brings the target of its origin.
+    pub(super) is_rollout: bool,
+    pub(super) state: &'a ReconcileState,
+    /// Objects that it wants to know.
+    pub(super) wants: &'a RefCell<Vec<ResourceSelector>>,
+}
+
+impl<'a> Seen<'a> {
+    fn items(&self, child: &str) -> impl Iterator<Item = &Item> + use<'_, 'a> {
+        let number = self.ctx.origins.number(child);
+        self.target.items.iter().filter(move |item| Some(item.child) == number)
+    }
+
+    fn item(&self, member: &Member) -> Option<&Item> {
+        self.items(&member.child).find(|item| item.key == member.key)
+    }
+
+    fn live(&self, member: &Member) -> Option<&LiveObject> {
+        let key = member.key.as_ref().map(names::key_text);
+        let number = self.ctx.origins.number(&member.child)?;
+        let is_it = |o: &LiveObject| {
+            o.is_made_by_us()
+                && self.ctx.origins.number(&o.child) == Some(number)
+                && o.key.as_deref() == key.as_deref()
+        };
+        let live = self.ctx.snapshot.observed.iter().map(|observed| &**observed);
+        live.filter(|o| is_it(o)).min_by_key(|o| o.terminating)
+    }
+
+    /// The objects that a selector names. They are watched for as long as the run asks for them.
+    fn known(&self, want: ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem> {
+        let found = known(self.ctx.snapshot, &want);
+        self.wants.borrow_mut().push(want);
+        found
+    }
+
+    /// The secret outputs of a step as they are stored; `None` if they are not, or are not known yet.
+    fn stored_secrets(&self, step: &str) -> Result<Option<Map<String, Value>>, Problem> {
+        let key = CallKey { run: self.run.uid.as_str().into(), step: step.into(), attempt: 0 };
+        if let Some(values) = self.plans.calls.secrets.get(&key) {
+            return Ok(Some(values.0.clone()));
+        }
+        let found = self.known(outputs_selector(self.plans, self.run))?;
+        Ok(found.first().and_then(|secret| {
+            let text = secret.value["data"][outputs_key(step)].as_str()?;
+            serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
+        }))
+    }
+
+    /// Why secret outputs of the run that later steps may read are not known.
+    pub(super) fn unread_secrets(&self) -> Option<String> {
+        let steps = self.run.status.iter().flat_map(|status| &status.steps);
+        let mut steps = steps.filter(|step| step.outputs.values().any(|value| value == SECRET));
+        steps.find_map(|step| match self.stored_secrets(&step.path) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(format!(
+                "Secret {}/{}, which holds the secret outputs of step {}, is gone: restore it, or cancel the run",
+                self.plans.namespace,
+                outputs_name(self.run),
+                step.path
+            )),
+            Err(problem) => Some(problem.message),
+        })
+    }
+
+    /// Why the members of a child are unknown.
+    fn unknown(&self, child: &str) -> Option<String> {
+        let number = self.ctx.origins.number(child)?;
+        let open = self.target.open.get(&number).map(ToString::to_string);
+        let kinds =
+            || self.ctx.origins.child(number)?.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk));
+        open.or_else(|| kinds().map(str::to_owned))
+    }
+}
+
+impl plan::Observed for Seen<'_> {
+    fn children(&self) -> Vec<String> {
+        self.ctx.origin.resource.children.iter().map(|child| child.id.clone()).collect()
+    }
+
+    fn dependencies(&self, child: &str) -> Vec<String> {
+        let children = &self.ctx.origin.resource.children;
+        let found = children.iter().find(|known| known.id == child);
+        let indices = found.map_or(&[][..], |child| &child.depends_on);
+        indices.iter().map(|index| children[*index].id.clone()).collect()
+    }
+
+    fn target(&self, child: &str) -> Result<Vec<Option<Value>>, String> {
+        if let Some(reason) = self.unknown(child) {
+            return Err(reason);
+        }
+        let Some(number) = self.ctx.origins.number(child) else { return Ok(Vec::new()) };
+        let newest = self.target.newest.iter().filter(|member| member.child == number);
+        let mut keys: Vec<Option<Value>> = newest.map(|member| member.key.clone()).collect();
+        if !self.is_rollout {
+            // What it has not come to stays what it was, also if a newer spec does without it.
+            for item in self.items(child).filter(|item| item.origin != NEWEST) {
+                if !keys.contains(&item.key) {
+                    keys.push(item.key.clone());
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    fn existing(&self, child: &str) -> Result<Vec<Option<Value>>, String> {
+        let kinds = self.ctx.origins.number(child).and_then(|number| self.ctx.origins.child(number));
+        let reason =
+            kinds.and_then(|child| child.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk)));
+        if let Some(reason) = reason {
+            return Err(reason.to_owned());
+        }
+        let mut keys: Vec<Option<Value>> = self.items(child).map(|item| item.key.clone()).collect();
+        let number = self.ctx.origins.number(child);
+        for observed in &self.ctx.snapshot.observed {
+            if observed.is_made_by_us() && self.ctx.origins.number(&observed.child) == number {
+                let key = observed.key.as_deref().map(super::super::target::typed_key);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    fn member(&self, member: &Member) -> MemberState {
+        let Some(item) = self.item(member) else {
+            let live = self.live(member);
+            return MemberState {
+                exists: live.is_some(),
+                terminating: live.is_some_and(|live| live.terminating),
+                message: live.filter(|live| live.terminating).map(held_by),
+                ..MemberState::default()
+            };
+        };
+        MemberState {
+            exists: item.observed.is_some() || self.live(member).is_some(),
+            terminating: item.observed.as_ref().is_some_and(|live| live.terminating),
+            current: if self.is_rollout { self.target.is_newest(item) } else { item.is_current() },
+            ready: item.ready.is_ok(),
+            recreating: is_recreating(self.ctx, self.state, item),
+            message: Some(item.unready()).filter(|_| !item.is_settled()),
+        }
+    }
+
+    fn pod(&self, child: &str, key: Option<&Value>, ordinal: Option<u64>) -> Result<Pod, String> {
+        let is_wanted = |item: &&Item| key.is_none_or(|key| item.key.as_ref() == Some(key));
+        let live =
+            self.items(child).filter(is_wanted).filter_map(|item| Some((item, item.observed.as_ref()?)));
+        let mut message = None;
+        for (item, observed) in live {
+            if observed.terminating {
+                continue;
+            }
+            let object = &observed.object;
+            if object.gvk.is("v1", "Pod") {
+                // With a key that very pod is asked, ready or not.
+                if key.is_some() || item.ready.is_ok() {
+                    return Ok(pod(object, observed.uid.to_string()));
+                }
+                message = item.ready.clone().err().map(|why| format!("{}: {why}", item.name));
+                continue;
+            }
+            let ordinal = ordinal.map(Value::from);
+            message = match pod_of(observed, ordinal.as_ref(), &mut |want| self.known(want)) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => Some(format!("{} has no ready pod", item.name)),
+                Err(problem) => Some(format!("{}: {}", item.name, problem.message)),
+            };
+        }
+        Err(message.unwrap_or_else(|| format!("{child} has no pod")))
+    }
+
+    fn job(&self, name: &str) -> JobState {
+        if let Some(reason) = &self.plans.unknown {
+            return JobState::Unknown(reason.clone());
+        }
+        let Some(job) = self.plans.jobs.iter().find(|job| job["metadata"]["name"] == name) else {
+            return JobState::Absent;
+        };
+        let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
+        JobState::Found(Job {
+            uid: uid.to_owned(),
+            ours: true,
+            terminating: !job["metadata"]["deletionTimestamp"].is_null(),
+            result: super::job_end(job)
+                .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),
+            message: None,
+            has_ttl: !job["spec"]["ttlSecondsAfterFinished"].is_null(),
+        })
+    }
+
+    fn run(&self, of: &Of, name: &str) -> OtherRun {
+        if let Some(reason) = &self.plans.unknown {
+            return OtherRun::Unknown(reason.clone());
+        }
+        let is_it =
+            |run: &&PlanRun| run.name == name && run.spec.of.name == of.name && run.spec.of.kind == of.kind;
+        match self.plans.others.iter().find(is_it) {
+            None => OtherRun::Absent,
+            Some(run) => OtherRun::Found {
+                uid: run.uid.clone(),
+                phase: run.phase(),
+                message: run.status.as_ref().map(|status| status.message.clone()).unwrap_or_default(),
+            },
+        }
+    }
+
+    fn secrets(&self, step: &str) -> Option<Map<String, Value>> {
+        self.stored_secrets(step).ok().flatten()
+    }
+
+    fn call(&self, step: &str, attempt: u32) -> CallState<'_> {
+        let key = CallKey { run: self.run.uid.as_str().into(), step: step.into(), attempt };
+        match self.plans.calls.requests.get(&key).map(|call| &**call) {
+            None => CallState::Unknown,
+            Some(Call::Intended(request)) => CallState::Intended(request),
+            Some(Call::InFlight) => CallState::InFlight,
+            Some(Call::Answered(answer)) => CallState::Answered(answer),
+            Some(Call::Failed(failure, request)) => CallState::Failed(failure, request.as_ref()),
+        }
+    }
+}
+
+fn pod(object: &ObjectRef, uid: String) -> Pod {
+    let namespace = object.namespace.as_deref().unwrap_or_default().to_owned();
+    Pod { namespace, name: object.name.to_string(), uid }
+}
+
+fn held_by(live: &LiveObject) -> String {
+    match &live.held_by[..] {
+        [] => "is being deleted".to_owned(),
+        finalizers => format!("is being deleted, held by finalizer {}", finalizers.join(", ")),
+    }
+}

@@ -1,0 +1,74 @@
+//! The schedule of the writes of an instance with plans: what no rollout has reached waits for the run that comes to it.
+
+use std::collections::HashSet;
+
+use crate::children::findings::Finding;
+use crate::children::origins::{NEWEST, Origins};
+use crate::children::schedule::{Block, Graph, Schedule};
+use crate::children::target::{Item, Target};
+
+/// The graph of dependencies, within what runs have reached.
+pub(super) struct RunSchedule<'t> {
+    graph: Graph<'t>,
+    origins: &'t Origins<'t>,
+    /// What the items wait for that no rollout has reached; `None` if the newest origin is rolled out.
+    unreached: Option<String>,
+    /// The items that keep what they have until a run comes to them.
+    kept: Kept,
+    /// What pruning waits for.
+    pruning: Option<String>,
+    /// What its runs wait for.
+    findings: Vec<Finding>,
+}
+
+/// Items that read an object which is another than when their origin was rolled out.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// Their names.
+    pub(super) items: HashSet<String>,
+    /// The run that comes to them.
+    pub(super) awaited: String,
+}
+
+impl<'t> RunSchedule<'t> {
+    pub(super) fn new(
+        origins: &'t Origins<'t>,
+        target: &'t Target,
+        unreached: Option<String>,
+        kept: Kept,
+        pruning: Option<String>,
+        findings: Vec<Finding>,
+    ) -> Self {
+        Self { graph: Graph::of(origins, target), origins, unreached, kept, pruning, findings }
+    }
+
+    /// Whether a run has to come to an item before it is created or changed.
+    fn is_unreached(&self, item: &Item) -> bool {
+        item.origin == NEWEST && self.origins.recorded(&item.name).is_none()
+    }
+}
+
+impl Schedule for RunSchedule<'_> {
+    fn awaited(&self, item: &Item) -> Option<Block> {
+        if self.kept.items.contains(&item.name) {
+            return Some(Block::Run(self.kept.awaited.clone()));
+        }
+        match &self.unreached {
+            Some(run) if self.is_unreached(item) => Some(Block::Run(run.clone())),
+            // What is there, or was there, is maintained at any time; only what is new to it follows the order.
+            _ => self.graph.awaited(item),
+        }
+    }
+
+    fn awaited_by_child(&self, number: usize) -> Option<Block> {
+        self.graph.awaited_by_child(number)
+    }
+
+    fn awaited_by_pruning(&self) -> Option<Block> {
+        self.pruning.clone().map(Block::Run)
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
+    }
+}

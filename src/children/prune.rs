@@ -1,0 +1,438 @@
+//! What is done with live objects that nothing desires: they are deleted in reverse order of the graph, retained, orphaned,
+//! or wait for approval. Deleting an instance is the case in which nothing is desired. Nothing is rendered here, so a
+//! package that no longer loads cannot block a deletion.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::decide::{Action, Decision, Verdict};
+use super::findings::{Finding, Removal, Severity, Wait, soonest};
+use super::names::{self, Stamp};
+use super::observed::{Observed, once};
+use super::origins::Origins;
+use super::snapshot::Snapshot;
+use super::state::ReconcileState;
+use super::status::Status;
+use super::target::Target;
+use crate::api::Gvk;
+use crate::package::DeletionPolicy;
+
+/// How long until a namespace is checked again: the deletion of objects of others in it queues no instance.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Group, kind, namespace and name.
+pub(super) type Identity<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+
+/// The live objects that nothing desires.
+pub(super) struct Undesired<'a> {
+    /// Those to delete, retain or ask for.
+    pub remove: Vec<&'a Arc<Observed>>,
+    /// Those that a user has orphaned.
+    pub orphaned: Vec<&'a Arc<Observed>>,
+}
+
+impl Undesired<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.orphaned.is_empty()
+    }
+}
+
+/// What is done about undesired objects now, and what is awaited.
+#[derive(Debug, Default)]
+pub(super) struct Pruned {
+    /// To do.
+    pub actions: Vec<Action>,
+    /// What waits for approval.
+    pub asks: Vec<Arc<Observed>>,
+    /// Refusals first, then what holds back the rest, then what waits for approval.
+    pub findings: Vec<Finding>,
+    /// When to decide again, if no event comes first.
+    pub again: Option<Duration>,
+    /// Namespaces that may be deleted once it is known that nothing uses them.
+    pub namespaces: Vec<String>,
+}
+
+/// The live objects that are not desired. Of an instance that stays, kinds that are not listed are left alone.
+pub(super) fn undesired<'a>(snapshot: &'a Snapshot, desired: &HashSet<Identity<'_>>) -> Undesired<'a> {
+    let is_undesired = |o: &&Arc<Observed>| {
+        !desired.contains(&o.object.identity()) && (snapshot.is_deleting() || snapshot.is_listed(&o.object))
+    };
+    let own = snapshot.observed.iter().filter(|o| o.is_to_go());
+    let previous = &snapshot.previous_children;
+    let left_behind = previous.iter().filter(|o| is_left_behind(o));
+    let orphaned = previous.iter().filter(|o| o.is_orphaned() && !snapshot.is_deleting());
+    Undesired {
+        remove: once(own.chain(left_behind).filter(is_undesired)),
+        orphaned: once(orphaned.filter(is_undesired)),
+    }
+}
+
+/// Whether a child of a deleted instance is deleted when nothing desires it. The garbage collector deletes those with an
+/// ownerReference; a user has orphaned those that have lost theirs.
+fn is_left_behind(previous: &Observed) -> bool {
+    previous.is_to_go() && previous.guarded && !previous.owner_reference
+}
+
+/// What is done about undesired objects now.
+pub(super) fn prune(
+    snapshot: &Snapshot,
+    undesired: &Undesired<'_>,
+    state: &ReconcileState,
+    now: Duration,
+) -> Pruned {
+    let mut pruned = Pruned::default();
+    let mut wait = None;
+    let mut going = Vec::new();
+    for object in &undesired.remove {
+        // A retained object that still carries an ownerReference would be deleted by the garbage collector.
+        if object.retained.is_some() {
+            pruned.actions.push(Action::Retain(Arc::clone(object)));
+        } else if snapshot.awaits_approval(object) {
+            pruned.asks.push(Arc::clone(object));
+            pruned.actions.extend(to_ask(object));
+        } else {
+            going.push(*object);
+        }
+    }
+    if let Some(batch) = DeletionBatch::of(&going) {
+        wait = batch.delete(snapshot, &mut pruned);
+    }
+    let hidden = hold_back(&mut pruned.actions, snapshot);
+    pruned.actions.extend(undesired.orphaned.iter().map(|o| Action::Orphan(Arc::clone(o))));
+    let (refusals, again) = hold_refused(&mut pruned.actions, Removal::Deletion, state, now);
+    pruned.again = soonest([pruned.again, again]);
+    pruned.findings.extend(refusals);
+    pruned.findings.extend(hidden.or(wait).map(Finding::Deletion));
+    let asks = pruned.asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, state));
+    pruned.findings.extend(asks);
+    pruned
+}
+
+/// Annotates an object as awaiting approval, if it is not annotated yet.
+pub(super) fn to_ask(observed: &Arc<Observed>) -> Option<Action> {
+    (observed.asking != Some(true)).then(|| Action::Ask(Arc::clone(observed)))
+}
+
+/// The objects of the highest order: they are deleted before those of lower orders. A namespace that holds others of them
+/// comes after those.
+struct DeletionBatch<'a>(Vec<&'a Arc<Observed>>);
+
+impl<'a> DeletionBatch<'a> {
+    fn of(going: &[&'a Arc<Observed>]) -> Option<Self> {
+        let holds = |namespace: &Observed| {
+            is_namespace(namespace)
+                && going.iter().any(|o| o.object.namespace.as_deref() == Some(&*namespace.object.name))
+        };
+        let candidates: Vec<_> = going.iter().filter(|o| !holds(o)).copied().collect();
+        let highest = candidates.iter().map(|o| o.order).max()?;
+        Some(Self(candidates.into_iter().filter(|o| o.order == highest).collect()))
+    }
+
+    /// Deletes what is not being deleted yet; what lower orders wait for. A namespace stays while it is used.
+    fn delete(&self, snapshot: &Snapshot, pruned: &mut Pruned) -> Option<Wait> {
+        let mut in_use = None;
+        for object in self.0.iter().filter(|o| !o.terminating) {
+            let name = &*object.object.name;
+            let user = if is_namespace(object) { snapshot.namespace_users.get(name) } else { Some(&None) };
+            match user {
+                Some(None) => pruned.actions.push(Action::Delete(Arc::clone(object))),
+                Some(Some(user)) => {
+                    pruned.again = Some(LOOK_AGAIN);
+                    in_use = Some(Wait::NamespaceInUse { object: object.object.clone(), user: user.clone() });
+                }
+                None => pruned.namespaces.push(name.to_owned()),
+            }
+        }
+        let wait = |o: &&Arc<Observed>| Wait::Terminating {
+            object: o.object.clone(),
+            held_by: if o.terminating { o.held_by.clone() } else { Vec::new() },
+        };
+        let terminating = self.0.iter().filter(|o| o.terminating).max_by_key(|o| !o.held_by.is_empty());
+        terminating.map(wait).or(in_use).or_else(|| self.0.first().map(wait))
+    }
+}
+
+fn is_namespace(observed: &Observed) -> bool {
+    observed.object.gvk.is("v1", "Namespace")
+}
+
+/// Removes deletions that wait because objects that may depend on the deleted one cannot be listed. Returns the first.
+fn hold_back(actions: &mut Vec<Action>, snapshot: &Snapshot) -> Option<Wait> {
+    let unreadable: Vec<_> = snapshot
+        .unreadable()
+        .map(|(kind, reason)| (kind, reason, kind.highest_order(snapshot.resource())))
+        .collect();
+    let mut hidden = None;
+    actions.retain(|action| {
+        let Action::Delete(observed) = action else { return true };
+        let above = unreadable.iter().find(|(.., order)| order.is_none_or(|order| order > observed.order));
+        if let Some((kind, reason, _)) = above {
+            hidden.get_or_insert_with(|| Wait::Unlisted {
+                object: observed.object.clone(),
+                gvk: kind.gvk.clone(),
+                reason: (*reason).to_owned(),
+            });
+        }
+        above.is_none()
+    });
+    hidden
+}
+
+/// Removes actions that the server has refused and whose backoff has not ended.
+fn hold_refused(
+    actions: &mut Vec<Action>,
+    what: Removal,
+    state: &ReconcileState,
+    now: Duration,
+) -> (Vec<Finding>, Option<Duration>) {
+    let (mut findings, mut again) = (Vec::new(), None);
+    actions.retain(|action| {
+        let Some(observed) = action.removed() else { return true };
+        let failure = state.removal_failure(observed).and_then(|failure| Some((failure, failure.rest(now)?)));
+        let Some((failure, rest)) = failure else { return true };
+        again = soonest([again, Some(rest)]);
+        let (object, error) = (observed.object.clone(), failure.error.clone());
+        findings.push(Finding::RemovalRefused { object, what, error });
+        false
+    });
+    (findings, again)
+}
+
+/// Kinds that the package no longer uses and that cannot be listed: objects of them may be left to prune.
+pub(super) fn kinds_not_listed(snapshot: &Snapshot, origins: &Origins<'_>) -> Vec<Finding> {
+    let children = || (0..origins.children()).filter_map(|number| origins.child(number));
+    let is_used = |gvk: &Gvk| children().any(|child| child.has_kind(gvk));
+    let unused = snapshot.unreadable().filter(|(kind, _)| !is_used(&kind.gvk));
+    unused
+        .map(|(kind, reason)| Finding::KindNotListed {
+            gvk: kind.gvk.clone(),
+            reason: reason.to_owned(),
+            crd: origins.newest().resource.crd_name().to_owned(),
+        })
+        .collect()
+}
+
+/// Removes what was noted on objects while nothing desired them, unless the policy of the child says the same: else they
+/// would be retained, or asked for, by a policy of long ago.
+pub(super) fn outdated_notes(target: &Target, state: &ReconcileState, now: Duration) -> Pruned {
+    let mut actions = Vec::new();
+    for item in target.items.iter().filter(|item| item.is_current()) {
+        let (Ok(desired), Some(observed)) = (&item.desired, &item.observed) else { continue };
+        let policy = Stamp::read(&desired.hash).policy;
+        let noted = observed.noted;
+        if noted.retained && policy != Some(DeletionPolicy::Retain)
+            || noted.pending && policy != Some(DeletionPolicy::Ask)
+        {
+            actions.push(Action::Unmark(Arc::clone(observed)));
+        }
+    }
+    let (findings, again) = hold_refused(&mut actions, Removal::Unmarking, state, now);
+    Pruned { actions, findings, again, ..Pruned::default() }
+}
+
+/// Decides about an instance that is being deleted, whether or not its package is loaded.
+pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
+    let Snapshot { instance, observed, .. } = snapshot;
+    let undesired = undesired(snapshot, &HashSet::new());
+    let mut message = "waits for the garbage collector or the finalizers of others";
+    let pruned = if is_orphaning(instance, observed) {
+        message = "orphaning its children (--cascade=orphan)";
+        orphan_all(snapshot, state, now)
+    } else if !has_finalizer(instance) {
+        // Then all children carry ownerReferences.
+        Pruned::default()
+    } else if annotated(instance, names::SKIP_CLEANUP) {
+        skip_cleanup(snapshot, &undesired, state)
+    } else {
+        let mut pruned = prune(snapshot, &undesired, state, now);
+        if pruned.findings.is_empty() {
+            finalize(&mut pruned, state, now);
+        }
+        pruned
+    };
+    let Pruned { actions, asks, findings, again, namespaces } = pruned;
+    let is_held = |o: &&Arc<Observed>| o.terminating && !o.held_by.is_empty();
+    let is_reported = findings.iter().any(Finding::holds_deletion)
+        || (!findings.is_empty() && undesired.remove.iter().any(is_held));
+    let verdict = Verdict::Deleting {
+        message: findings.first().map_or_else(|| message.to_owned(), ToString::to_string),
+    };
+    let status = is_reported.then(|| Status::deleting(instance, &verdict).pending(&pending(&findings)));
+    let line = |o: &Arc<Observed>| {
+        let name = names::item_name(&o.child, o.key.as_deref());
+        (name, Some(o.object.clone()), Err("is being deleted".to_owned()))
+    };
+    let children = observed.iter().map(line).collect();
+    Decision { actions, asks, status, again, children, namespaces, ..Decision::idle(verdict) }
+}
+
+/// What waits for the approval of a person, a sentence each.
+pub(super) fn pending(findings: &[Finding]) -> Vec<String> {
+    let pending = findings.iter().filter(|finding| finding.severity() == Severity::Pending);
+    pending.map(ToString::to_string).collect()
+}
+
+/// Nothing is left that the finalizer guards.
+fn finalize(pruned: &mut Pruned, state: &ReconcileState, now: Duration) {
+    let failure = state.finalizer_failure().and_then(|failure| Some((failure, failure.rest(now)?)));
+    if let Some((failure, rest)) = failure {
+        pruned.again = Some(rest);
+        pruned.findings.push(Finding::FinalizerStays { error: failure.error.clone() });
+    } else if pruned.actions.is_empty() {
+        pruned.actions.push(Action::RemoveFinalizer);
+    }
+}
+
+/// Orphans all children: nothing is deleted.
+fn orphan_all(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Pruned {
+    let mut pruned = Pruned::default();
+    let of_ours = snapshot.observed.iter().filter(|o| o.is_made_by_us());
+    let mut actions: Vec<Action> = of_ours.cloned().map(Action::Orphan).collect();
+    if actions.is_empty() {
+        pruned.actions.extend(has_finalizer(&snapshot.instance).then_some(Action::RemoveFinalizer));
+        return pruned;
+    }
+    (pruned.findings, pruned.again) = hold_refused(&mut actions, Removal::Orphaning, state, now);
+    if !annotated(&snapshot.instance, names::ORPHANED) {
+        pruned.actions.push(Action::MarkOrphaned);
+    }
+    pruned.actions.extend(actions);
+    pruned
+}
+
+/// A user does not want to wait: everything that may be deleted is deleted at once, in no order, and the finalizer is
+/// removed. Objects that await approval and retained objects stay.
+fn skip_cleanup(snapshot: &Snapshot, undesired: &Undesired<'_>, state: &ReconcileState) -> Pruned {
+    let mut pruned = Pruned::default();
+    let is_tried = |o: &Observed| state.removal_failure(o).is_some();
+    let may_go = |o: &&&Arc<Observed>| !o.terminating && !snapshot.awaits_approval(o) && !is_tried(o);
+    for observed in undesired.remove.iter().filter(may_go) {
+        pruned.actions.push(match observed.retained {
+            Some(_) => Action::Retain(Arc::clone(observed)),
+            None => Action::Delete(Arc::clone(observed)),
+        });
+    }
+    if pruned.actions.is_empty() {
+        pruned.actions.push(Action::ForceRemoveFinalizer);
+    }
+    pruned
+}
+
+/// Whether the instance was deleted with `--cascade=orphan`. The garbage collector removes the mark as soon as it has
+/// done its part, which is to remove the ownerReferences: children without theirs tell as much.
+fn is_orphaning(instance: &Value, observed: &[Arc<Observed>]) -> bool {
+    if has(instance, names::ORPHAN_FINALIZER)
+        || instance["metadata"]["annotations"][names::ORPHANED].is_string()
+    {
+        return true;
+    }
+    !has(instance, "foregroundDeletion")
+        && observed.iter().any(|o| o.is_orphaned())
+        && observed.iter().filter(|o| o.is_made_by_us()).all(|o| !o.owner_reference)
+}
+
+/// Whether our finalizer is on the object.
+pub(super) fn has_finalizer(object: &Value) -> bool {
+    has(object, names::FINALIZER)
+}
+
+fn has(object: &Value, finalizer: &str) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == finalizer))
+}
+
+fn annotated(object: &Value, annotation: &str) -> bool {
+    object["metadata"]["annotations"][annotation] == "true"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::children::Seen;
+    use crate::children::snapshot::{KindInfo, Listing};
+    use crate::template::Totals;
+
+    /// A child of the instance that stands that deep in the graph.
+    fn child(kind: &str, name: &str, order: u32) -> Observed {
+        let metadata = serde_json::from_value(json!({
+            "name": name, "namespace": "n", "uid": name, "resourceVersion": "7",
+            "labels": {names::OPERATOR: "o", names::CHILD: name, names::INSTANCE_UID: "i"},
+            "annotations": {names::INTENT: format!("h.{order}")},
+            "managedFields": [{"manager": "operetta/o", "operation": "Apply", "fieldsV1": {"f:data": {}}}],
+        }));
+        let gvk = Gvk::new("v1", kind);
+        let metadata = &metadata.unwrap();
+        let seen = Seen { gvk: &gvk, metadata, body: None, reports: false };
+        seen.observe(|_, _| Arc::from([])).unwrap()
+    }
+
+    /// An instance that is being deleted, and whose package is not loaded.
+    fn deleting(children: Vec<Observed>) -> Snapshot {
+        Snapshot {
+            instance: json!({"metadata": {"uid": "i", "deletionTimestamp": "t", "finalizers": [names::FINALIZER]}}),
+            previous: None,
+            package: Err("it is not loaded".into()),
+            operator_namespace: String::new(),
+            observed: children.into_iter().map(Arc::new).collect(),
+            previous_children: Vec::new(),
+            kinds: Vec::new(),
+            refs: BTreeMap::new(),
+            polls: HashMap::new(),
+            namespace_users: BTreeMap::new(),
+            plans: None,
+            deletions: None,
+            apis: None,
+            limits: Totals::NONE,
+        }
+    }
+
+    fn decide(snapshot: &Snapshot) -> (Vec<String>, String) {
+        let decision = delete_instance(snapshot, &ReconcileState::default(), Duration::ZERO);
+        let told = |action: &Action| match action {
+            Action::Delete(o) => format!("delete {}", o.object.name),
+            Action::Retain(o) => format!("retain {}", o.object.name),
+            Action::Ask(o) => format!("ask {}", o.object.name),
+            other => format!("{other:?}"),
+        };
+        let Verdict::Deleting { message } = decision.verdict else { panic!("{:?}", decision.verdict) };
+        (decision.actions.iter().map(told).collect(), message)
+    }
+
+    #[test]
+    fn without_a_package_children_are_deleted_in_reverse_order_and_the_finalizer_last() {
+        let (low, high) = (child("ConfigMap", "low", 0), child("ConfigMap", "high", 1));
+        let kept = Observed { retained: Some(false), ..child("ConfigMap", "kept", 3) };
+        let asked = Observed { asking: Some(false), ..child("ConfigMap", "asked", 3) };
+        let (actions, message) = decide(&deleting(vec![low.clone(), high, kept, asked]));
+        assert_eq!(actions, ["retain kept", "ask asked", "delete high"]);
+        assert_eq!(message, "ConfigMap n/high is being deleted");
+        let terminating = Observed { terminating: true, held_by: vec!["x/y".into()], ..low.clone() };
+        let (actions, message) = decide(&deleting(vec![terminating]));
+        assert!(actions.is_empty() && message.ends_with("held by finalizer x/y"), "{message}");
+        assert_eq!(decide(&deleting(Vec::new())).0, ["RemoveFinalizer"]);
+        // A kind that cannot be listed may have objects of any order.
+        let mut snapshot = deleting(vec![low]);
+        let kind = KindInfo::listed(Gvk::new("v1", "Pod"), true);
+        snapshot.kinds.push(KindInfo { listing: Listing::Unreadable("forbidden".into()), ..kind });
+        let (actions, message) = decide(&snapshot);
+        assert!(actions.is_empty() && message.contains("each Pod of v1"), "{actions:?} {message}");
+    }
+
+    #[test]
+    fn a_namespace_is_deleted_only_when_it_is_known_to_be_unused() {
+        let mut snapshot = deleting(vec![child("Namespace", "space", 0)]);
+        let decision = delete_instance(&snapshot, &ReconcileState::default(), Duration::ZERO);
+        assert!(decision.actions.is_empty() && decision.namespaces == ["space"], "{decision:?}");
+        snapshot.namespace_users.insert("space".into(), Some("things/space/b".into()));
+        let (actions, message) = decide(&snapshot);
+        assert!(actions.is_empty() && message.contains("things/space/b"), "{message}");
+        snapshot.namespace_users.insert("space".into(), None);
+        assert_eq!(decide(&snapshot).0, ["delete space"]);
+    }
+}

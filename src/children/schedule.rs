@@ -1,0 +1,318 @@
+//! Whether a child may be written now, or what blocks it.
+//!
+//! A [`Schedule`] says in which order children are created and changed: the graph of dependencies, or the current step of a
+//! run. [`Gates`] adds the limits that apply to every schedule. Repairing drift is never subject to a schedule.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::decide::TargetChange;
+use super::desired::Desired;
+use super::diff::{Difference, Drift};
+use super::findings::Finding;
+use super::origins::{NEWEST, Origins};
+use super::state::ReconcileState;
+use super::target::{Item, Target};
+use super::{ChildError, Context};
+use crate::package::MaxUnavailable;
+
+/// Whether a child may be written now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Permit {
+    /// It may.
+    Now,
+    /// It may not, for that reason.
+    Blocked(Block),
+}
+
+/// What blocks a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    /// Another child comes first. Names it.
+    Dependency(String),
+    /// A run comes to it later, or must end first. Names the run and its step.
+    Run(String),
+    /// The instance is paused.
+    Paused,
+    /// It is lost. Names the plan that restores it.
+    Lost(String),
+    /// `maxUnavailable` members are unavailable.
+    MaxUnavailable,
+    /// Other children are written first, because all of them together are large.
+    Size,
+    /// A dry run of the change was refused.
+    DryRun,
+    /// The server has refused it. It is tried again after this time.
+    Backoff(Duration),
+    /// Another manager keeps changing the same fields. They are restored after this time.
+    Conflict(Duration),
+    /// The object was applied again because of an unexplained change. It may be again after this time.
+    Recheck(Duration),
+    /// Its desired object keeps changing while the instance stays as it is. It may change after this time.
+    Oscillation(Duration),
+}
+
+impl Block {
+    /// Whether the last accepted state of the child is maintained meanwhile.
+    pub(super) fn keeps_accepted(&self) -> bool {
+        matches!(self, Self::Dependency(_) | Self::DryRun | Self::Backoff(_))
+    }
+
+    /// Whether it is a finding of its own. The others follow from one: a refusal, a conflict of managers.
+    pub(super) fn is_reported(&self) -> bool {
+        matches!(
+            self,
+            Self::Dependency(_)
+                | Self::Run(_)
+                | Self::Lost(_)
+                | Self::MaxUnavailable
+                | Self::Size
+                | Self::Oscillation(_)
+        )
+    }
+
+    /// Whether the child would be applied but for its own refusals and limits.
+    pub(super) fn comes_after_refusals(&self) -> bool {
+        matches!(self, Self::Backoff(_) | Self::MaxUnavailable | Self::Oscillation(_))
+    }
+
+    /// When the block ends by itself.
+    pub(super) fn ends_after(&self) -> Option<Duration> {
+        match self {
+            Self::Backoff(rest) | Self::Conflict(rest) | Self::Recheck(rest) | Self::Oscillation(rest) => {
+                Some(*rest)
+            }
+            Self::Dependency(_)
+            | Self::Run(_)
+            | Self::Paused
+            | Self::Lost(_)
+            | Self::MaxUnavailable
+            | Self::Size
+            | Self::DryRun => None,
+        }
+    }
+}
+
+/// In which order children are created and changed.
+pub(crate) trait Schedule {
+    /// What must come before the item is created or gets a new desired object; `None` if nothing. It is also asked about
+    /// items that have no value.
+    fn awaited(&self, item: &Item) -> Option<Block>;
+
+    /// What must come before a child of which not even the number of members is known; `None` if nothing.
+    fn awaited_by_child(&self, number: usize) -> Option<Block>;
+
+    /// What must come before objects that are not in the target are pruned; `None` if nothing. They are pruned only once
+    /// all of the target is applied in any case.
+    fn awaited_by_pruning(&self) -> Option<Block> {
+        None
+    }
+
+    /// Takes what the schedule itself has found.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+}
+
+/// The schedule of the dependency graph: a child waits until those that it depends on are ready.
+pub(crate) struct Graph<'t> {
+    origins: &'t Origins<'t>,
+    target: &'t Target,
+    /// Members by child and key.
+    by_key: HashMap<(usize, &'t Value), &'t Item>,
+    /// The first member of a child that is not applied and ready.
+    unready: HashMap<usize, &'t Item>,
+}
+
+impl<'t> Graph<'t> {
+    /// The graph of a target.
+    pub(super) fn of(origins: &'t Origins<'t>, target: &'t Target) -> Self {
+        let mut graph = Self { origins, target, by_key: HashMap::new(), unready: HashMap::new() };
+        if !origins.has_dependencies() {
+            return graph;
+        }
+        for item in &target.items {
+            if let Some(key) = &item.key {
+                graph.by_key.insert((item.child, key), item);
+            }
+            if !item.is_settled() {
+                graph.unready.entry(item.child).or_insert(item);
+            }
+        }
+        graph
+    }
+
+    /// What an item of a child waits for; a child depends on what its definition in the item's origin says.
+    fn awaited_by(
+        &self,
+        (origin, number): (usize, usize),
+        key: Option<&Value>,
+        in_group: bool,
+    ) -> Option<String> {
+        let child = self.origins.child_at(origin, number)?;
+        let group = child.group.filter(|_| in_group);
+        child.depends_on.iter().find_map(|index| {
+            let other = &self.origins.at(origin).resource.children[*index];
+            let is_in_group = group.is_some() && other.group == group;
+            self.awaited_of(self.origins.number_at(origin, *index), key, is_in_group)
+        })
+    }
+
+    fn awaited_of(&self, dependency: usize, key: Option<&Value>, is_in_group: bool) -> Option<String> {
+        if self.target.open.contains_key(&dependency) {
+            return Some(self.origins.child_id(dependency).to_owned());
+        }
+        // Between forEach children with the same keys, an edge is key by key.
+        let same = key.and_then(|key| self.by_key.get(&(dependency, key)).copied());
+        let blocking = match same {
+            Some(one) => (!one.is_settled()).then_some(one),
+            // In a group it does not depend on other keys.
+            None if is_in_group && key.is_some() => None,
+            None => self.unready.get(&dependency).copied(),
+        };
+        blocking.map(|other| format!("{} ({})", other.name, other.unready()))
+    }
+}
+
+impl Schedule for Graph<'_> {
+    fn awaited(&self, item: &Item) -> Option<Block> {
+        self.awaited_by((item.origin, item.child), item.key.as_ref(), true).map(Block::Dependency)
+    }
+
+    fn awaited_by_child(&self, number: usize) -> Option<Block> {
+        self.awaited_by((NEWEST, number), None, false).map(Block::Dependency)
+    }
+}
+
+/// Everything that may block a write: a schedule, and limits that apply to every schedule.
+pub(super) struct Gates<'a> {
+    ctx: &'a Context<'a>,
+    schedule: &'a dyn Schedule,
+    state: &'a ReconcileState,
+    now: Duration,
+    /// Whether a dry run of one of the changes was refused, so that none of them is made.
+    is_dry_run_refused: bool,
+    /// Whether nothing is written, because the instance is paused.
+    pub(super) is_paused: bool,
+    /// How many more members of each limited child may become unavailable.
+    unavailable: BTreeMap<usize, usize>,
+}
+
+impl<'a> Gates<'a> {
+    /// `changes`: all items that are to be created or changed; `limits`: see [`max_unavailable`].
+    pub(super) fn new(
+        ctx: &'a Context<'a>,
+        schedule: &'a dyn Schedule,
+        target: &Target,
+        changes: &[&Item],
+        limits: &BTreeMap<usize, usize>,
+        (state, now): (&'a ReconcileState, Duration),
+    ) -> Self {
+        let is_dry_run_refused = changes.iter().any(|item| {
+            let failure = item.desired.as_ref().ok().and_then(|desired| state.failure_of(item, desired));
+            failure.is_some_and(|failure| failure.is_dry_run && failure.rest(now).is_some())
+        });
+        let unavailable =
+            limits.iter().map(|(child, limit)| (*child, left(target, *child, *limit))).collect();
+        Self { ctx, schedule, state, now, is_dry_run_refused, is_paused: false, unavailable }
+    }
+
+    /// Whether an item that differs may be written now. A create or update that is permitted uses up one of the members
+    /// that may be unavailable.
+    pub(super) fn permit(&mut self, item: &Item, desired: &Desired, difference: Difference) -> Permit {
+        let blocked = match difference {
+            _ if self.is_paused => return Permit::Blocked(Block::Paused),
+            _ if item.lost.is_some() => item.lost.clone().map(Block::Lost),
+            _ if item.is_later => Some(Block::Size),
+            Difference::Drifted(drift) => repair_block(item, drift, self.state, self.now),
+            _ if self.is_dry_run_refused => Some(Block::DryRun),
+            _ => self.schedule.awaited(item),
+        };
+        let failure = || self.state.failure_of(item, desired)?.rest(self.now).map(Block::Backoff);
+        let blocked = blocked.or_else(failure).or_else(|| self.limit(item, difference));
+        blocked.map_or(Permit::Now, Permit::Blocked)
+    }
+
+    /// A created member is as unavailable as an updated one, but is never blocked.
+    fn limit(&mut self, item: &Item, difference: Difference) -> Option<Block> {
+        let is_update = difference == Difference::Outdated;
+        if !difference.is_change() {
+            return None;
+        }
+        let left = self.unavailable.get_mut(&item.child);
+        if is_update && left.as_ref().is_some_and(|left| **left == 0) {
+            return Some(Block::MaxUnavailable);
+        }
+        if is_update
+            && let Some(change) = TargetChange::of_item(self.ctx, item)
+            && let Some(rest) = self.state.oscillation().held(&change, self.now)
+        {
+            return Some(Block::Oscillation(rest));
+        }
+        if let Some(left) = left {
+            *left = left.saturating_sub(1);
+        }
+        None
+    }
+}
+
+/// What blocks the repair of an item: recent or frequent repairs of it.
+pub(super) fn repair_block(
+    item: &Item,
+    drift: Drift,
+    state: &ReconcileState,
+    now: Duration,
+) -> Option<Block> {
+    let object = &item.observed.as_ref()?.object;
+    match drift {
+        Drift::FieldsLost => state.corrections(object)?.rest(now).map(Block::Conflict),
+        Drift::ForeignFields | Drift::Unexplained => state.recheck_rest(object, now).map(Block::Recheck),
+    }
+}
+
+/// How many members of each child may be unavailable, where that is limited. A limit that has no value lets no member be
+/// changed, and is reported.
+pub(super) fn max_unavailable(
+    ctx: &Context<'_>,
+    target: &Target,
+    findings: &mut Vec<Finding>,
+) -> BTreeMap<usize, usize> {
+    let mut limits = BTreeMap::new();
+    for (index, child) in ctx.origin.resource.children.iter().enumerate() {
+        let Some(max) = &child.max_unavailable else { continue };
+        let members = target.items.iter().filter(|item| item.child == index).count();
+        let name = || format!("maxUnavailable of {}", child.id);
+        let limit = match max {
+            MaxUnavailable::Text(text) => {
+                ctx.budget.about(&name());
+                match ctx.origin.package.engine.eval_text(text, &target.scope) {
+                    Ok(Some(value)) => MaxUnavailable::from_value(&value).and_then(|max| max.of(members)),
+                    // Left out: as if it were not there.
+                    Ok(None) => continue,
+                    Err(error) => {
+                        findings.push(Finding::no_value(&name(), &ChildError::Eval(error), target));
+                        limits.insert(index, 0);
+                        continue;
+                    }
+                }
+            }
+            max => max.of(members),
+        };
+        if limit.is_none() {
+            findings.push(Finding::InvalidMaxUnavailable { child: child.id.clone() });
+        }
+        limits.insert(index, limit.unwrap_or(0));
+    }
+    limits
+}
+
+/// How many more members of a child may become unavailable now.
+fn left(target: &Target, child: usize, limit: usize) -> usize {
+    let members = target.items.iter().filter(|item| item.child == child);
+    let is_terminating = |item: &Item| item.observed.as_ref().is_some_and(|o| o.terminating);
+    let unavailable =
+        members.filter(|item| item.ready.is_err() && (item.is_current() || is_terminating(item)));
+    limit.saturating_sub(unavailable.count())
+}

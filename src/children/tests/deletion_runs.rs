@@ -1,0 +1,194 @@
+//! Deletions that wait for approval: their runs.
+
+use super::*;
+use crate::plan::{DELETE_CHILD, Phase, PlanRun};
+
+const ASK: &str =
+    "children:\n  - {id: c, template: templates/c.yaml, when: spec.size is defined, deletionPolicy: Ask}\n";
+
+/// An instance whose child is not desired any more.
+fn asking() -> World {
+    let package = package(ASK, &[("c", config("{{ name }}-c"))]);
+    let mut world = World::settled(package, &json!({"size": 1}));
+    assert!(world.runs.runs.is_empty());
+    world.edit(json!({}));
+    world.settle();
+    world
+}
+
+fn runs(world: &World) -> Vec<PlanRun> {
+    world.runs.deletions(world.now).runs
+}
+
+fn run(world: &World) -> PlanRun {
+    let mut runs = runs(world);
+    assert_eq!(runs.len(), 1);
+    runs.remove(0)
+}
+
+fn answer(world: &mut World, verdict: &str) {
+    let answer = json!({"step": "approve", "verdict": verdict, "by": "ann"});
+    world.runs.patch_deletions(&json!({"approvals": [answer]}));
+}
+
+/// The message of the condition `DeletionPending`.
+fn pending(world: &World) -> String {
+    let status = status_patch(&json!({}), &world.decide().status.unwrap(), "t").unwrap();
+    let pending = condition(&json!({"status": status}), "DeletionPending").cloned();
+    pending.map(|pending| pending["message"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn a_run_names_the_object_and_asks_once() {
+    let world = asking();
+    let run = run(&world);
+    let uid = &*world.objects["ConfigMap/a-c"].uid;
+    assert_eq!(
+        run.spec.params,
+        json!({"kind": "ConfigMap", "namespace": "n", "name": "a-c", "uid": uid, "child": "c"})
+    );
+    assert_eq!((run.spec.plan.as_str(), run.spec.of.resource.as_str()), (DELETE_CHILD, "things"));
+    assert_eq!((run.phase(), run.spec.requested_by.as_deref()), (Phase::Running, None));
+    let step = &run.status.as_ref().unwrap().steps[0];
+    assert_eq!((step.message.as_str(), step.asked), ("Delete ConfigMap n/a-c (c)?", Some(0)));
+    let how = format!("operetta plan approve {} -n n", run.name);
+    assert!(pending(&world).ends_with(&how), "{}", pending(&world));
+}
+
+#[test]
+fn an_approval_deletes_the_object_and_the_run_succeeds() {
+    let mut world = asking();
+    answer(&mut world, "Approve");
+    world.settle();
+    assert_eq!((world.log.last().unwrap().as_str(), world.objects.len()), ("Delete a-c", 0));
+    let run = run(&world);
+    assert_eq!(run.phase(), Phase::Succeeded);
+    let steps: Vec<_> =
+        run.status.iter().flat_map(|status| &status.steps).map(|step| step.path.as_str()).collect();
+    assert_eq!(steps, ["approve", "delete"]);
+    // Nothing else deletes the run with the instance.
+    assert!(prune::has_finalizer(&world.instance));
+    world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.settle();
+    assert!(runs(&world).is_empty() && !prune::has_finalizer(&world.instance));
+}
+
+#[test]
+fn a_rejected_or_cancelled_deletion_is_asked_again_once_its_run_is_deleted() {
+    for (spec, phase, words) in [
+        (
+            json!({"approvals": [{"step": "approve", "verdict": "Reject", "by": "ann"}]}),
+            Phase::Failed,
+            "ann has rejected",
+        ),
+        (json!({"cancel": true}), Phase::Cancelled, "has cancelled"),
+    ] {
+        let mut world = asking();
+        world.runs.patch_deletions(&spec);
+        world.settle();
+        assert_eq!((run(&world).phase(), world.objects.len()), (phase, 1));
+        let told = pending(&world);
+        let again = format!("kubectl delete planrun {} -n n", run(&world).name);
+        assert!(told.contains(words) && told.ends_with(&again), "{told}");
+        // An approval comes too late.
+        answer(&mut world, "Approve");
+        world.settle();
+        assert_eq!(world.objects.len(), 1);
+        world.runs.runs.clear();
+        world.settle();
+        assert_eq!(run(&world).phase(), Phase::Running);
+    }
+}
+
+#[test]
+fn an_approval_lapses_when_the_object_is_desired_again() {
+    let mut world = asking();
+    answer(&mut world, "Approve");
+    world.edit(json!({"size": 1}));
+    world.settle();
+    assert!(runs(&world).is_empty() && world.objects.len() == 1);
+    world.edit(json!({}));
+    world.settle();
+    assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Running, 1));
+}
+
+#[test]
+fn a_run_of_an_object_that_somebody_else_deleted_is_superseded() {
+    let mut world = asking();
+    world.remove("ConfigMap/a-c");
+    world.settle();
+    assert_eq!(run(&world).phase(), Phase::Superseded);
+}
+
+/// Only the run of that very object counts, of that very kind of instance, and only the answer in its spec.
+#[test]
+fn an_approval_of_another_object_does_not_count() {
+    type Forge = fn(&mut Value);
+    let forgeries: [Forge; 4] = [
+        |run| run["spec"]["params"]["uid"] = "another".into(),
+        |run| run["spec"]["params"]["name"] = "harmless".into(),
+        |run| run["spec"]["of"]["resource"] = "pods".into(),
+        |run| run["spec"]["approvals"] = json!([{"step": "delete", "verdict": "Approve", "by": "ann"}]),
+    ];
+    for forge in forgeries {
+        let mut world = asking();
+        let [forged] = &mut world.runs.runs.values_mut().collect::<Vec<_>>()[..] else { panic!() };
+        forged["spec"]["approvals"] = json!([{"step": "approve", "verdict": "Approve", "by": "ann"}]);
+        forged["status"]["steps"] =
+            json!([{"path": "approve", "phase": "Succeeded"}, {"path": "delete", "phase": "Running"}]);
+        forge(forged);
+        world.settle();
+        assert_eq!(world.objects.len(), 1);
+    }
+}
+
+/// An editor of the object changes what it says of its policy.
+#[test]
+fn the_policy_of_the_package_counts_whatever_the_object_says() {
+    let package = package(ASK, &[("c", config("{{ name }}-c"))]);
+    let mut world = World::settled(package, &json!({"size": 1}));
+    world.edit(json!({}));
+    world.write("ConfigMap/a-c", |live| {
+        let annotations = live["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.remove(names::PENDING);
+        let plain = annotations[names::INTENT].as_str().unwrap().replace(".ask", "");
+        annotations[names::INTENT] = plain.into();
+    });
+    world.settle();
+    assert_eq!((world.names(), run(&world).phase()), (vec!["a-c"], Phase::Running));
+    assert_eq!(world.objects["ConfigMap/a-c"].asking, Some(true));
+}
+
+#[test]
+fn without_known_runs_nothing_that_asks_is_deleted() {
+    let mut world = asking();
+    answer(&mut world, "Approve");
+    let mut snapshot = world.snapshot();
+    snapshot.deletions.as_mut().unwrap().unknown = Some("forbidden".into());
+    let decision = decide(&snapshot, &world.state, world.now);
+    assert!(decision.actions.is_empty() && decision.asks.len() == 1, "{:?}", decision.actions);
+    snapshot.deletions = None;
+    let decision = decide(&snapshot, &world.state, world.now);
+    assert!(decision.actions.is_empty() && decision.asks.len() == 1, "{:?}", decision.actions);
+    world.settle();
+    assert!(world.objects.is_empty());
+}
+
+#[test]
+fn a_hurried_deletion_leaves_the_run_for_the_next_instance() {
+    let mut world = asking();
+    world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.instance["metadata"]["annotations"][names::SKIP_CLEANUP] = "true".into();
+    world.settle();
+    assert_eq!(
+        (world.instance["metadata"]["finalizers"].clone(), run(&world).phase()),
+        (json!([]), Phase::Running)
+    );
+    let metadata = world.instance["metadata"].as_object_mut().unwrap();
+    metadata.remove("deletionTimestamp");
+    metadata.remove("annotations");
+    metadata.insert("uid".into(), "uid-2".into());
+    answer(&mut world, "Approve");
+    world.settle();
+    assert_eq!((world.objects.len(), run(&world).phase()), (0, Phase::Succeeded));
+}

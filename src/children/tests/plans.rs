@@ -1,0 +1,156 @@
+//! Runs of plans in decisions: what they write goes to a store in memory.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::*;
+use crate::children::plans::{CallKey, Calls, PlanSnapshot, Revision, RunAction, RunObject};
+use crate::plan::{DELETE_CHILD, Phase, PlanRun, Request};
+
+mod losses;
+mod refs;
+mod secrets;
+mod upgrades;
+
+/// What belongs to runs, as the API server and this process have it.
+#[derive(Default)]
+pub(super) struct RunStore {
+    pub(super) runs: BTreeMap<String, Value>,
+    origins: Vec<Value>,
+    calls: Calls,
+    /// The earlier revisions of the package that are known.
+    revisions: BTreeMap<Arc<str>, Revision>,
+    serial: u64,
+    /// What is sent or stored, in order.
+    log: Vec<String>,
+}
+
+impl RunStore {
+    pub(super) fn snapshot(&self, now: Duration) -> PlanSnapshot {
+        PlanSnapshot {
+            runs: self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect(),
+            misnamed: Vec::new(),
+            unreadable: Vec::new(),
+            others: Vec::new(),
+            origins: self.origins.clone(),
+            jobs: Vec::new(),
+            calls: self.calls.clone(),
+            namespace: "n".into(),
+            revisions: self.revisions.clone(),
+            unknown: None,
+            is_listing: false,
+            digest_key: b"key".to_vec(),
+            elapsed: HashMap::new(),
+            now: self.time() + now,
+        }
+    }
+
+    pub(super) fn deletions(&self, now: Duration) -> DeletionRuns {
+        DeletionRuns {
+            runs: self.parsed().filter(|run| run.spec.plan == DELETE_CHILD).collect(),
+            unknown: None,
+            is_listing: false,
+            resource: "things".into(),
+            now: self.time() + now,
+        }
+    }
+
+    fn parsed(&self) -> impl Iterator<Item = PlanRun> {
+        self.runs.values().map(|run| PlanRun::parse(run).unwrap())
+    }
+
+    /// `kubectl patch` of the specs of all runs that delete children.
+    pub(super) fn patch_deletions(&mut self, spec: &Value) {
+        for run in self.runs.values_mut().filter(|run| run["spec"]["plan"] == DELETE_CHILD) {
+            server::merge(&mut run["spec"], spec);
+        }
+    }
+
+    /// Each write takes a second.
+    fn time(&self) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + i64::try_from(self.serial).unwrap()).unwrap()
+    }
+
+    pub(super) fn carry_out(&mut self, action: RunAction, instance: &mut Value) {
+        self.serial += 1;
+        let version = self.serial.to_string();
+        match action {
+            RunAction::Create(RunObject::PlanRun, body) => {
+                let mut body = *body;
+                let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                body["metadata"]["uid"] = format!("uid-{name}").into();
+                body["metadata"]["resourceVersion"] = version.into();
+                body["metadata"]["creationTimestamp"] = self.time().to_string().into();
+                self.runs.insert(name, body);
+            }
+            RunAction::Create(RunObject::Origin, body) => self.origins.push(*body),
+            RunAction::Store { run, status, .. } => {
+                let object = self.runs.get_mut(&run.name).unwrap();
+                object["status"] = *status;
+                object["metadata"]["resourceVersion"] = version.into();
+            }
+            RunAction::Announce(plan) => instance["status"]["plan"] = *plan,
+            RunAction::Change(RunObject::PlanRun, run, patch) => {
+                let object = self.runs.get_mut(&run.name).unwrap();
+                server::merge(object, &patch);
+                object["metadata"]["resourceVersion"] = version.into();
+            }
+            RunAction::Delete(RunObject::Origin, origin) => {
+                self.origins.retain(|known| known["metadata"]["name"] != origin.name.as_str());
+            }
+            RunAction::Delete(RunObject::PlanRun, run) | RunAction::DeleteCleanup(run) => {
+                self.runs.remove(&run.name);
+            }
+            RunAction::ForgetRecreations(annotations) => {
+                for name in annotations {
+                    server::merge(instance, &json!({"metadata": {"annotations": {name: null}}}));
+                }
+            }
+            RunAction::StoreSecrets { step, values, secret } => {
+                self.log.push(format!("store {}", secret["metadata"]["name"]));
+                self.calls.secrets.insert(step, values);
+            }
+            RunAction::Call { step, request, .. } => self.log.push(match *request {
+                Request::Http(http) => format!("{step}: {:?}", http.headers),
+                Request::Exec(exec) => format!("{step}: {} {:?}", exec.pod, exec.command),
+                Request::Patch(patch) => format!("{step}: {}", patch.merge),
+            }),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl World {
+    /// With a store for runs.
+    fn with_runs(package: Arc<Package>, spec: &Value) -> Self {
+        let mut world = Self::new(package, spec);
+        world.instance["metadata"]["creationTimestamp"] = "2023-11-14T00:00:00Z".into();
+        world.has_plans = true;
+        world
+    }
+
+    fn store(&mut self) -> &mut RunStore {
+        &mut self.runs
+    }
+
+    /// The plans of all runs, in the order of their numbers, and their phases.
+    fn phases(&self) -> Vec<(String, Phase)> {
+        let mut runs = self.runs.snapshot(self.now).runs;
+        runs.sort_by_key(PlanRun::number);
+        runs.iter().map(|run| (run.spec.plan.clone(), run.phase())).collect()
+    }
+
+    /// A text of a `ConfigMap`.
+    fn value(&self, name: &str, key: &str) -> Value {
+        self.server.objects[&format!("ConfigMap/{name}")]["data"][key].clone()
+    }
+}
+
+/// `kubectl create` of a PlanRun.
+fn request(world: &mut World, name: &str, plan: &str) {
+    let of = json!({"apiVersion": "example.org/v1", "kind": "Thing", "resource": "things", "name": "a"});
+    let body = json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"of": of, "plan": plan}});
+    let mut instance = Value::Null;
+    world.store().carry_out(RunAction::Create(RunObject::PlanRun, Box::new(body)), &mut instance);
+}

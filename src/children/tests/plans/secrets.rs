@@ -1,0 +1,121 @@
+//! Secret outputs, and the pods of workloads.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::*;
+use crate::children::plans::{Call, SecretOutputs};
+use crate::plan::{Answer, request::HttpReply};
+
+fn package_of(steps: &str) -> Arc<Package> {
+    let resource = format!(
+        "children:\n  - {{id: sts, template: templates/sts.yaml}}\nplans:\n  deploy:\n    steps:\n      \
+         - {{name: all, apply: [sts]}}\n  ask:\n    steps:\n{steps}"
+    );
+    let sts = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: \"{{ name }}\"}\n\
+               spec: {selector: {matchLabels: {app: x}}, serviceName: s, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}}\n";
+    package(&resource, &[("sts", sts.into())])
+}
+
+fn deployed(steps: &str) -> World {
+    let mut world = World::with_runs(package_of(steps), &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    world
+}
+
+/// Decides and acts as often as a reconcile may.
+fn advance(world: &mut World) {
+    for _ in 0..20 {
+        let decision = world.decide();
+        let is_call =
+            |action: &Action| matches!(action, Action::Run(run) if matches!(**run, RunAction::Call { .. }));
+        let is_sent = decision.actions.iter().any(is_call);
+        world.carry_out(decision.actions, Vec::new());
+        if is_sent {
+            return;
+        }
+    }
+}
+
+#[test]
+fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
+    let steps = "      - {name: login, http: {method: POST, url: 'http://a.example'}, outputs: {token: {value: body.token, secret: true}}}\n      \
+                 - {name: use, http: {method: POST, url: 'http://a.example', auth: {bearer: '{{ outputs.login.token }}'}}}\n";
+    let mut world = deployed(steps);
+    request(&mut world, "mine", "ask");
+    advance(&mut world);
+    let reply =
+        HttpReply { status: 200, headers: Vec::new(), body: json!({"token": "s3cret"}), retry_after: None };
+    let key = CallKey { run: "uid-mine".into(), step: "login".into(), attempt: 1 };
+    let answer = Arc::new(Call::Answered(Answer::Http(reply)));
+    world.store().calls.requests.insert(key, answer);
+    world.store().log.clear();
+    for _ in 0..10 {
+        let decision = world.decide();
+        world.carry_out(decision.actions, Vec::new());
+    }
+    let log = world.store().log.clone();
+    let stores: Vec<_> = log.iter().filter(|line| line.starts_with("store")).collect();
+    assert_eq!(stores.len(), 1, "{log:?}");
+    assert!(log.last().unwrap().contains("Bearer s3cret"), "{log:?}");
+    let run = world.store().runs["mine"].clone();
+    assert!(!run.to_string().contains("s3cret"), "{run}");
+
+    // Another process: the values are in the Secret alone.
+    world.restart();
+    world.store().calls = Calls::default();
+    world.store().log.clear();
+    let decision = world.decide();
+    assert!(
+        decision.findings.iter().any(|finding| finding.to_string().contains("is gone")),
+        "{:?}",
+        decision.findings
+    );
+    let want = decision
+        .wants
+        .iter()
+        .find(|want| &*want.gvk.kind == "Secret")
+        .expect("the Secret is watched")
+        .clone();
+    let Select::Name(name) = &want.select else { panic!("{want}") };
+    let stored = STANDARD.encode(json!({"token": "s3cret"}).to_string());
+    let data = json!({names::short_hash("login", 10): stored});
+    let value = Arc::new(json!({"metadata": {"name": name}, "data": data}));
+    world.foreign.push(Arc::new(Referred {
+        namespace: Some("n".into()),
+        name: name.clone(),
+        value,
+        ready: true,
+    }));
+    let decision = world.decide();
+    world.carry_out(decision.actions, Vec::new());
+    let log = world.store().log.clone();
+    assert!(log.iter().any(|line| line.contains("Bearer s3cret")), "{log:?}");
+}
+
+#[test]
+fn a_command_runs_in_the_pod_that_its_controller_owns() {
+    let steps = "      - {name: run, exec: {child: sts, ordinal: 0, command: [echo]}, idempotent: true}\n";
+    let mut world = deployed(steps);
+    let uid = world.objects["StatefulSet/a"].uid.to_string();
+    let pod = |owner: &str| {
+        let owners = json!([{"controller": true, "uid": owner}]);
+        let value = Arc::new(json!({"metadata": {"name": "a-0", "uid": "pod", "ownerReferences": owners}}));
+        Arc::new(Referred { namespace: Some("n".into()), name: "a-0".into(), value, ready: true })
+    };
+    world.foreign.push(pod("another"));
+    request(&mut world, "mine", "ask");
+    world.settle();
+    assert!(world.store().log.is_empty());
+    world.foreign[0] = pod(&uid);
+    advance(&mut world);
+    advance(&mut world);
+    let log = world.store().log.clone();
+    assert!(log.last().is_some_and(|line| line.contains("a-0") && line.contains("echo")), "{log:?}");
+}
+
+#[test]
+fn an_action_shows_no_secret_output() {
+    let values = SecretOutputs(serde_json::Map::from_iter([("a".to_owned(), json!("s3cret"))]));
+    assert!(!format!("{values:?}").contains("s3cret"));
+}

@@ -1,0 +1,193 @@
+//! Another revision of the package while runs of an earlier one are active.
+
+use super::*;
+
+/// A package whose templates, plans and records say which it is.
+fn package_of(which: &str) -> Arc<Package> {
+    let resource = format!(
+        "
+children:
+  - {{id: one, template: templates/one.yaml}}
+  - {{id: two, template: templates/two.yaml}}
+plans:
+  deploy:
+    steps:
+      - {{name: all, apply: [one, two]}}
+  upgrade:
+    trigger: upgraded
+    steps:
+      - {{name: one, apply: [one]}}
+      - {{name: gate, wait: {{until: children.one.data.upgrade == 'yes'}}, timeout: 1h}}
+      - {{name: two, apply: [two]}}
+  work:
+    steps:
+      - {{name: gate, wait: {{until: children.one.data.open == 'yes'}}, timeout: 1h}}
+      - {{name: note, record: {{note: \"'{which}'\"}}}}
+  backup:
+    exclusive: false
+    steps:
+      - {{name: gate, wait: {{until: children.one.data.open == 'yes'}}, timeout: 1h}}
+      - {{name: note, record: {{saved: \"'{which}'\"}}}}
+"
+    );
+    let config = |id: &str| {
+        let name = format!("{{{{ name }}}}-{id}");
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{name}\"}}\ndata: {{text: {which}}}\n")
+    };
+    package(&resource, &[("one", config("one")), ("two", config("two"))])
+}
+
+fn open(world: &mut World, gate: &str) {
+    world.write("ConfigMap/a-one", |object| object["data"][gate] = "yes".into());
+}
+
+/// An instance of the old package; `plan` waits at its gate. Then the package is the new one.
+fn upgraded(plan: Option<&str>) -> (World, Arc<Package>) {
+    let old = package_of("old");
+    let mut world = World::with_runs(Arc::clone(&old), &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    if let Some(plan) = plan {
+        request(&mut world, "mine", plan);
+        world.settle();
+        assert_eq!(world.phase(plan), Phase::Running);
+    }
+    world.package = package_of("new");
+    world.log.clear();
+    (world, old)
+}
+
+impl World {
+    fn loads(&mut self, revision: &Package, known: Revision) {
+        self.store().revisions.insert(revision.revision().into(), known);
+    }
+
+    /// The phase of the newest run of a plan.
+    fn phase(&self, plan: &str) -> Phase {
+        let phases = self.phases();
+        phases.iter().rfind(|(of, _)| of == plan).unwrap_or_else(|| panic!("{phases:?}")).1
+    }
+
+    fn texts(&self) -> [Value; 2] {
+        ["a-one", "a-two"].map(|name| self.value(name, "text"))
+    }
+
+    fn recorded(&self, key: &str) -> Value {
+        let runs = self.runs.runs.values();
+        runs.map(|run| run["status"]["record"][key]["value"].clone())
+            .find(|value| !value.is_null())
+            .unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_run_finishes_with_its_own_revision() {
+    let (mut world, old) = upgraded(Some("work"));
+    let decision = world.decide();
+    assert!(decision.pending && decision.actions.is_empty());
+    assert_eq!(decision.revisions, BTreeSet::from([old.revision()]));
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    world.settle();
+    assert_eq!(world.log, [""; 0]);
+    // It renders everything meanwhile.
+    world.remove("ConfigMap/a-two");
+    world.settle();
+    assert_eq!(world.texts(), ["old", "old"]);
+    open(&mut world, "open");
+    world.settle();
+    assert_eq!(world.recorded("note"), "old");
+    open(&mut world, "upgrade");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.texts(), ["new", "new"]);
+    assert_eq!(world.phase("upgrade"), Phase::Succeeded);
+    assert!(world.decide().revisions.is_empty());
+}
+
+#[test]
+fn nothing_is_changed_while_the_revision_of_a_run_is_missing() {
+    let (mut world, old) = upgraded(Some("work"));
+    world.loads(&old, Revision::Missing("ConfigMap m/p-1-0 does not exist".into()));
+    world.write("ConfigMap/a-two", |object| object["data"]["text"] = "mine".into());
+    let Verdict::Stalled { reason, message } = world.settle() else { panic!() };
+    assert_eq!(reason, "RevisionMissing");
+    assert!(message.contains("run mine began with revision") && message.contains("p-1-0"), "{message}");
+    assert_eq!(world.log, [""; 0]);
+    assert_eq!(world.texts(), ["old", "mine"]);
+    // Restored: it goes on.
+    let missing = world.store().revisions.clone();
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    world.settle();
+    assert_eq!(world.texts(), ["old", "old"]);
+    // Or a person gives the run up: the new revision follows.
+    world.store().revisions = missing;
+    world.store().runs.get_mut("mine").unwrap()["spec"]["cancel"] = true.into();
+    world.settle();
+    assert_eq!(world.phase("work"), Phase::Cancelled);
+    open(&mut world, "upgrade");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.texts(), ["new", "new"]);
+}
+
+#[test]
+fn children_of_an_earlier_revision_follow_the_upgrade_one_by_one() {
+    for is_missing in [false, true] {
+        let (mut world, old) = upgraded(None);
+        let known =
+            if is_missing { Revision::Missing("gone".into()) } else { Revision::Loaded(Arc::clone(&old)) };
+        world.loads(&old, known);
+        world.settle();
+        assert_eq!(world.phase("upgrade"), Phase::Running);
+        assert_eq!(world.texts(), ["new", "old"]);
+        world.write("ConfigMap/a-two", |object| object["data"]["text"] = "mine".into());
+        world.settle();
+        // What cannot be rendered is left as it is, and never rendered from another revision.
+        assert_eq!(world.texts(), ["new", if is_missing { "mine" } else { "old" }]);
+        let is_said = |finding: &Finding| matches!(finding, Finding::RevisionMissing { run: None, .. });
+        assert_eq!(world.decide().findings.iter().any(is_said), is_missing);
+        open(&mut world, "upgrade");
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+        assert_eq!(world.texts(), ["new", "new"]);
+    }
+}
+
+#[test]
+fn a_run_beside_others_keeps_its_revision_while_the_upgrade_goes_on() {
+    for is_missing in [false, true] {
+        let (mut world, old) = upgraded(Some("backup"));
+        let known =
+            if is_missing { Revision::Missing("gone".into()) } else { Revision::Loaded(Arc::clone(&old)) };
+        world.loads(&old, known);
+        world.settle();
+        open(&mut world, "upgrade");
+        world.settle();
+        assert_eq!(world.texts(), ["new", "new"]);
+        assert_eq!(world.phase("backup"), Phase::Running);
+        open(&mut world, "open");
+        let verdict = world.settle();
+        if is_missing {
+            assert!(
+                matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "RevisionMissing"),
+                "{verdict:?}"
+            );
+            world.store().runs.get_mut("mine").unwrap()["spec"]["cancel"] = true.into();
+            assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+            assert_eq!(world.phase("backup"), Phase::Cancelled);
+        } else {
+            assert_eq!(verdict, Verdict::Ready { children: 2 });
+            assert_eq!(world.recorded("saved"), "old");
+        }
+    }
+}
+
+#[test]
+fn a_missing_revision_does_not_hold_a_deletion() {
+    let (mut world, old) = upgraded(Some("work"));
+    // What cannot be read may still be there.
+    world.loads(&old, Revision::Unreadable("403".into()));
+    world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    assert!(matches!(world.settle(), Verdict::Deleting { message } if message.contains("403")));
+    assert_eq!(world.objects.len(), 2);
+    world.loads(&old, Revision::Missing("gone".into()));
+    world.settle();
+    assert!(world.objects.is_empty(), "{:?}", world.log);
+    assert!(world.phases().iter().all(|(_, phase)| *phase != Phase::Running));
+}

@@ -1,0 +1,394 @@
+//! A run as a tree of its steps, and the changes of a run as lines. No I/O.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::target::{Run, text};
+use crate::children::condition;
+use crate::cli::columns::{Branches, Cell, Columns, Severity, age};
+use crate::cli::out::printable;
+use crate::plan::{Phase, PlanRun, StepPhase, StepState};
+use serde_json::Value;
+
+/// The capabilities of the terminal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    pub colours: bool,
+    /// Use box-drawing characters; otherwise ASCII.
+    pub unicode: bool,
+    /// Columns of the terminal; longer lines are cut.
+    pub width: Option<usize>,
+}
+
+/// What a run waits for, as the conditions of its instance say.
+pub(super) fn waits(instance: Option<&Value>, run: &str) -> Option<(String, String)> {
+    let reconciling = condition(instance?, "Reconciling")?;
+    let message = reconciling["message"].as_str()?;
+    let (_, rest) = message.split_once(&format!("{run}, step "))?;
+    let (step, message) = rest.split_once(": ")?;
+    // Other findings follow.
+    let message = message.split("; ").next().unwrap_or(message);
+    Some((step.to_owned(), message.to_owned()))
+}
+
+/// The run, and below it its steps as far as it has reached them.
+pub(super) fn tree(run: &Run, instance: Option<&Value>, style: Style, now: Timestamp) -> String {
+    let Run { run, .. } = run;
+    let waits = waits(instance, &run.name);
+    let mut lines = vec![["STEP", "STATUS", "ATTEMPTS", "TIME", "MESSAGE"].map(Cell::plain).to_vec()];
+    lines.push(vec![
+        Cell::plain(printable(&run.name)),
+        Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
+        Cell::default(),
+        Cell::new(took(run, now), Severity::Plain),
+        Cell::new(sentence(run), Severity::Plain),
+    ]);
+    let steps = run.status.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
+    let symbols = Branches::of(style.unicode);
+    let outer = outer(steps);
+    let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    for (index, outer) in outer.iter().enumerate() {
+        below.entry(*outer).or_default().push(index);
+    }
+    let mut open: Vec<(usize, String, bool)> = Vec::new();
+    let push = |open: &mut Vec<_>, of: Option<usize>, indent: &str| {
+        let inner = below.get(&of).map(Vec::as_slice).unwrap_or_default();
+        for (number, index) in inner.iter().enumerate().rev() {
+            open.push((*index, indent.to_owned(), number + 1 == inner.len()));
+        }
+    };
+    push(&mut open, None, "");
+    while let Some((index, indent, is_last)) = open.pop() {
+        let step = &steps[index];
+        let name =
+            step.path[outer[index].map_or(0, |outer| steps[outer].path.len())..].trim_start_matches('/');
+        let symbol = if is_last { symbols.elbow } else { symbols.tee };
+        let waiting = waits.as_ref().filter(|(path, _)| *path == step.path).map(|(_, message)| message);
+        let attempts = if step.attempt > 0 { step.attempt.to_string() } else { String::new() };
+        lines.push(vec![
+            Cell::new(printable(&format!("{indent}{symbol}{name}")), Severity::Plain),
+            Cell::new(phase_of(step), step_severity(step)),
+            Cell::new(attempts, Severity::Plain),
+            Cell::new(step_time(step, run, now), Severity::Plain),
+            Cell::new(printable(&step_message(step, waiting.map(String::as_str))), Severity::Plain),
+        ]);
+        let inner = format!("{indent}{}", if is_last { "   " } else { symbols.through });
+        push(&mut open, Some(index), &inner);
+    }
+    let columns = Columns::fit(lines.iter().map(Vec::as_slice), style.colours);
+    let mark = if style.unicode { "…" } else { "~" };
+    let width = style.width.filter(|width| columns.start(4) < *width);
+    let mut text = String::new();
+    for cells in &lines {
+        let line = columns.line(cells);
+        match width {
+            Some(width) => text.push_str(&console::truncate_str(&line, width, mark)),
+            None => text.push_str(&line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// What a run is: its plans, its instance, what has started it.
+pub(super) fn title(run: &PlanRun) -> String {
+    let status = run.status.as_ref();
+    let plans = status.map(|status| status.plans.join(", ")).filter(|plans| !plans.is_empty());
+    let plans = plans.unwrap_or_else(|| run.spec.plan.clone());
+    let by = run.spec.requested_by.as_ref().map(|user| format!(" by {user}")).unwrap_or_default();
+    let retry = run.spec.retry_of.as_ref().map(|name| format!(", retry of {name}")).unwrap_or_default();
+    let params = match &run.spec.params {
+        Value::Object(params) if !params.is_empty() => format!(", params {}", run.spec.params),
+        _ => String::new(),
+    };
+    printable(&format!(
+        "plan {plans} of {} ({}{by}{retry}{params})",
+        text(&run.spec.of),
+        run.cause().as_str()
+    ))
+}
+
+/// What a run leaves behind: its facts, and the children that it has deleted.
+pub(super) fn remarks(run: &PlanRun) -> String {
+    let Some(status) = &run.status else { return String::new() };
+    let mut lines = Vec::new();
+    if !status.record.is_empty() {
+        let facts: Vec<&str> = status.record.keys().map(String::as_str).collect();
+        lines.push(format!("recorded: {}", facts.join(", ")));
+    }
+    if !status.deleted.is_empty() && run.phase() != Phase::Succeeded {
+        let members: Vec<String> = status.deleted.iter().map(ToString::to_string).collect();
+        lines.push(format!("deleted and not applied again: {}", members.join(", ")));
+    }
+    lines.iter().map(|line| printable(line) + "\n").collect()
+}
+
+/// The innermost step that contains each step, by index.
+fn outer(steps: &[StepState]) -> Vec<Option<usize>> {
+    let by_path: HashMap<&str, usize> =
+        steps.iter().enumerate().map(|(index, step)| (step.path.as_str(), index)).collect();
+    let outer_of = |path: &str| {
+        let mut cuts = path.char_indices().rev().filter(|(_, c)| matches!(c, '/' | '['));
+        cuts.find_map(|(at, _)| by_path.get(&path[..at]).copied())
+    };
+    steps.iter().map(|step| outer_of(&step.path)).collect()
+}
+
+pub(super) fn severity(phase: Phase) -> Severity {
+    match phase {
+        Phase::Succeeded => Severity::Good,
+        Phase::Failed => Severity::Bad,
+        Phase::Cancelled | Phase::Superseded => Severity::Dim,
+        Phase::Pending | Phase::Running | Phase::Interrupted => Severity::Busy,
+    }
+}
+
+fn step_severity(step: &StepState) -> Severity {
+    match step.phase {
+        StepPhase::Succeeded => Severity::Good,
+        StepPhase::Skipped => Severity::Dim,
+        StepPhase::Failed if step.ignored => Severity::Dim,
+        StepPhase::Failed => Severity::Bad,
+        StepPhase::Pending | StepPhase::Running => Severity::Busy,
+    }
+}
+
+fn phase_of(step: &StepState) -> String {
+    if step.phase == StepPhase::Running && step.asked.is_some() {
+        return "Asking".to_owned();
+    }
+    format!("{:?}", step.phase)
+}
+
+/// How long a run has taken.
+pub(super) fn took(run: &PlanRun, now: Timestamp) -> String {
+    let status = run.status.as_ref();
+    let started = status.and_then(|status| status.started_at.as_deref());
+    let end = status.and_then(|status| status.finished_at.as_deref()?.parse().ok()).unwrap_or(now);
+    started.map(|started| age(end, Some(started))).unwrap_or_default()
+}
+
+/// How long a step has taken. A step of a run that has ended takes no more time.
+fn step_time(step: &StepState, run: &PlanRun, now: Timestamp) -> String {
+    let run_end = run.status.as_ref().and_then(|status| status.finished_at.as_deref());
+    let end = step.finished_at.as_deref().or(run_end).and_then(|end| end.parse().ok()).unwrap_or(now);
+    step.started_at.as_deref().map(|started| age(end, Some(started))).unwrap_or_default()
+}
+
+/// Reason and message of a run.
+pub(super) fn sentence(run: &PlanRun) -> String {
+    let Some(status) = &run.status else {
+        return "no manager has taken it yet".to_owned();
+    };
+    printable(&joined(&status.reason, &status.message))
+}
+
+fn joined(reason: &str, message: &str) -> String {
+    match (reason, message) {
+        ("", text) | (text, "") => text.to_owned(),
+        _ => format!("{reason}: {message}"),
+    }
+}
+
+fn step_message(step: &StepState, waiting: Option<&str>) -> String {
+    match step.phase {
+        StepPhase::Succeeded if !step.outputs.is_empty() => {
+            let names: Vec<&str> = step.outputs.keys().map(String::as_str).collect();
+            format!("outputs: {}", names.join(", "))
+        }
+        StepPhase::Succeeded | StepPhase::Skipped => String::new(),
+        StepPhase::Failed => {
+            let text = joined(&step.reason, &step.message);
+            if step.ignored { format!("{text} (ignored)") } else { text }
+        }
+        StepPhase::Pending | StepPhase::Running => {
+            let own = match step.objects.last() {
+                _ if !step.message.is_empty() => joined(&step.reason, &step.message),
+                Some(object) => object.name.clone(),
+                None => String::new(),
+            };
+            match waiting {
+                Some(waiting) if step.failures > 0 && !own.is_empty() => {
+                    format!("{waiting} (last attempt: {own})")
+                }
+                Some(waiting) => waiting.to_owned(),
+                None => own,
+            }
+        }
+    }
+}
+
+/// The changes of a run since it was last seen, one line each.
+#[derive(Default)]
+pub(super) struct Changes {
+    phase: Option<Phase>,
+    steps: HashMap<String, (String, u32, String)>,
+}
+
+impl Changes {
+    pub(super) fn next(&mut self, run: &Run, instance: Option<&Value>, now: Timestamp) -> Vec<String> {
+        let Run { run, .. } = run;
+        let waits = waits(instance, &run.name);
+        let mut lines = Vec::new();
+        let clock = |time: Option<&str>| {
+            let time = time.and_then(|time| time.parse::<Timestamp>().ok()).unwrap_or(now);
+            Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+        };
+        let status = run.status.clone().unwrap_or_default();
+        let ended = status.phase.is_final();
+        let mut of_run = |lines: &mut Vec<String>| {
+            if self.phase.replace(run.phase()) != Some(run.phase()) {
+                let time = status.finished_at.as_deref().filter(|_| ended).or(status.started_at.as_deref());
+                let said = sentence(run);
+                let colon = if said.is_empty() { "" } else { ": " };
+                lines.push(format!(
+                    "{} run {} {:?}{colon}{said}",
+                    clock(time),
+                    printable(&run.name),
+                    run.phase()
+                ));
+            }
+        };
+        if !ended {
+            of_run(&mut lines);
+        }
+        for step in &status.steps {
+            let waiting =
+                waits.as_ref().filter(|(path, _)| *path == step.path).map(|(_, message)| message.as_str());
+            let now_is = (phase_of(step), step.attempt, step_message(step, waiting));
+            if self.steps.get(&step.path) == Some(&now_is) {
+                continue;
+            }
+            let (phase, attempt, message) = now_is.clone();
+            self.steps.insert(step.path.clone(), now_is);
+            let time = step.finished_at.as_deref().or(step.started_at.as_deref());
+            let time = if step.phase.is_final() { clock(time) } else { clock(None) };
+            let attempt = if attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
+            let colon = if message.is_empty() { "" } else { ": " };
+            lines.push(printable(&format!("{time} step {} {phase}{attempt}{colon}{message}", step.path)));
+        }
+        if ended {
+            of_run(&mut lines);
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const STYLE: Style = Style { colours: false, unicode: true, width: None };
+
+    fn at(second: u32) -> String {
+        format!("2026-11-21T12:00:{second:02}Z")
+    }
+
+    fn step(path: &str, phase: &str, more: &Value) -> Value {
+        let mut step = json!({"path": path, "phase": phase, "startedAt": at(1)});
+        if !matches!(phase, "Running" | "Pending") {
+            step["finishedAt"] = at(3).into();
+        }
+        for (key, value) in more.as_object().into_iter().flatten() {
+            step[key] = value.clone();
+        }
+        step
+    }
+
+    fn run(phase: &str, steps: &[Value]) -> Run {
+        Run::new(json!({
+            "metadata": {"name": "a-2", "namespace": "n"},
+            "spec": {"of": {"apiVersion": "x/v1", "kind": "Shop", "name": "a"}, "plan": "move", "requestedBy": "ann",
+                "params": {"to": "b"}},
+            "status": {"phase": phase, "startedAt": at(0), "steps": steps, "plans": ["move"], "cause": "Request",
+                "record": {"place": {"value": 1, "sequence": 1}}, "deleted": [{"child": "m", "key": 0}]},
+        }))
+        .unwrap()
+    }
+
+    fn example() -> Run {
+        run(
+            "Running",
+            &[
+                step("first", "Succeeded", &json!({"outputs": {"id": 1}, "attempt": 1})),
+                step("each", "Running", &json!({})),
+                step("each[a/b]", "Succeeded", &json!({})),
+                step("each[c]", "Running", &json!({})),
+                step("each[c]/sure", "Running", &json!({"asked": 0, "message": "Really?"})),
+                step(
+                    "bad",
+                    "Failed",
+                    &json!({"reason": "JobFailed", "message": "exit 3", "ignored": true, "attempt": 2}),
+                ),
+                step("bad/onFailure/note", "Skipped", &json!({})),
+                step(
+                    "work",
+                    "Running",
+                    &json!({"attempt": 2, "failures": 1, "reason": "JobFailed", "message": "exit 4",
+                "objects": [{"name": "a-work-1"}, {"name": "a-work-2"}]}),
+                ),
+            ],
+        )
+    }
+
+    fn instance() -> Value {
+        json!({"status": {"conditions": [{"type": "Reconciling", "status": "True",
+            "message": "x waits; a-2, step work: Job a-work-2 is not done; y waits for the run a-2"}]}})
+    }
+
+    #[test]
+    fn steps_are_shown_as_a_tree() {
+        let expected = "\
+STEP                  STATUS      ATTEMPTS   TIME   MESSAGE
+a-2                   Running                10s
+├─ first              Succeeded   1          2s     outputs: id
+├─ each               Running                9s
+│  ├─ [a/b]           Succeeded              2s
+│  └─ [c]             Running                9s
+│     └─ sure         Asking                 9s     Really?
+├─ bad                Failed      2          2s     JobFailed: exit 3 (ignored)
+│  └─ onFailure/note  Skipped                2s
+└─ work               Running     2          9s     Job a-work-2 is not done (last attempt: JobFailed: exit 4)
+";
+        let shown = tree(&example(), Some(&instance()), STYLE, at(10).parse().unwrap());
+        let squeezed = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+        };
+        assert_eq!(squeezed(&shown), squeezed(expected), "{shown}");
+        let narrow = tree(
+            &example(),
+            Some(&instance()),
+            Style { unicode: false, width: Some(60), ..STYLE },
+            at(10).parse().unwrap(),
+        );
+        assert!(narrow.is_ascii() && narrow.lines().all(|line| line.len() <= 60), "{narrow}");
+    }
+
+    #[test]
+    fn the_title_names_plan_instance_and_requester() {
+        let run = example().run;
+        assert_eq!(title(&run), "plan move of shop/a (Request by ann, params {\"to\":\"b\"})");
+        assert_eq!(remarks(&run), "recorded: place\ndeleted and not applied again: m[0]\n");
+    }
+
+    #[test]
+    fn each_change_is_one_line() {
+        let mut changes = Changes::default();
+        let now = at(10).parse().unwrap();
+        let first = run("Running", &[step("one", "Running", &json!({}))]);
+        assert_eq!(
+            changes.next(&first, None, now),
+            ["2026-11-21T12:00:00Z run a-2 Running", "2026-11-21T12:00:10Z step one Running"]
+        );
+        assert!(changes.next(&first, None, now).is_empty());
+        let mut last = run("Failed", &[step("one", "Failed", &json!({"message": "no"}))]);
+        last.run.status.as_mut().unwrap().message = "step one: no".into();
+        last.run.status.as_mut().unwrap().finished_at = Some(at(4));
+        assert_eq!(
+            changes.next(&last, None, now),
+            ["2026-11-21T12:00:03Z step one Failed: no", "2026-11-21T12:00:04Z run a-2 Failed: step one: no"]
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! Follows a run to its end, and shows its progress.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use console::Term;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::draw::{Changes, Style, title, tree};
+use super::target::{Run, Session};
+use super::{Failure, TIMED_OUT, exit_code};
+use crate::api::{ApiKind, Class};
+use crate::children::plans::plan_run_kind;
+use crate::cli::{out, tree as terminal};
+use crate::plan::{Of, Phase};
+
+/// How often a run is read.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Until when a run is followed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Until {
+    /// A phase; without it the end.
+    pub phase: Option<Phase>,
+    pub timeout: Option<Duration>,
+}
+
+/// The capabilities of standard output.
+pub(super) fn style() -> Style {
+    let terminal = Term::stdout();
+    Style {
+        colours: console::colors_enabled(),
+        unicode: terminal::is_unicode_terminal(),
+        width: terminal.is_term().then(|| usize::from(terminal.size().1)),
+    }
+}
+
+/// How progress is shown.
+enum Show {
+    Nothing,
+    /// One line per change.
+    Lines(Changes),
+    /// The tree, drawn over the previous one of so many lines.
+    Live(usize),
+}
+
+impl Show {
+    fn new(is_quiet: bool) -> Self {
+        if is_quiet {
+            Self::Nothing
+        } else if Term::stdout().is_term() && !out::is_dumb() {
+            Self::Live(0)
+        } else {
+            Self::Lines(Changes::default())
+        }
+    }
+
+    /// Returns false if the reader has closed the output.
+    fn show(&mut self, run: &Run, instance: Option<&Value>) -> bool {
+        let now = crate::clock::now();
+        match self {
+            Self::Nothing => true,
+            Self::Lines(changes) => {
+                let lines = changes.next(run, instance, now);
+                lines.is_empty() || out::line(lines.join("\n"))
+            }
+            Self::Live(drawn) => {
+                let terminal = Term::stdout();
+                let (height, width) = terminal.size();
+                let style = style();
+                let mark = if style.unicode { "…" } else { "~" };
+                let text = format!("{}\n{}", title(&run.run), tree(run, instance, style, now));
+                // A wrapped line would not be drawn over, nor would one that has left the terminal: the last lines are
+                // shown, where the progress is.
+                let lines: Vec<_> =
+                    text.lines().map(|line| console::truncate_str(line, usize::from(width), mark)).collect();
+                let hidden = lines.len().saturating_sub(usize::from(height).saturating_sub(1));
+                let shown = if run.run.is_final() { &lines[..] } else { &lines[hidden..] };
+                let _ = terminal.clear_last_lines(*drawn);
+                *drawn = shown.len();
+                out::line(shown.join("\n"))
+            }
+        }
+    }
+}
+
+/// Follows a run. Returns it as it is at last, and the exit code.
+///
+/// # Errors
+///
+/// The run is deleted, or the API server refuses to show it.
+pub(super) async fn follow(
+    session: &Session,
+    (namespace, name): (&str, &str),
+    until: Until,
+    is_quiet: bool,
+) -> Result<(Run, ExitCode), Failure> {
+    let deadline = until.timeout.map(|timeout| Instant::now() + timeout);
+    let mut show = Show::new(is_quiet);
+    let mut is_troubled = false;
+    let mut last: Option<Run> = None;
+    loop {
+        let found = session.server.cluster.get(&plan_run_kind(), Some(namespace), name).await;
+        match found {
+            Ok(Some(object)) => {
+                is_troubled = false;
+                let run = Run::new(object)?;
+                let instance = instance(session, &run).await;
+                if !show.show(&run, instance.as_ref()) {
+                    return Ok((run, ExitCode::SUCCESS));
+                }
+                if let Some(code) = reached(run.run.phase(), until.phase) {
+                    return Ok((run, ExitCode::from(code)));
+                }
+                last = Some(run);
+            }
+            Ok(None) => return Err(format!("run {name} has been deleted").into()),
+            Err(error) if error.class == Class::Retry => {
+                if !std::mem::replace(&mut is_troubled, true) {
+                    out::note(format!("warning: run {name} cannot be read now: {error}; trying again"));
+                }
+            }
+            Err(error) => {
+                return Err(Failure::refused(&format!("run {name} cannot be read"), "get", None, &error));
+            }
+        }
+        let next = Instant::now() + PERIOD;
+        if deadline.is_some_and(|deadline| deadline < next) {
+            let phase = last.map_or_else(String::new, |run| format!("; it is {:?}", run.run.phase()));
+            return Err(Failure {
+                message: format!("the time is over before run {name} has ended{phase}"),
+                code: TIMED_OUT,
+            });
+        }
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+/// The exit code, once a run is where it is awaited, or cannot come there.
+fn reached(phase: Phase, wanted: Option<Phase>) -> Option<u8> {
+    match wanted {
+        Some(wanted) if wanted == phase => Some(0),
+        // The end is another one than the awaited one.
+        Some(_) if phase.is_final() => Some(exit_code(phase).max(1)),
+        None if phase.is_final() => Some(exit_code(phase)),
+        _ => None,
+    }
+}
+
+/// The instance of a run, if it can be read: its conditions say what the run waits for.
+pub(super) async fn instance(session: &Session, run: &Run) -> Option<Value> {
+    if run.run.is_final() {
+        return None;
+    }
+    let Of { api_version, kind, resource, name } = &run.run.spec.of;
+    let (group, version) = api_version.split_once('/')?;
+    // A cluster-scoped instance has no namespace in its path, and is not found.
+    let kind = ApiKind {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.clone(),
+        plural: resource.clone(),
+        namespaced: true,
+    };
+    session.server.cluster.get(&kind, run.run.namespace.as_deref(), name).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_where_it_is_told_or_cannot_go_on() {
+        use Phase::{Cancelled, Failed, Interrupted, Running, Succeeded};
+        for (phase, wanted, expected) in [
+            (Running, None, None),
+            (Succeeded, None, Some(0)),
+            (Failed, None, Some(1)),
+            (Cancelled, None, Some(3)),
+            (Running, Some(Running), Some(0)),
+            (Interrupted, Some(Running), None),
+            (Succeeded, Some(Running), Some(1)),
+            (Cancelled, Some(Cancelled), Some(0)),
+            (Cancelled, Some(Succeeded), Some(3)),
+        ] {
+            assert_eq!(reached(phase, wanted), expected, "{phase:?} {wanted:?}");
+        }
+    }
+}

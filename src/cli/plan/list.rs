@@ -1,0 +1,199 @@
+//! `operetta plan list`: the plans of instances, each with its last run.
+
+use std::process::ExitCode;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::draw::severity;
+use super::target::{Run, Session, Target, is_of, text};
+use super::{Common, Failure, Output};
+use crate::children::crds::PublishedPlan;
+use crate::cli::catalog::unreadable;
+use crate::cli::columns::{Cell, Columns, Severity, age};
+use crate::cli::out::{self, printable};
+use crate::cluster::Query;
+use crate::manager::raw::Raw;
+use crate::plan::Of;
+
+/// Show the plans of instances, each with its last run
+///
+/// TRIGGER says what starts the plan: created, changed (with paths), upgraded, deleted, condition, schedule, the loss of a
+/// child; `request` if only `operetta plan run` or another plan does. Any plan except `cleanup` can be requested.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta plan list keystore/orders
+  operetta plan list -A
+  operetta plan list keystore/orders -o json | jq '.plans[] | select(.name == \"restore\") | .params'
+
+-o wide adds the parameters. -o json and yaml print {apiVersion, kind: PlanList, plans}; each has instance {apiVersion,
+kind, namespace, name}, name, triggers, params (the schema, null if it takes none) and lastRun {name, phase, reason,
+startedAt, finishedAt} or null.
+
+Exit codes: 0 success, also if there are none; 1 not found or no API server; 2 wrong usage.")]
+pub(super) struct Args {
+    /// The instance [default: all instances of the namespace]
+    #[arg(value_name = "KIND/NAME")]
+    instance: Option<String>,
+
+    /// Instances of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "instance"])]
+    all_namespaces: bool,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
+    /// Omit the header
+    #[arg(long)]
+    no_headers: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A plan of an instance.
+struct Line<'a> {
+    of: Of,
+    namespace: Option<String>,
+    plan: &'a PublishedPlan,
+    last: Option<&'a Run>,
+}
+
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let target = args.instance.as_deref().map(Target::instance).transpose()?;
+    let session = Session::open(&args.common).await?;
+    let namespace = (!args.all_namespaces).then(|| session.namespace().to_owned());
+    let mut problems: Vec<String> = Vec::new();
+    let (kinds, instances, runs) = if let Some((kind, name)) = target {
+        let instance = session.instance(kind, name).await?;
+        let runs = session.runs(&instance).await?;
+        let of = (0, instance.of(), instance.namespace.clone());
+        (vec![instance.kind], vec![of], runs)
+    } else {
+        let mut kinds = session.catalog().await?.kinds;
+        kinds.retain(|kind| !kind.plans.is_empty());
+        let mut instances = Vec::new();
+        for (index, kind) in kinds.iter().enumerate() {
+            let api = &kind.served.kind;
+            let home = namespace.as_deref().filter(|_| api.namespaced);
+            let query = Query { namespace: home, metadata_only: true, ..Query::default() };
+            let keep = |raw: Raw| {
+                let of = Of {
+                    api_version: api.api_version(),
+                    kind: api.kind.clone(),
+                    resource: api.plural.clone(),
+                    name: raw.metadata.name.unwrap_or_default(),
+                };
+                (index, of, raw.metadata.namespace)
+            };
+            match session.server.cluster.list_all(api, &query, keep).await {
+                Ok(found) => instances.extend(found),
+                Err(error) => problems.push(unreadable(api, home, &error)),
+            }
+        }
+        let runs = if kinds.is_empty() { Vec::new() } else { session.all_runs(namespace.as_deref()).await? };
+        (kinds, instances, runs)
+    };
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for (index, of, home) in instances {
+        for plan in &kinds[index].plans {
+            let is_last = |run: &&Run| {
+                let named =
+                    run.run.status.iter().flat_map(|status| &status.plans).chain([&run.run.spec.plan]);
+                is_of(&run.run, &of)
+                    && (home.is_none() || run.run.namespace == home)
+                    && named.into_iter().any(|name| *name == plan.name)
+            };
+            let last = runs.iter().rfind(is_last);
+            lines.push(Line { of: of.clone(), namespace: home.clone(), plan, last });
+        }
+    }
+    let text = match args.output {
+        Some(Output::Name) => lines.iter().map(|line| line.plan.name.clone() + "\n").collect(),
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
+            let list = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PlanList", "plans": plans});
+            Output::document(Some(output), &list).unwrap_or_default()
+        }
+        None | Some(Output::Wide) if lines.is_empty() => {
+            out::note("No plans found");
+            String::new()
+        }
+        None | Some(Output::Wide) => {
+            let shape = (args.all_namespaces, target.is_none(), args.output == Some(Output::Wide));
+            let now = crate::clock::now();
+            let mut table: Vec<Vec<Cell>> = if args.no_headers { Vec::new() } else { vec![header(shape)] };
+            table.extend(lines.iter().map(|line| line.cells(shape, now)));
+            let columns = Columns::fit(table.iter().map(Vec::as_slice), console::colors_enabled());
+            table.iter().map(|line| columns.line(line) + "\n").collect()
+        }
+    };
+    for problem in &problems {
+        out::note(format!("error: {problem}"));
+    }
+    let code = if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(out::all(&text, code))
+}
+
+/// Whether the table has namespaces, instances, and more columns.
+type Shape = (bool, bool, bool);
+
+fn header((namespaces, instances, wide): Shape) -> Vec<Cell> {
+    let mut names = Vec::new();
+    names.extend(namespaces.then_some("NAMESPACE"));
+    names.extend(instances.then_some("INSTANCE"));
+    names.extend(["PLAN", "TRIGGER", "LAST-RUN", "STATUS", "AGE"]);
+    names.extend(wide.then_some("PARAMS"));
+    names.into_iter().map(Cell::plain).collect()
+}
+
+impl Line<'_> {
+    fn cells(&self, (namespaces, instances, wide): Shape, now: Timestamp) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        if namespaces {
+            cells.push(Cell::plain(self.namespace.as_deref().unwrap_or_default()));
+        }
+        if instances {
+            cells.push(Cell::plain(text(&self.of)));
+        }
+        let triggers = self.plan.triggers.join(", ");
+        cells.push(Cell::plain(printable(&self.plan.name)));
+        cells.push(Cell::plain(if triggers.is_empty() { "request".into() } else { printable(&triggers) }));
+        match self.last.map(|last| &last.run) {
+            Some(run) => cells.extend([
+                Cell::plain(printable(&run.name)),
+                Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
+                Cell::plain(age(now, Some(&run.created))),
+            ]),
+            None => cells.extend([Cell::plain(""), Cell::plain(""), Cell::plain("")]),
+        }
+        if wide {
+            let schema = self.plan.params.as_ref().map(|schema| &schema["properties"]);
+            let names = schema.and_then(Value::as_object).into_iter().flatten().map(|(name, schema)| {
+                let kind = schema["type"].as_str().map(|kind| format!(" ({kind})")).unwrap_or_default();
+                format!("{name}{kind}")
+            });
+            let names: Vec<String> = names.collect();
+            cells.push(Cell::new(printable(&names.join(", ")), Severity::Plain));
+        }
+        cells
+    }
+
+    fn to_json(&self) -> Value {
+        let last = self.last.map(|last| {
+            let status = last.run.status.clone().unwrap_or_default();
+            json!({
+                "name": last.run.name, "phase": last.run.phase(), "reason": status.reason,
+                "startedAt": status.started_at, "finishedAt": status.finished_at,
+            })
+        });
+        json!({
+            "instance": {
+                "apiVersion": self.of.api_version, "kind": self.of.kind, "namespace": self.namespace,
+                "name": self.of.name,
+            },
+            "name": self.plan.name, "triggers": self.plan.triggers, "params": self.plan.params, "lastRun": last,
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! `operetta plan logs`: the logs of the Jobs of a run.
+
+use std::process::ExitCode;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use serde_json::Value;
+
+use super::target::{Session, Target, Which};
+use super::{Common, Failure};
+use crate::api::{ApiKind, CallError};
+use crate::cli::out::{self, printable};
+use crate::plan::StepState;
+
+/// The most bytes of the log of one container.
+const MOST: i64 = 8 << 20;
+
+/// Show the logs of a run's Jobs
+///
+/// Prints the logs of the pods of every attempt of the steps with a `job`. Pods that are gone, by the Job's TTL or by
+/// hand, have no logs any more; the status of the run has the last lines of a failure.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta plan logs keystore/orders
+  operetta plan logs orders-3 dump --tail 100
+
+Exit codes: 0 success; 1 there are no logs, not found or no API server; 2 wrong usage.")]
+pub(super) struct Args {
+    /// The name of a run, or KIND/NAME of an instance: its active run, else its last one
+    #[arg(value_name = "RUN|KIND/NAME")]
+    run: String,
+
+    /// The step, by its path or its name [default: all]
+    step: Option<String>,
+
+    /// Only the last lines of each container
+    #[arg(long, value_name = "LINES")]
+    tail: Option<u32>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let target = Target::parse(&args.run)?;
+    let session = Session::open(&args.common).await?;
+    let run = session.find(target, Which::Current).await?.run;
+    let namespace = run.namespace.as_deref().unwrap_or_default();
+    let steps = run.status.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
+    let chosen = chosen(steps, args.step.as_deref()).map_err(|why| format!("run {}: {why}", run.name))?;
+    let api: Api<Pod> = Api::namespaced(session.server.cluster.client(), namespace);
+    let (mut is_any, mut problems) = (false, Vec::new());
+    for step in chosen {
+        for object in &step.objects {
+            let labels = format!("batch.kubernetes.io/job-name={}", object.name);
+            let pods =
+                session.server.cluster.list(&ApiKind::built_in("v1", "Pod"), Some(namespace), &labels).await;
+            let pods =
+                pods.map_err(|error| format!("the pods of Job {} cannot be listed: {error}", object.name))?;
+            if pods.is_empty() {
+                problems.push(format!("step {}: the pods of Job {} are gone", step.path, object.name));
+            }
+            for (pod, container) in pods.iter().flat_map(containers) {
+                let params = LogParams {
+                    container: Some(container.to_owned()),
+                    tail_lines: args.tail.map(i64::from),
+                    limit_bytes: Some(MOST),
+                    ..LogParams::default()
+                };
+                match api.logs(pod, &params).await {
+                    Ok(log) => {
+                        is_any = true;
+                        let title =
+                            printable(&format!("==> step {}, pod {pod}, container {container}", step.path));
+                        if !out::text(&format!("{title}\n{}", ended(&crate::printable::lines(&log)))) {
+                            return Ok(ExitCode::SUCCESS);
+                        }
+                    }
+                    Err(error) => problems.push(format!(
+                        "step {}: the log of pod {pod} cannot be read: {}",
+                        step.path,
+                        CallError::from_kube(&error)
+                    )),
+                }
+            }
+        }
+    }
+    for problem in &problems {
+        out::note(format!("{}: {problem}", if is_any { "warning" } else { "error" }));
+    }
+    Ok(if is_any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The steps with Jobs: all, or those of a name.
+fn chosen<'s>(steps: &'s [StepState], named: Option<&str>) -> Result<Vec<&'s StepState>, String> {
+    let is_named = |path: &str| {
+        named.is_none_or(|named| {
+            let rest = path.strip_prefix(named);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '[']))
+                || path.rsplit('/').next().and_then(|last| last.split('[').next()) == Some(named)
+        })
+    };
+    let with_jobs = || steps.iter().filter(|step| !step.objects.is_empty());
+    let found: Vec<&StepState> = with_jobs().filter(|step| is_named(&step.path)).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let paths: Vec<&str> = with_jobs().map(|step| step.path.as_str()).collect();
+    Err(match (named, paths.is_empty()) {
+        (_, true) => "no step has a Job yet".to_owned(),
+        (Some(named), _) => {
+            format!("step {} has no Job\n  help: these have: {}", printable(named), paths.join(", "))
+        }
+        (None, _) => String::new(),
+    })
+}
+
+/// The containers of a pod, each with the name of the pod.
+fn containers(pod: &Value) -> Vec<(&str, &str)> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let all = ["initContainers", "containers"].map(|field| pod["spec"][field].as_array());
+    let all = all.into_iter().flatten().flatten();
+    all.filter_map(|container| Some((name, container["name"].as_str()?))).collect()
+}
+
+/// The text, with a line break at its end.
+fn ended(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::AttemptObject;
+
+    #[test]
+    fn steps_are_chosen_by_path_or_name() {
+        let step = |path: &str, jobs: usize| StepState {
+            path: path.into(),
+            objects: (0..jobs).map(|n| AttemptObject { name: format!("j{n}"), uid: None }).collect(),
+            ..StepState::default()
+        };
+        let steps = [step("a", 1), step("each", 0), step("each[1]/dump", 2), step("each[2]/dump", 1)];
+        let of = |named| chosen(&steps, named).map(|all| all.len());
+        assert_eq!(of(None), Ok(3));
+        assert_eq!(of(Some("a")), Ok(1));
+        assert_eq!(of(Some("each")), Ok(2));
+        assert_eq!(of(Some("dump")), Ok(2));
+        assert_eq!(of(Some("each[2]/dump")), Ok(1));
+        assert!(of(Some("x")).unwrap_err().contains("these have: a, each[1]/dump"));
+        assert!(chosen(&[], None).unwrap_err().contains("no step has a Job"));
+    }
+}

@@ -1,0 +1,197 @@
+//! `operetta plan run` and `retry`: they create `PlanRun`s.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::follow::{Until, follow};
+use super::params::params;
+use super::status::{document, name};
+use super::target::{FIELD_MANAGER, Instance, Run, Session, Target, Which, text};
+use super::{Common, Failure, Output, Waiting};
+use crate::children::crds::PublishedPlan;
+use crate::children::plans::plan_run_kind;
+use crate::cli::out::{self, printable};
+use crate::diag::did_you_mean;
+use crate::plan::{Of, PRUNABLE, Phase};
+use crate::yaml;
+
+/// Request a run of a plan
+///
+/// Creates a `PlanRun`. The API server lets a user do so who has the verb `run` on the instance.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta plan run keystore/orders restore --param backup=2026-11-21
+  operetta plan run keystore/orders restore --params restore.yaml --wait --timeout 30m
+  run=$(operetta plan run keystore/orders backup -o name) && operetta plan wait $run
+
+--param has the type that the plan's schema says; lists and maps are YAML: --param 'hosts=[a, b]'.
+
+Exit codes: 0 the run is requested, or with --wait has succeeded; 1 refused or not found, or with --wait failed; 2 wrong
+usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
+pub(super) struct RunArgs {
+    /// The instance
+    #[arg(value_name = "KIND/NAME")]
+    instance: String,
+
+    /// The plan; `operetta plan list KIND/NAME` lists them
+    #[arg(value_name = "PLAN")]
+    plan: String,
+
+    /// A parameter; repeatable
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    param: Vec<String>,
+
+    /// A file with a map of parameters, YAML or JSON; --param takes precedence
+    #[arg(long, value_name = "FILE")]
+    params: Option<PathBuf>,
+
+    #[command(flatten)]
+    waiting: Waiting,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let (kind, name) = Target::instance(&args.instance)?;
+    let file = args.params.as_ref().map(read).transpose()?;
+    let session = Session::open(&args.common).await?;
+    let instance = session.instance(kind, name).await?;
+    let plan = plan(&instance, &args.plan)?;
+    let params = params(plan, file, &args.param)?;
+    let namespace = session.namespace_of_runs(&instance).await?;
+    let spec = json!({"of": instance.of(), "plan": plan.name, "params": params});
+    create(&session, (&namespace, &instance.of()), spec, (&args.waiting, args.output)).await
+}
+
+fn read(path: &PathBuf) -> Result<Value, Failure> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{shown} cannot be read: {}", out::reason(&error))))?;
+    yaml::from_str(&text).map_err(|error| Failure::usage(format!("{shown}: {}", error.message)))
+}
+
+/// The plan of that name.
+fn plan<'i>(instance: &'i Instance, name: &str) -> Result<&'i PublishedPlan, Failure> {
+    let plans = &instance.kind.plans;
+    let (of, name) = (instance.text(), printable(name));
+    if name == "cleanup" {
+        return Err(format!(
+            "{of}: the plan cleanup runs when the instance is deleted, and cannot be requested"
+        )
+        .into());
+    }
+    if let Some(plan) = plans.iter().find(|plan| plan.name == name) {
+        return Ok(plan);
+    }
+    if plans.is_empty() {
+        return Err(format!("{of}: the package {} has no plans for this kind", instance.kind.package).into());
+    }
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    Err(match did_you_mean(&name, names.iter().copied()) {
+        Some(near) => format!("{of} has no plan {name}; did you mean {near}?"),
+        None => format!("{of} has no plan {name}; its plans are {}", names.join(", ")),
+    }
+    .into())
+}
+
+/// Retry a failed run at its failed step
+///
+/// Creates a `PlanRun` that resumes the failed one: steps that have succeeded do not run again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta plan retry keystore/orders
+  operetta plan retry orders-3 --wait --timeout 10m
+
+Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 not failed, refused or not found, or with --wait
+failed; 2 wrong usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
+pub(super) struct RetryArgs {
+    /// The name of a failed run, or KIND/NAME of an instance: its last failed run
+    #[arg(value_name = "RUN|KIND/NAME")]
+    run: String,
+
+    #[command(flatten)]
+    waiting: Waiting,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn retry(args: &RetryArgs) -> Result<ExitCode, Failure> {
+    let target = Target::parse(&args.run)?;
+    let session = Session::open(&args.common).await?;
+    let failed = session.find(target, Which::Failed).await?.run;
+    let of = &failed.spec.of;
+    if failed.phase() != Phase::Failed {
+        return Err(
+            format!("run {} is {:?}: only a failed run can be retried", failed.name, failed.phase()).into()
+        );
+    }
+    if failed.status.as_ref().is_none_or(|status| status.steps.is_empty()) {
+        return Err(format!(
+            "run {} has not reached any step, so there is none to retry\n  help: request another run: operetta plan \
+             run {} {}",
+            failed.name,
+            text(of),
+            failed.spec.plan,
+        )
+        .into());
+    }
+    let spec = json!({
+        "of": of, "plan": failed.spec.plan, "params": failed.spec.params, "retryOf": failed.name,
+    });
+    let namespace = failed.namespace.clone().unwrap_or_default();
+    create(&session, (&namespace, of), spec, (&args.waiting, args.output)).await
+}
+
+/// Creates a `PlanRun`, and waits for its end if that is wanted.
+async fn create(
+    session: &Session,
+    (namespace, of): (&str, &Of),
+    mut spec: Value,
+    (waiting, output): (&Waiting, Option<Output>),
+) -> Result<ExitCode, Failure> {
+    if spec["params"].is_null()
+        && let Some(spec) = spec.as_object_mut()
+    {
+        spec.remove("params");
+    }
+    spec["requestedBy"] = session.user().await?.into();
+    let kind = plan_run_kind();
+    let plan = spec["plan"].as_str().unwrap_or_default();
+    // The API server cuts a name that is too long.
+    let body = json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind,
+        "metadata": {
+            "generateName": format!("{}-{plan}-", of.name), "namespace": namespace, "annotations": {PRUNABLE: "true"},
+        },
+        "spec": spec,
+    });
+    let created = session.server.cluster.create(&kind, Some(namespace), &body, FIELD_MANAGER).await;
+    let what = format!("a run of plan {plan} of {} cannot be requested", text(of));
+    let run = Run::new(created.map_err(|error| Failure::refused(&what, "create", Some(of), &error))?)?;
+    let is_text = matches!(output, None | Some(Output::Wide));
+    if !waiting.wait {
+        let text = document(&run, output).unwrap_or_else(|| name(&run.run.name).replace('\n', " created\n"));
+        return Ok(out::all(&text, ExitCode::SUCCESS));
+    }
+    if is_text {
+        out::text(&name(&run.run.name).replace('\n', " created\n"));
+    }
+    let until = Until { phase: None, timeout: waiting.timeout };
+    let (run, code) = follow(session, (namespace, &run.run.name), until, !is_text).await?;
+    Ok(match document(&run, output) {
+        Some(text) => out::all(&text, code),
+        None => code,
+    })
+}

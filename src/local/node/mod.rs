@@ -1,0 +1,67 @@
+//! A real node on this machine, instead of fake ones: containerd, kubelet, kube-proxy, `CoreDNS`, and a registry of images
+//! that were made from Go modules and Debian packages. Linux only, as root.
+
+pub(super) mod config;
+pub(super) mod images;
+pub(super) mod namespaces;
+pub(super) mod network;
+pub(super) mod registry;
+pub(super) mod requirements;
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair,
+};
+
+use super::binaries::{Binaries, Tool};
+use super::error::Error;
+use config::{KUBELET_CA, KUBELET_CLIENT, Programs};
+use network::Place;
+
+/// The folder of images, below that of the control plane.
+const IMAGES: &str = "images";
+
+/// Writes the files of the node's components. `images` is the folder of images in the cache.
+pub(super) fn prepare(
+    folder: &Path,
+    place: &Place,
+    binaries: &Binaries,
+    runc: &Path,
+    images: &Path,
+) -> Result<(), Error> {
+    let cni = binaries.path(Tool::CniPtp);
+    let programs =
+        Programs { runc, shim: binaries.path(Tool::ContainerdShim), cni: cni.parent().unwrap_or(cni) };
+    for (name, text) in config::files(folder, place, programs) {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+        }
+        super::write(&path, &text)?;
+    }
+    let link = folder.join(IMAGES);
+    std::os::unix::fs::symlink(images, &link).map_err(Error::io("create", &link))?;
+    let [ca, certificate, key] =
+        kubelet_client().map_err(|error| Error::Certificate { reason: error.to_string() })?;
+    super::write(&folder.join(KUBELET_CA), &ca)?;
+    super::write(&folder.join(KUBELET_CLIENT[0]), &certificate)?;
+    super::write(&folder.join(KUBELET_CLIENT[1]), &key)
+}
+
+/// A CA, and a certificate and key of it with which kube-apiserver calls the kubelet; all as PEM. The key of the CA is
+/// not kept.
+fn kubelet_client() -> Result<[String; 3], rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &ca)?;
+    Ok([ca.pem(), certificate.pem(), key.serialize_pem()])
+}

@@ -1,0 +1,105 @@
+//! The addresses of a real node, and the commands that connect it to this machine.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a node has of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::local) struct Place {
+    /// Its addresses.
+    pub(in crate::local) network: Network,
+    /// The name of the cgroup of its pods, below the root of each hierarchy.
+    pub(in crate::local) cgroup: String,
+}
+
+/// The addresses of one of the nodes on this machine: each has a number, from 1.
+///
+/// ```text
+/// this machine                          the node's network namespace
+///   operetta1 10.245.1.1/30  ---------  eth0 10.245.1.2/30: kube-apiserver, kubelet, DNS
+///   routes to pods and services         10.244.1.0/24: pods, 10.96.1.0/24: services
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::local) struct Network(u8);
+
+impl Network {
+    /// All networks that a machine can have.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (1..=250).map(Self)
+    }
+
+    /// The interface on this machine. Its name is unique, so creating it reserves the number.
+    pub(super) fn interface(self) -> String {
+        format!("operetta{}", self.0)
+    }
+
+    /// The address of this machine in the node's network.
+    const fn host(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 245, self.0, 1)
+    }
+
+    /// The address of the node, of its API server and of its DNS.
+    pub(in crate::local) const fn node(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 245, self.0, 2)
+    }
+
+    /// The addresses of pods.
+    pub(in crate::local) fn pods(self) -> String {
+        format!("10.244.{}.0/24", self.0)
+    }
+
+    /// The addresses of Services.
+    pub(in crate::local) fn services(self) -> String {
+        format!("10.96.{}.0/24", self.0)
+    }
+
+    /// Input of `ip -batch` on this machine.
+    pub(super) fn host_commands(self) -> String {
+        let (host, node, interface) = (self.host(), self.node(), self.interface());
+        format!(
+            "addr add {host}/30 dev {interface}\nlink set {interface} up\n\
+             route add {} via {node}\nroute add {} via {node}\n",
+            self.pods(),
+            self.services()
+        )
+    }
+
+    /// Input of `ip -batch` in the node's network namespace.
+    pub(super) fn node_commands(self) -> String {
+        let (host, node) = (self.host(), self.node());
+        format!(
+            "link set lo up\naddr add {node}/30 dev eth0\nlink set eth0 up\nroute add default via {host}\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_differ_and_interface_names_are_short() {
+        let all: Vec<_> = Network::all().collect();
+        assert!(all.iter().all(|network| network.interface().len() <= 15));
+        let (first, last) = (all[0], all[all.len() - 1]);
+        assert_eq!(first.pods(), "10.244.1.0/24");
+        assert_ne!(first.services(), last.services());
+        assert_ne!(first.node(), last.node());
+    }
+
+    #[test]
+    fn both_ends_are_configured() {
+        let network = Network(3);
+        assert_eq!(
+            network.host_commands(),
+            "addr add 10.245.3.1/30 dev operetta3\nlink set operetta3 up\n\
+             route add 10.244.3.0/24 via 10.245.3.2\nroute add 10.96.3.0/24 via 10.245.3.2\n"
+        );
+        assert_eq!(
+            network.node_commands(),
+            "link set lo up\naddr add 10.245.3.2/30 dev eth0\nlink set eth0 up\n\
+             route add default via 10.245.3.1\n"
+        );
+    }
+}

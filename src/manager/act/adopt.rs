@@ -1,0 +1,139 @@
+//! An object stands where a child should be created: whose it is, and whether it may be taken.
+
+use serde_json::{Value, json};
+use tracing::{debug, info};
+
+use super::super::index::Origin;
+use super::super::registry::Registered;
+use super::apply::apply_body;
+use super::{Executor, GOING, NOTES, Reply};
+use crate::api::{ApiKind, CallError, Class};
+use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
+use crate::children::{Apply, Expect, Ownership, fields, names};
+use crate::cluster::{Cluster, Trial};
+
+impl Executor {
+    /// The object is there though it should not, or is another than expected: look, and take it if it is
+    /// ours to take.
+    pub(super) async fn after_conflict(
+        &self,
+        cluster: &Cluster,
+        registered: &Registered,
+        kind: &ApiKind,
+        apply: &Apply,
+        mut body: Value,
+        error: CallError,
+    ) -> Result<Reply, CallError> {
+        let object = &apply.desired.object;
+        let manager = names::field_manager(registered.operator());
+        let live = cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
+        let Some(live) = live else {
+            if let Expect::Present(uid) = &apply.expect {
+                self.store.index().remove_child(object, uid, None);
+            }
+            return Ok(Reply::Again);
+        };
+        let ours = |label: &str| live["metadata"]["labels"][label] == body["metadata"]["labels"][label];
+        let labelled = ours(names::INSTANCE_UID);
+        // Ours after all: a write whose reply was lost, or a stale cache. Unless somebody took the labels by
+        // which we would know it: then it is told what it is once more.
+        if labelled && self.store.learn_child(object, live.clone(), Origin::Read).is_some() {
+            return Ok(Reply::Again);
+        }
+        if !labelled && adoption::is_going(&live, &body) {
+            let message = format!("{object} of a former instance of that name is still being deleted");
+            return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
+        }
+        let mut is_taken = labelled;
+        let mut is_adopted = false;
+        if !labelled {
+            match self.adoption(kind, &live, &body, apply).await? {
+                Adoption::Ours => is_taken = true,
+                Adoption::Inherited => (is_taken, is_adopted) = (true, true),
+                Adoption::HandedOver => {
+                    is_adopted = true;
+                    // If its values are refused, it stays as it is.
+                    self.complete_with(&apply.desired, Some(&live), is_taken, &mut body.clone()).await?;
+                    migrate(cluster, kind, apply, &live, &manager).await?;
+                }
+                Adoption::Refused(why) => {
+                    let message = format!("{object} {why}");
+                    return Err(CallError::new(Class::Conflict, error.code, "AlreadyExists", message));
+                }
+            }
+        }
+        if let Some(meta) = body["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+            meta.insert("uid".into(), live["metadata"]["uid"].clone());
+        }
+        self.complete_with(&apply.desired, Some(&live), is_taken, &mut body).await?;
+        let reply = apply_body(cluster, kind, &body, &manager, apply.conflicts, Trial::None).await?;
+        Ok(self.applied(apply, reply, is_adopted))
+    }
+
+    /// Whether an object that is not labelled as this instance's may become its.
+    async fn adoption(
+        &self,
+        kind: &ApiKind,
+        live: &Value,
+        body: &Value,
+        apply: &Apply,
+    ) -> Result<Adoption, CallError> {
+        let claimant = Claimant::of(live);
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        let instance = body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
+        let known = {
+            let index = self.store.index();
+            let owner = claimant.and_then(|claimant| index.by_uid(claimant.uid)).map(ToString::to_string);
+            AdoptionContext { owner, was_child: index.was_child_of(uid, instance) }
+        };
+        let found = adoption::adoption(
+            kind,
+            &apply.desired.object,
+            live,
+            body,
+            apply.ownership == Ownership::Adopt,
+            &known,
+        );
+        if found != Adoption::HandedOver {
+            return Ok(found);
+        }
+        let living = match claimant {
+            Some(claimant) => self.living(claimant, live).await?,
+            None => None,
+        };
+        Ok(living.or_else(|| adoption::controlled(live)).map_or(found, Adoption::Refused))
+    }
+
+    /// Why an object is not adopted if the instance that its labels name is alive, though the index does not know its
+    /// uid.
+    async fn living(&self, claimant: Claimant<'_>, object: &Value) -> Result<Option<String>, CallError> {
+        let Some(registered) = self.store.registry().by_kind_label(claimant.kind) else {
+            return Ok(claimant.unknown(object));
+        };
+        let cluster = self.effects.for_instances(&registered);
+        let live = cluster.get(&registered.kind, claimant.namespace, claimant.name).await?;
+        Ok(live.filter(|live| live["metadata"]["uid"] == *claimant.uid).map(|_| claimant.refusal()))
+    }
+}
+
+/// Before an adoption: what client-side apply declared becomes our declaration, so that the apply replaces
+/// it, and later ones remove what they leave out.
+async fn migrate(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    apply: &Apply,
+    live: &Value,
+    manager: &str,
+) -> Result<(), CallError> {
+    let object = &apply.desired.object;
+    let meta = &live["metadata"];
+    info!(object = %object, child = %apply.item, "adopting an object that another client created");
+    let Some(entries) = fields::adopt_client_side(&meta["managedFields"], manager) else { return Ok(()) };
+    debug!(object = %object, "migrating the fields of client-side apply");
+    let patch = json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+        {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+    ]);
+    cluster.json_patch(kind, object.namespace.as_deref(), &object.name, None, &patch, NOTES).await.map(drop)
+}

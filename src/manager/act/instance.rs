@@ -1,0 +1,88 @@
+//! Reads and writes of the instance itself: its finalizer, and what is recorded in annotations.
+
+use serde_json::Value;
+use tracing::warn;
+
+use super::super::index::InstanceKey;
+use super::super::registry::Registered;
+use super::{Executor, NOTES};
+use crate::api::{CallError, Class};
+use crate::children::{Action, Outcome, patches};
+
+impl Executor {
+    /// Reads the instance live. An instance that is gone leaves the index.
+    pub(in crate::manager) async fn refresh(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+    ) -> Result<Option<Value>, CallError> {
+        let cluster = self.effects.for_instances(registered);
+        let live = cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?;
+        if let Some(object) = &live {
+            self.store.learn_instance(key, object);
+        } else {
+            let mut index = self.store.index();
+            let uid = index.instance(key);
+            let uid = uid.map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+            if let Some(uid) = uid {
+                index.remove_instance(key, &uid, None);
+            }
+        }
+        Ok(live)
+    }
+
+    /// Writes or removes the record of the last accepted target. One that the server does not take is done without.
+    pub(super) async fn record_target(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        record: Option<String>,
+    ) -> Result<Outcome, CallError> {
+        let action = Action::Record(record);
+        match self.patch_instance(key, registered, &action).await {
+            Ok(()) => Ok(Outcome::Done(action)),
+            Err(error) if error.class == Class::Permanent => {
+                warn!(instance = %key, %error, "the last accepted target cannot be recorded on the instance");
+                Ok(Outcome::Refused(action, error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the patch of an action, if it changes the instance.
+    pub(super) async fn patch_instance(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        action: &Action,
+    ) -> Result<(), CallError> {
+        let Some(instance) = self.store.index().instance(key) else { return Ok(()) };
+        let Some(patch) = patches::of_instance(action, &instance) else { return Ok(()) };
+        let cluster = self.effects.for_instances(registered);
+        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
+        match cluster.merge_patch(&registered.kind, namespace, name, None, &patch, NOTES).await {
+            Ok(object) => {
+                let meta = &object["metadata"];
+                let has_finalizers = meta["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+                // Without its last finalizer an instance that is being deleted is gone with the reply.
+                if meta["deletionTimestamp"].is_null() || has_finalizers {
+                    self.store.learn_instance(key, &object);
+                } else {
+                    let uid = meta["uid"].as_str().unwrap_or_default();
+                    self.store.index().remove_instance(key, uid, None);
+                }
+                Ok(())
+            }
+            Err(error) if error.class == Class::NotFound => match action {
+                Action::RemoveFinalizer | Action::ForceRemoveFinalizer => {
+                    let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+                    self.store.index().remove_instance(key, uid, None);
+                    Ok(())
+                }
+                Action::MarkOrphaned | Action::RecordJobs(_) => Ok(()),
+                _ => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What an apply alone cannot do to managedFields: reclaiming fields from other managers, giving up fields that are not
+//! ours, and removing the entry that the API server adds to an object without managedFields.
+
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use super::NOTES;
+use crate::api::{ApiKind, CallError, Cause, Class, ObjectRef};
+use crate::children::fields::{self, FieldPath, FieldSet};
+use crate::children::{Apply, Desired, Expect, names};
+use crate::cluster::Cluster;
+use crate::package::ConflictPolicy;
+
+/// How often a patch of managedFields is tried again because another client wrote the object meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// The manager to which the API server attributes what existed before the first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Ownership of the fields of one object: what is applied, and by which manager.
+#[derive(Clone, Copy)]
+pub(super) struct FieldOwnership<'a> {
+    pub cluster: &'a Cluster,
+    pub kind: &'a ApiKind,
+    pub desired: &'a Desired,
+    pub manager: &'a str,
+}
+
+/// Fields of other managers that were moved into our entry, so that the next apply removes them.
+pub(super) struct Moved {
+    paths: Vec<FieldPath>,
+    /// The managedFields as they were.
+    before: Value,
+}
+
+impl FieldOwnership<'_> {
+    /// Before the apply: items of a keyed list that another manager has put in place of ours are moved into our entry, so
+    /// that the apply removes them. Otherwise the apply is refused each time, or leaves both. Fields of other managers
+    /// leave our entry. A yielded field that has no other owner yet gets its live value.
+    pub(super) async fn prepare(self, apply: &Apply, body: &mut Value) -> Result<Option<Moved>, CallError> {
+        if apply.expect == Expect::Absent {
+            return Ok(None);
+        }
+        if apply.repair.foreign_fields {
+            self.release_excess(&apply.expect).await?;
+        }
+        let mut moved = None;
+        if apply.repair.lost_items {
+            let all = |live: &Value| fields::conflicting_items(live, &self.desired.body, self.manager);
+            moved = self.reclaim(all, apply.conflicts).await?;
+        }
+        if self.desired.keep.is_empty() {
+            return Ok(moved);
+        }
+        let live = match self.live().await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(moved),
+            Err(error) => {
+                if let Some(moved) = &moved {
+                    self.give_back(moved).await;
+                }
+                return Err(error);
+            }
+        };
+        for path in &self.desired.keep {
+            let path: Vec<&str> = path.split('.').collect();
+            if let Some(value) = path.iter().try_fold(&live, |value, name| value.get(name)) {
+                put(body, &path, value);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// After a refusal: items of other managers in place of ours, and fields that the server names as excluding ours, are
+    /// moved into our entry. If something was moved, the same apply may succeed now; if it does not, see
+    /// [`FieldOwnership::give_back`].
+    pub(super) async fn resolve_conflict(
+        self,
+        apply: &Apply,
+        refusal: &CallError,
+    ) -> Result<Option<Moved>, CallError> {
+        if refusal.code != 422 || apply.expect == Expect::Absent || apply.conflicts == ConflictPolicy::Fail {
+            return Ok(None);
+        }
+        self.reclaim(|live| self.conflicting_fields(live, refusal), ConflictPolicy::Force).await
+    }
+
+    /// Whether [`FieldOwnership::resolve_conflict`] would move something after such a refusal.
+    pub(super) async fn is_resolvable(self, refusal: &CallError) -> Result<bool, CallError> {
+        if refusal.code != 422 {
+            return Ok(false);
+        }
+        let Some(live) = self.live().await? else { return Ok(false) };
+        let conflicting_items = self.conflicting_fields(&live, refusal);
+        Ok(fields::move_to_ours(&live["metadata"]["managedFields"], self.manager, &conflicting_items)
+            .is_some())
+    }
+
+    /// The fields of other managers that a refusal is about: items in place of ours in a list that the server names, and
+    /// fields that it names as excluding ours.
+    fn conflicting_fields(self, live: &Value, refusal: &CallError) -> Vec<FieldPath> {
+        let mut paths = fields::conflicting_items(live, &self.desired.body, self.manager);
+        paths.retain(|path| refusal.causes.iter().any(|cause| path.is_in_list_of(&cause.field)));
+        let exclusive = refusal.exclusive_fields().unwrap_or_default();
+        paths
+            .extend(fields::excluding(live, &self.desired.body, self.manager, exclusive).unwrap_or_default());
+        paths
+    }
+
+    async fn reclaim(
+        self,
+        find: impl Fn(&Value) -> Vec<FieldPath>,
+        conflicts: ConflictPolicy,
+    ) -> Result<Option<Moved>, CallError> {
+        let object = &self.desired.object;
+        for _ in 0..ATTEMPTS {
+            let Some(live) = self.live().await? else { return Ok(None) };
+            let paths = find(&live);
+            let meta = &live["metadata"];
+            let Some(entries) = fields::move_to_ours(&meta["managedFields"], self.manager, &paths) else {
+                return Ok(None);
+            };
+            if conflicts == ConflictPolicy::Fail {
+                return Err(conflict(object, &paths, &meta["managedFields"]));
+            }
+            debug!(object = %object, fields = paths.len(), "reclaiming fields from other managers");
+            match self.write_entries(&meta["resourceVersion"], &entries).await {
+                // Another client, mostly a controller, was first.
+                Err(error) if error.class == Class::Conflict => {}
+                Err(error) => return Err(error),
+                Ok(_) => return Ok(Some(Moved { paths, before: meta["managedFields"].clone() })),
+            }
+        }
+        Ok(None)
+    }
+
+    /// After an apply that was refused nevertheless: what was moved goes back to its owners. Otherwise the next apply
+    /// that succeeds, perhaps of another desired object, would remove it.
+    pub(super) async fn give_back(self, moved: &Moved) {
+        let result = self.rewrite(|live| {
+            let entries = &live["metadata"]["managedFields"];
+            fields::release(entries, self.manager, &moved.paths, Some(&moved.before))
+        });
+        if let Err(error) = result.await {
+            warn!(object = %self.desired.object, %error, "fields of others stay in our entry until the next apply");
+        }
+    }
+
+    /// Gives up what our entry has beyond the desired object with which the object was applied last.
+    async fn release_excess(self, expect: &Expect) -> Result<(), CallError> {
+        self.rewrite(|live| {
+            let meta = &live["metadata"];
+            let is_same = *expect == Expect::Present(meta["uid"].as_str()?.into());
+            let owned = FieldSet::of_manager(live, self.manager)?;
+            let entries = &meta["managedFields"];
+            // In another version of the kind fields may have other names.
+            let is_as_applied = meta["annotations"][names::INTENT] == *self.desired.hash
+                && fields::is_in_version(entries, self.manager, &self.desired.object.gvk.api_version);
+            let all = fields::uncovered(&self.desired.body, &owned).is_none();
+            let paths = fields::excess(&self.desired.body, &owned, &self.desired.keep, all);
+            fields::release(entries, self.manager, &paths, None).filter(|_| is_same && is_as_applied)
+        })
+        .await
+    }
+
+    /// Changes the managedFields of the live object; `None` leaves them.
+    async fn rewrite(self, change: impl Fn(&Value) -> Option<Value>) -> Result<(), CallError> {
+        for _ in 0..ATTEMPTS {
+            let Some(live) = self.live().await? else { return Ok(()) };
+            let Some(entries) = change(&live) else { return Ok(()) };
+            match self.write_entries(&live["metadata"]["resourceVersion"], &entries).await {
+                Err(error) if error.class == Class::Conflict => {}
+                result => return result.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entry that the server adds to an object without managedFields: it would keep the fields that we give up
+    /// later. A failure is not retried.
+    pub(super) async fn remove_former_entry(self, reply: Value) -> Value {
+        let is_former = |entry: &Value| entry["manager"] == BEFORE_FIRST_APPLY;
+        let Some(entries) = reply["metadata"]["managedFields"].as_array() else { return reply };
+        if !entries.iter().any(is_former) {
+            return reply;
+        }
+        let entries: Value = entries.iter().filter(|entry| !is_former(entry)).cloned().collect();
+        match self.write_entries(&reply["metadata"]["resourceVersion"], &entries).await {
+            Ok(patched) => patched,
+            Err(error) => {
+                debug!(object = %self.desired.object, %error, "the entry of {BEFORE_FIRST_APPLY} stays");
+                reply
+            }
+        }
+    }
+
+    async fn live(self) -> Result<Option<Value>, CallError> {
+        let object = &self.desired.object;
+        self.cluster.get(self.kind, object.namespace.as_deref(), &object.name).await
+    }
+
+    async fn write_entries(self, version: &Value, entries: &Value) -> Result<Value, CallError> {
+        let object = &self.desired.object;
+        let patch = json!([
+            // A test that fails would be a 422, like a patch that can never do; this is a 409.
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+        ]);
+        self.cluster
+            .json_patch(self.kind, object.namespace.as_deref(), &object.name, None, &patch, NOTES)
+            .await
+    }
+}
+
+/// What the server says about a field that another manager owns, said about items in place of ours.
+fn conflict(object: &ObjectRef, conflicting_items: &[FieldPath], managed_fields: &Value) -> CallError {
+    let causes = conflicting_items.iter().map(|conflicting| Cause {
+        field: conflicting.to_string(),
+        reason: "FieldManagerConflict".into(),
+        message: format!("conflict with {:?}", fields::holder(managed_fields, conflicting).unwrap_or("?")),
+    });
+    let message = format!("another manager has put other items in place of those of {object}");
+    let mut error = CallError::new(Class::Conflict, 409, "Conflict", message);
+    error.causes = causes.collect();
+    error
+}
+
+/// Sets a field, unless a parent of it is no map.
+fn put(body: &mut Value, path: &[&str], value: &Value) {
+    match path {
+        [] => body.clone_from(value),
+        [first, rest @ ..] => {
+            if let Value::Object(map) = body {
+                put(map.entry((*first).to_owned()).or_insert_with(|| json!({})), rest, value);
+            }
+        }
+    }
+}

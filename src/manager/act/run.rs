@@ -1,0 +1,398 @@
+//! What is done for the runs of plans. Every write has a precondition; every reply goes into the store.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use super::super::index::InstanceKey;
+use super::super::own_namespace;
+use super::super::registry::Registered;
+use super::{Executor, NOTES};
+use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::children::plans::{Call, CallKey, JobEnd, RunAction, RunEvent, RunObject, RunRef};
+use crate::cluster::{Cluster, Propagation};
+use crate::plan::{Answer, Intent, JobResult, PatchRequest, Request, request::CallFailure};
+use crate::printable;
+
+/// How many lines of a failed Job's log are shown.
+const LOG_LINES: u32 = 10;
+/// The most bytes of a log that are shown.
+const LOG_BYTES: usize = 1_000;
+
+impl Executor {
+    /// Carries out the actions of runs, one after another. The first that comes too late ends it: the next decision sees
+    /// what has changed.
+    ///
+    /// # Errors
+    /// A request failed, other than by its precondition.
+    pub(in crate::manager) async fn act_for_runs(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        instance: &Value,
+        actions: Vec<RunAction>,
+    ) -> Result<(), CallError> {
+        for action in actions {
+            match action {
+                RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
+                RunAction::Store { run, status, intents, event, ended } => {
+                    if !self.store_run(key, registered, &run, &status, intents).await? {
+                        return Ok(());
+                    }
+                    let (plan, ended) = ended;
+                    let phase = status["phase"].as_str().unwrap_or_default();
+                    self.effects.monitor.metrics.ended(registered, &plan, phase, &ended);
+                    if let Some(RunEvent { is_warning, reason, message }) = event {
+                        self.effects.events.publish(instance, is_warning, reason, &message);
+                    }
+                }
+                RunAction::Announce(plan) => self.announce(key, registered, instance, &plan).await?,
+                RunAction::Change(sort, object, patch) => {
+                    let mut patch = *patch;
+                    patch["metadata"]["uid"] = object.uid.as_str().into();
+                    if !object.resource_version.is_empty() {
+                        patch["metadata"]["resourceVersion"] = object.resource_version.as_str().into();
+                    }
+                    let cluster = self.cluster_of(registered, sort);
+                    let (namespace, name) = (Some(object.namespace.as_str()), object.name.as_str());
+                    let reply = cluster.merge_patch(&sort.kind(), namespace, name, None, &patch, NOTES).await;
+                    if !self.learn_reply(&cluster, sort, &object, reply).await? {
+                        return Ok(());
+                    }
+                }
+                RunAction::ForgetRecreations(annotations) => {
+                    let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+                    let none: serde_json::Map<String, Value> =
+                        annotations.into_iter().map(|name| (name, Value::Null)).collect();
+                    self.annotate_instance(key, registered, uid, &none.into()).await?;
+                }
+                RunAction::Delete(sort, object) => self.delete_run_object(registered, sort, &object).await?,
+                RunAction::DeleteCleanup(run) => {
+                    if !self.store.index().has_instance(key) {
+                        self.delete_run_object(registered, RunObject::PlanRun, &run).await?;
+                    }
+                }
+                RunAction::Call { run, step, attempt, request } => {
+                    let call = CallKey { run: run.into(), step: step.into(), attempt };
+                    self.call(key, registered, call, *request);
+                }
+                RunAction::ReadJob(job, end) => self.read_job(key, registered, job, end),
+                RunAction::StoreSecrets { step, values, secret } => {
+                    self.store_secrets(registered, &secret).await?;
+                    self.effects.calls.set_secrets(key, step, values);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the run that is about to start to the status of the instance. A conflict is for the caller to see.
+    async fn announce(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+        plan: &Value,
+    ) -> Result<(), CallError> {
+        let meta = &instance["metadata"];
+        let mut fields = plan.clone();
+        // A merge patch merges maps: keys that are gone are nulled.
+        if let (Some(old), Some(new)) = (instance["status"]["plan"].as_object(), fields.as_object_mut()) {
+            for key in old.keys() {
+                new.entry(key.clone()).or_insert(Value::Null);
+            }
+        }
+        let body = json!({
+            "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
+            "status": {"plan": fields},
+        });
+        let cluster = self.effects.for_instances(registered);
+        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
+        let reply =
+            cluster.merge_patch(&registered.kind, namespace, name, Some("status"), &body, NOTES).await?;
+        self.store.learn_instance(key, &reply);
+        Ok(())
+    }
+
+    /// Jobs act with the package's rights; the rest is the manager's own.
+    fn cluster_of(&self, registered: &Registered, sort: RunObject) -> Cluster {
+        match sort {
+            RunObject::Job => self.effects.for_children(registered),
+            RunObject::PlanRun | RunObject::Origin => self.effects.for_instances(registered),
+        }
+    }
+
+    fn learn(&self, sort: RunObject, object: Value) {
+        for key in self.store.learn_run_object(sort, object) {
+            self.queue.add(key);
+        }
+    }
+
+    async fn create(&self, registered: &Registered, sort: RunObject, body: &Value) -> Result<(), CallError> {
+        let cluster = self.cluster_of(registered, sort);
+        let (kind, namespace) = (sort.kind(), body["metadata"]["namespace"].as_str());
+        let mut body = body.clone();
+        // A step names the kind of another instance, and not its plural.
+        if sort == RunObject::PlanRun
+            && body["spec"]["of"]["resource"].as_str().is_none_or(str::is_empty)
+            && let Some(gvk) = Gvk::of(&body["spec"]["of"])
+            && let Some(of) = self.store.kinds.find(&cluster, &gvk).await?
+        {
+            body["spec"]["of"]["resource"] = of.plural.as_str().into();
+        }
+        let body = &body;
+        let created = match namespace {
+            Some(namespace) if namespace == self.namespace => {
+                own_namespace::create(&cluster, &kind, namespace, body).await
+            }
+            namespace => cluster.create(&kind, namespace, body, NOTES).await,
+        };
+        let reply = match created {
+            // An earlier request has created it, or another manager.
+            Err(error) if error.class == Class::Conflict => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                let live = cluster.get(&kind, namespace, name).await?;
+                if let Some(live) =
+                    live.as_ref().filter(|live| sort == RunObject::PlanRun && !is_same_run(live, body))
+                {
+                    let other = format!("{} of {}", live["spec"]["plan"], live["spec"]["of"]["name"]);
+                    let message = format!(
+                        "the name of the PlanRun {name} is taken by a run of the plan {other}: delete that PlanRun"
+                    );
+                    return Err(CallError::new(Class::Permanent, 409, "AlreadyExists", message));
+                }
+                live
+            }
+            reply => Some(reply?),
+        };
+        if let Some(object) = reply {
+            self.learn(sort, object);
+        }
+        Ok(())
+    }
+
+    /// Adds outputs to the Secret of a run, which is created if there is none.
+    async fn store_secrets(&self, registered: &Registered, secret: &Value) -> Result<(), CallError> {
+        let cluster = self.effects.for_children(registered);
+        let kind = ApiKind::built_in("v1", "Secret");
+        let meta = &secret["metadata"];
+        let (namespace, name) = (meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
+        match cluster.merge_patch(&kind, namespace, name, None, secret, NOTES).await {
+            Err(error) if error.class == Class::NotFound => {
+                cluster.create(&kind, namespace, secret, NOTES).await?;
+            }
+            reply => {
+                reply?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the state of a run; `false` if another client has written it in between.
+    async fn store_run(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        run: &RunRef,
+        status: &Value,
+        intents: Vec<Intent>,
+    ) -> Result<bool, CallError> {
+        let cluster = self.cluster_of(registered, RunObject::PlanRun);
+        // A merge patch could not store a null in an output.
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/uid", "value": run.uid},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": run.resource_version},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        let (namespace, name) = (Some(run.namespace.as_str()), run.name.as_str());
+        let kind = RunObject::PlanRun.kind();
+        let reply = cluster.json_patch(&kind, namespace, name, Some("status"), &patch, NOTES).await;
+        let is_stored = self.learn_reply(&cluster, RunObject::PlanRun, run, reply).await?;
+        if is_stored {
+            for Intent { step, attempt, request } in intents {
+                let call = CallKey { run: run.uid.as_str().into(), step: step.into(), attempt };
+                self.effects.calls.set(key, call, Call::Intended(request));
+            }
+        }
+        Ok(is_stored)
+    }
+
+    /// Takes in the reply to a write; `false` if its precondition did not hold. Then the object is read.
+    async fn learn_reply(
+        &self,
+        cluster: &Cluster,
+        sort: RunObject,
+        object: &RunRef,
+        reply: Result<Value, CallError>,
+    ) -> Result<bool, CallError> {
+        match reply {
+            Ok(reply) => {
+                self.learn(sort, reply);
+                Ok(true)
+            }
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
+                debug!(object = %object.name, %error, "another client was first; reading again");
+                match cluster.get(&sort.kind(), Some(&object.namespace), &object.name).await? {
+                    Some(live) => {
+                        self.learn(sort, live);
+                    }
+                    None => self.store.forget_run_object(sort, object),
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete_run_object(
+        &self,
+        registered: &Registered,
+        sort: RunObject,
+        object: &RunRef,
+    ) -> Result<(), CallError> {
+        let cluster = self.cluster_of(registered, sort);
+        let (kind, namespace) = (sort.kind(), Some(object.namespace.as_str()));
+        let preconditions = (object.uid.as_str(), object.resource_version.as_str());
+        match cluster.delete(&kind, namespace, &object.name, preconditions, Propagation::Background).await {
+            // It lives on for its finalizers.
+            Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
+                self.learn(sort, reply);
+                Ok(())
+            }
+            Ok(_) => {
+                self.store.forget_run_object(sort, object);
+                Ok(())
+            }
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {
+                match cluster.get(&kind, namespace, &object.name).await? {
+                    Some(live) if live["metadata"]["uid"] == *object.uid => {
+                        self.learn(sort, live);
+                    }
+                    _ => self.store.forget_run_object(sort, object),
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request beside the queue, unless it is sent already.
+    fn call(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        call: CallKey,
+        request: Request,
+    ) {
+        if !self.effects.calls.begin(key, &call) {
+            return;
+        }
+        let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
+        tokio::spawn(async move {
+            let permit = shared.effects.calls.permit(registered.operator()).await;
+            let answer = shared.answer(&registered, &request).await;
+            drop(permit);
+            let state = match answer {
+                Ok(answer) => Call::Answered(answer),
+                Err(failure) => {
+                    warn!(instance = %key, step = %call.step, error = %failure, "a request of a step failed");
+                    Call::Failed(failure, Some(request))
+                }
+            };
+            shared.effects.calls.set(&key, call, state);
+            shared.queue.add(key);
+        });
+    }
+
+    async fn answer(&self, registered: &Registered, request: &Request) -> Result<Answer, CallFailure> {
+        let cluster = self.effects.for_children(registered);
+        match request {
+            Request::Http(request) => self.effects.http.send(request).await.map(Answer::Http),
+            Request::Exec(request) => cluster.exec(request).await.map(Answer::Exec),
+            Request::Patch(patch) => self.patch(&cluster, patch).await.map(|()| Answer::Patched),
+        }
+    }
+
+    async fn patch(&self, cluster: &Cluster, request: &PatchRequest) -> Result<(), CallFailure> {
+        let PatchRequest { gvk, namespace, name, merge } = request;
+        let found = self.store.kinds.find(cluster, gvk).await;
+        let kind = match found {
+            Ok(Some(kind)) => kind,
+            Ok(None) => return Err(CallFailure::Refused(format!("the API server does not serve {gvk}"))),
+            Err(error) => return Err(CallFailure::NotSent(error.to_string())),
+        };
+        let namespace = Some(namespace.as_str()).filter(|_| kind.namespaced);
+        match cluster.merge_patch(&kind, namespace, name, None, merge, NOTES).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.class == Class::Permanent || error.class == Class::NotFound => {
+                Err(CallFailure::Refused(error.to_string()))
+            }
+            // The same patch again comes to the same.
+            Err(error) => Err(CallFailure::Unanswered(error.to_string())),
+        }
+    }
+
+    /// Reads what a finished Job has left, beside the queue.
+    fn read_job(self: &Arc<Self>, key: &InstanceKey, registered: &Arc<Registered>, job: RunRef, end: JobEnd) {
+        if !self.effects.calls.begin_job(key, &job.uid) {
+            return;
+        }
+        let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
+        tokio::spawn(async move {
+            let cluster = shared.effects.for_children(&registered);
+            match job_result(&cluster, &job, end).await {
+                Ok(result) => shared.effects.calls.set_job(&key, &job.uid, result),
+                Err(error) => {
+                    warn!(instance = %key, job = %job.name, %error, "the pods of a Job cannot be read; trying again");
+                    tokio::time::sleep(error.asked_to_wait().unwrap_or(RETRY)).await;
+                    shared.effects.calls.forget_job(&key, &job.uid);
+                }
+            }
+            shared.queue.add(key);
+        });
+    }
+}
+
+/// How long until the pods of a Job are read again.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// What a finished Job has left.
+async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobResult, CallError> {
+    let pod = ApiKind::built_in("v1", "Pod");
+    let selector = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+    let mut pods = cluster.list(&pod, Some(&job.namespace), &selector).await?;
+    pods.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
+    let message = |pod: &Value| {
+        let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let text = |status: &Value| {
+            status["state"]["terminated"]["message"].as_str().map(str::trim).map(str::to_owned)
+        };
+        containers.iter().filter_map(text).find(|text| !text.is_empty())
+    };
+    match end {
+        JobEnd::Completed => {
+            let succeeded = pods.iter().rev().find(|pod| pod["status"]["phase"] == "Succeeded");
+            Ok(JobResult::Completed(succeeded.and_then(message)))
+        }
+        JobEnd::Failed(reason) => {
+            let Some(last) = pods.last() else { return Ok(JobResult::Failed(reason)) };
+            let told = if let Some(message) = message(last) {
+                message
+            } else {
+                let name = last["metadata"]["name"].as_str().unwrap_or_default();
+                cluster.log(&job.namespace, name, LOG_LINES).await.unwrap_or_default()
+            };
+            let told = printable::sentence(told.trim());
+            let told = told.get(told.len().saturating_sub(LOG_BYTES)..).unwrap_or(&told);
+            Ok(JobResult::Failed(if told.is_empty() { reason } else { format!("{reason}: {told}") }))
+        }
+    }
+}
+/// Whether a live PlanRun is of the same plan and instance as one that was to be created.
+fn is_same_run(live: &Value, body: &Value) -> bool {
+    let of = |run: &Value| {
+        ["apiVersion", "kind", "name", "resource"].map(|field| run["spec"]["of"][field].clone())
+    };
+    of(live) == of(body) && live["spec"]["plan"] == body["spec"]["plan"]
+}

@@ -1,0 +1,225 @@
+//! The execution of decisions about the CRDs of a package.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::info;
+
+use super::{CRD, CrdReconciler};
+use crate::api::CallError;
+use crate::children::crds::{
+    CrdDecision, CrdHistory, CrdOutcome, CrdPatch, CrdSnapshot, CrdState, CrdVersion, DryRun, LossyInstance,
+    MANAGER, ManagerIdentity, decide_crd, refused, served,
+};
+use crate::cluster::{Cluster, Query, Trial};
+use crate::crd::{self, Narrowed};
+use crate::diag::Diagnostic;
+use crate::manager::raw::Raw;
+use crate::package::{Package, Resource};
+
+/// Instances in one page: each may have more than a megabyte.
+const PAGE: u32 = 50;
+
+/// A CRD before anything is written.
+enum Step<'a> {
+    /// Nothing is to be written.
+    Settled(CrdOutcome),
+    /// The patch is to be applied.
+    Apply(Box<CrdSnapshot<'a>>, Box<CrdPatch>, Option<String>),
+}
+
+/// Reconciles all CRDs of a package. Nothing is written before everything could be: no CRD is installed while another of
+/// the package is refused.
+pub(super) async fn reconcile(
+    crds: &CrdReconciler,
+    package: &Arc<Package>,
+    histories: &[CrdHistory],
+    now: Duration,
+) -> Vec<CrdOutcome> {
+    let cluster = crds.effects.clients.own();
+    let hold = |crd: &str| crds.store.hold(crd, Some("its CRD has been changed".into()));
+    let mut steps = Vec::new();
+    for (resource, history) in package.resources.iter().zip(histories) {
+        let snapshot = read(cluster, package, resource, crds.identity(), DryRun::NotSent).await;
+        steps.push(advance(cluster, snapshot, history, now, &hold).await);
+    }
+    let is_refused = |step: &Step<'_>| match step {
+        Step::Settled(outcome) => matches!(outcome.state, CrdState::Refused(_) | CrdState::Failed(..)),
+        Step::Apply(..) => false,
+    };
+    let may_install = !steps.iter().any(is_refused);
+    // A CRD that is being deleted may be another manager's.
+    let is_pending =
+        |step: &Step<'_>| matches!(step, Step::Settled(CrdOutcome { state: CrdState::Pending(_), .. }));
+    if may_install
+        && !steps.iter().all(is_pending)
+        && package.resources.iter().any(Resource::has_runs)
+        && let Err((problem, wait)) = prepare_plans(crds, package).await
+    {
+        let failed = |resource: &Resource| {
+            let problem = problem.clone().located(resource.crd_location.clone());
+            let state = CrdState::Failed(problem, wait);
+            CrdOutcome { state, seen: None, changed_by: None, spec_written: false }
+        };
+        return package.resources.iter().map(failed).collect();
+    }
+    let mut outcomes = Vec::new();
+    for (step, history) in steps.into_iter().zip(histories) {
+        outcomes.push(match step {
+            Step::Settled(outcome) => outcome,
+            Step::Apply(snapshot, patch, changed_by) if may_install || history.was_ready() => {
+                apply(cluster, &snapshot, &patch, changed_by).await
+            }
+            Step::Apply(snapshot, ..) => outcome(
+                &snapshot,
+                CrdState::Pending("another CRD of its package is refused".to_owned()),
+                None,
+            ),
+        });
+    }
+    outcomes
+}
+
+/// Installs the API of plans. If the package has plans, its revision is stored, so that its runs can end with it.
+async fn prepare_plans(
+    crds: &CrdReconciler,
+    package: &Arc<Package>,
+) -> Result<(), (Diagnostic, Option<Duration>)> {
+    crds.effects.plan_api.install(crds.effects.clients.own()).await.map_err(|error| {
+        let message = format!("the API of plans cannot be installed: {error}");
+        let problem = Diagnostic::error("crd::plans", message).help(
+            "allow the manager to create and patch the CustomResourceDefinitions planruns.operetta.dev and \
+             operatorrevisions.operetta.dev, and ValidatingAdmissionPolicies and their bindings",
+        );
+        (problem, error.asked_to_wait())
+    })?;
+    if package.resources.iter().all(|resource| resource.plans.is_empty()) {
+        return Ok(());
+    }
+    crds.watches.revisions.store(package).await.map_err(|error| {
+        let message = format!("the revision {} of the package cannot be stored: {error}", package.revision());
+        let problem = Diagnostic::error("crd::revision", message).help(
+            "allow the manager to get, list, create and delete operatorrevisions.operetta.dev, and to get, create and \
+             delete ConfigMaps in its own namespace",
+        );
+        (problem, error.asked_to_wait())
+    })
+}
+
+/// The problems with the CRDs of a package as they are in the cluster. Nothing is written, not even as a dry run.
+pub(in crate::manager) async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    let (manager, history) = (ManagerIdentity { lease: "", namespace: "" }, CrdHistory::default());
+    for resource in &package.resources {
+        let snapshot = read(cluster, package, resource, manager, DryRun::Skipped).await;
+        if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, &|_| {}).await
+            && let CrdState::Refused(problem) | CrdState::Failed(problem, _) = outcome.state
+        {
+            problems.push(problem);
+        }
+    }
+    problems
+}
+
+async fn read<'a>(
+    cluster: &Cluster,
+    package: &'a Package,
+    resource: &'a Resource,
+    manager: ManagerIdentity<'a>,
+    dry_run: DryRun,
+) -> CrdSnapshot<'a> {
+    let live = cluster.get(&CRD, None, resource.crd_name()).await;
+    CrdSnapshot { package, resource, manager, live, dry_run, lossy: None }
+}
+
+/// Does what the decisions ask for until something is to be written or nothing is left to do. `hold` stops the writes of
+/// instances.
+async fn advance<'a>(
+    cluster: &Cluster,
+    mut snapshot: CrdSnapshot<'a>,
+    history: &CrdHistory,
+    now: Duration,
+    hold: &(dyn Fn(&str) + Sync),
+) -> Step<'a> {
+    let name = snapshot.resource.crd_name();
+    loop {
+        match decide_crd(&snapshot, history, now) {
+            CrdDecision::DryRun(body) => {
+                if snapshot.has_lost_status(history) {
+                    hold(name);
+                }
+                let answer = cluster.apply_as(&CRD, &body, MANAGER, true, Trial::This).await;
+                snapshot.dry_run = DryRun::Answered(answer.map(Box::new));
+            }
+            CrdDecision::CheckInstances(narrowed) => {
+                let lossy = lossy(cluster, snapshot.live(), narrowed).await;
+                snapshot.lossy = Some(lossy);
+            }
+            CrdDecision::Settled(state, changed_by) => {
+                return Step::Settled(outcome(&snapshot, state, changed_by));
+            }
+            CrdDecision::Apply(patch, changed_by) => {
+                if changed_by.is_some() && patch.with_spec {
+                    hold(name);
+                }
+                return Step::Apply(Box::new(snapshot), patch, changed_by);
+            }
+        }
+    }
+}
+
+fn outcome(snapshot: &CrdSnapshot<'_>, state: CrdState, changed_by: Option<String>) -> CrdOutcome {
+    CrdOutcome { state, seen: snapshot.live().map(CrdVersion::of), changed_by, spec_written: false }
+}
+
+async fn apply(
+    cluster: &Cluster,
+    snapshot: &CrdSnapshot<'_>,
+    patch: &CrdPatch,
+    changed_by: Option<String>,
+) -> CrdOutcome {
+    let (name, live) = (snapshot.resource.crd_name(), snapshot.live());
+    match cluster.apply(&CRD, &patch.body(name, live), MANAGER, true).await {
+        Ok(written) => {
+            match (live, &changed_by) {
+                (None, _) => info!(crd = %name, "created"),
+                (Some(_), Some(_)) => info!(crd = %name, "restored"),
+                (Some(_), None) => info!(crd = %name, with_spec = patch.with_spec, "updated"),
+            }
+            CrdOutcome {
+                state: served(&written, snapshot.resource),
+                seen: Some(CrdVersion::of(&written)),
+                changed_by,
+                spec_written: live.is_some() && patch.with_spec,
+            }
+        }
+        Err(error) => outcome(snapshot, refused(snapshot.resource, &error), None),
+    }
+}
+
+/// The stored instances that would lose something.
+async fn lossy(
+    cluster: &Cluster,
+    live: Option<&Value>,
+    versions: Vec<Narrowed<'_>>,
+) -> Result<Vec<LossyInstance>, CallError> {
+    let mut found = Vec::new();
+    let Some(mut kind) = live.and_then(crd::kind) else { return Ok(found) };
+    for narrowed in versions {
+        narrowed.version.clone_into(&mut kind.version);
+        let query = Query { page: Some(PAGE), ..Query::default() };
+        let find = |raw: Raw| {
+            let meta = &raw.metadata;
+            let name = meta.name.as_deref().unwrap_or_default();
+            let name = match &meta.namespace {
+                Some(namespace) => format!("{namespace}/{name}"),
+                None => name.to_owned(),
+            };
+            let body = raw.cut.is_none().then_some(&raw.body);
+            LossyInstance::find(&narrowed, meta.uid.as_deref().unwrap_or_default(), &name, body)
+        };
+        found.extend(cluster.list_all(&kind, &query, find).await?.into_iter().flatten());
+    }
+    Ok(found)
+}

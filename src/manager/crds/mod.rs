@@ -1,0 +1,374 @@
+//! The CRDs of packages. The CRDs of one package are one key of the queue: a pure decision
+//! ([`crate::children::crds`]), its execution (`effects`), and the publication of what is ready (`publish`). A CRD of
+//! its own is the key of what is left to do about one CRD: to read that of a package that is not loaded, and to list its
+//! objects again.
+//!
+//! A package is active once all its CRDs are ready; its instances and children are watched from then on. A later change
+//! of one CRD (it is edited, deleted, created again) concerns the instances of that kind alone.
+
+mod effects;
+mod publish;
+mod usage;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use super::effects::Effects;
+use super::reconcile::Outcome;
+use super::registry::Registered;
+use super::scheduler::{Key, Scheduler};
+use super::store::Store;
+use super::watches::Watches;
+use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::children::crds::{CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, lease};
+use crate::children::{names, package_of_crd_value};
+use crate::cluster::Cluster;
+use crate::crd;
+use crate::diag::Diagnostic;
+use crate::package::Package;
+use publish::Published;
+
+pub(super) use effects::inspect;
+
+/// How long ready packages wait for others at the start, so that the watches of all begin at once.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long a package may take to become active before its instances are handled as those of a package that is not
+/// loaded.
+const INACTIVE: Duration = Duration::from_secs(10);
+/// How long all API servers may take to serve a changed CRD. Objects that are listed at once may still be shown by its
+/// former schema (without a status, for example), so they are listed once more after this time.
+const SPREAD: Duration = Duration::from_secs(3);
+
+/// The kind of CRDs.
+static CRD: LazyLock<ApiKind> = LazyLock::new(ApiKind::crd);
+
+/// The result of the first reconcile of each package.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    /// Why packages are not active.
+    pub problems: Vec<Diagnostic>,
+    /// Whether one of them may become active without a change.
+    pub is_retrying: bool,
+}
+
+/// Reconciles the CRDs of packages.
+pub(super) struct CrdReconciler {
+    pub(super) store: Arc<Store>,
+    pub(super) effects: Arc<Effects>,
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) state: Mutex<State>,
+    /// The namespace that `operator.namespace` names.
+    pub(super) namespace: String,
+    /// The Lease that the CRDs of its packages name.
+    pub(super) lease: String,
+}
+
+/// What is remembered of CRDs.
+#[derive(Default)]
+pub(super) struct State {
+    /// The packages that are to be active.
+    packages: Vec<PackageCrds>,
+    /// CRDs that carry the label of a package, by name: what is known of them while no package with them is active.
+    labelled: BTreeMap<String, Labelled>,
+    live: LiveCrds,
+    /// The kinds whose instances are reconciled, by the name of the CRD.
+    published: BTreeMap<Arc<str>, Published>,
+    /// The kinds of other managers, by the name of the CRD.
+    others: BTreeMap<String, Arc<Registered>>,
+    /// What is listed once more, by the name of the CRD.
+    relists: HashMap<String, Relist>,
+    /// Receives the result of the first reconcile of each package.
+    first: Option<oneshot::Sender<First>>,
+}
+
+/// All CRDs of the cluster, as the watch has shown them.
+#[derive(Default)]
+struct LiveCrds {
+    crds: HashMap<String, CrdMeta>,
+    /// Whether all have been listed.
+    is_complete: bool,
+    /// What a running list has shown.
+    listing: Option<HashSet<String>>,
+}
+
+/// Lists that are due when all API servers serve a CRD as it is now.
+#[derive(Default)]
+struct Relist {
+    at: Duration,
+    /// The kinds of children that the CRD defines. Its instances, if it is that of a package, are listed as well.
+    children: BTreeSet<Gvk>,
+}
+
+/// The metadata of a CRD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CrdMeta {
+    version: CrdVersion,
+    generation: i64,
+    /// Whether it is the CRD of a package.
+    is_labelled: bool,
+}
+
+/// A CRD with the label of a package.
+struct Labelled {
+    version: CrdVersion,
+    generation: i64,
+    package: String,
+    lease: Option<String>,
+    kind: ApiKind,
+    record: Record,
+}
+
+impl Labelled {
+    fn of(crd: &Value) -> Option<Self> {
+        Some(Self {
+            version: CrdVersion::of(crd),
+            generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
+            package: package_of_crd_value(crd)?,
+            lease: lease(crd).map(str::to_owned),
+            kind: crd::kind(crd)?,
+            record: Record::of(crd),
+        })
+    }
+}
+
+impl LiveCrds {
+    /// Whether a CRD of that group exists, or may exist.
+    fn has_group(&self, group: &str) -> bool {
+        let is_of_group = |name: &String| name.split_once('.').is_some_and(|(_, of)| of == group);
+        !self.is_complete || self.crds.keys().any(is_of_group)
+    }
+}
+
+impl State {
+    /// Whether every package has a verdict.
+    fn is_decided(&self) -> bool {
+        self.packages.iter().all(|package| package.verdict().is_some())
+    }
+
+    /// Whether a package with that CRD is given, active or not.
+    fn is_given(&self, crd: &str) -> bool {
+        self.packages.iter().any(|package| package.position(crd).is_some())
+    }
+
+    /// Whether a CRD of a package that is not given has changed since it was read.
+    fn is_unread(&self, crd: &str) -> bool {
+        let Some(meta) = self.live.crds.get(crd).filter(|meta| meta.is_labelled) else { return false };
+        let read = self.labelled.get(crd);
+        !self.is_given(crd) && read.is_none_or(|read| meta.version.is_newer_than(&read.version))
+    }
+
+    /// Whether an earlier package with one of its CRDs is to be reconciled first.
+    fn is_behind(&self, index: usize) -> bool {
+        let package = &self.packages[index];
+        package.verdict().is_none()
+            && self.packages[..index]
+                .iter()
+                .any(|earlier| earlier.verdict().is_none() && earlier.shares_a_crd(package))
+    }
+}
+
+/// The CRDs that carry the label of a package.
+///
+/// # Errors
+/// The API server cannot be reached.
+pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError> {
+    let mut wait = Duration::from_millis(250);
+    let mut attempts = 5;
+    loop {
+        match cluster.list(&CRD, None, names::OPERATOR).await {
+            Err(error) if error.class == Class::Retry && attempts > 1 => {
+                attempts -= 1;
+                tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
+                wait *= 2;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Queues the packages and watches CRDs. `labelled`: the CRDs that carry the label of a
+/// package. `first` receives the result of the first reconcile of each package.
+pub(super) fn start(
+    crds: &Arc<CrdReconciler>,
+    packages: Vec<Arc<Package>>,
+    labelled: &[Value],
+    first: oneshot::Sender<First>,
+) {
+    let mut state = crds.lock();
+    state.packages = packages.into_iter().map(PackageCrds::new).collect();
+    state.labelled = labelled.iter().filter_map(|crd| Some((name_of(crd), Labelled::of(crd)?))).collect();
+    state.first = Some(first);
+    for index in 0..state.packages.len() {
+        crds.scheduler.queue.add(state.key(index));
+    }
+    for crd in state.labelled.keys() {
+        crds.scheduler.queue.add_after(Key::Crd(crd.as_str().into()), INACTIVE);
+    }
+    crds.publish(&mut state);
+    drop(state);
+    let reconciler = Arc::downgrade(crds);
+    crds.watches.open_crds(move |event| {
+        if let Some(reconciler) = reconciler.upgrade() {
+            reconciler.on_event(event);
+        }
+    });
+}
+
+fn name_of(crd: &Value) -> String {
+    crd["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+impl State {
+    /// The key of a package.
+    fn key(&self, index: usize) -> Key {
+        Key::Package(index, self.packages[index].package.name.as_str().into())
+    }
+}
+
+impl CrdReconciler {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn identity(&self) -> ManagerIdentity<'_> {
+        ManagerIdentity { lease: &self.lease, namespace: &self.namespace }
+    }
+
+    /// Reconciles the CRDs of a package.
+    pub(super) async fn reconcile_package(&self, index: usize) -> Outcome {
+        let now = self.scheduler.clock.elapsed();
+        let started = {
+            let mut state = self.lock();
+            // The end of the earlier package's reconcile queues this one.
+            if state.is_behind(index) {
+                return Outcome::Done;
+            }
+            self.check_records(&mut state, index, now);
+            let State { packages, live, .. } = &*state;
+            let package = &packages[index];
+            let version = |crd: &str| live.crds.get(crd).map(|meta| meta.version.clone());
+            package.is_read_due(version, live.is_complete, now).then(|| {
+                let others = packages.iter().enumerate().filter(|(other, _)| *other != index);
+                let claims = package.claims(others.map(|(_, other)| other).filter(|other| other.is_active));
+                (Arc::clone(&package.package), package.crds().to_vec(), claims)
+            })
+        };
+        if let Some((package, histories, claims)) = started {
+            let is_first = |state: &State| state.packages[index].verdict().is_none();
+            let outcomes = if claims.is_empty() {
+                Some(effects::reconcile(self, &package, &histories, now).await)
+            } else {
+                None
+            };
+            let mut state = self.lock();
+            let was_first = is_first(&state);
+            let now = self.scheduler.clock.elapsed();
+            let findings = match outcomes {
+                Some(outcomes) => state.packages[index].record(outcomes, self.identity(), now),
+                None => state.packages[index].record_claims(claims, now),
+            };
+            self.report(&state, index, findings);
+            if was_first && !is_first(&state) {
+                self.queue_undecided(&state);
+            }
+        }
+        let mut state = self.lock();
+        self.publish(&mut state);
+        let key = state.key(index);
+        let now = self.scheduler.clock.elapsed();
+        if !state.is_decided()
+            && let Some(rest) = GATHER.checked_sub(now)
+        {
+            self.scheduler.queue.add_after(key.clone(), rest);
+        }
+        match state.packages[index].wait() {
+            Wait::Event => Outcome::Done,
+            Wait::Backoff => Outcome::Failed,
+            Wait::Until(at) => {
+                self.scheduler.queue.add_after(key, at.saturating_sub(now));
+                Outcome::Done
+            }
+        }
+    }
+
+    /// The reconcile of a package has panicked; the queue tries it again.
+    pub(super) fn package_panicked(&self, index: usize, panic: &str) {
+        let mut state = self.lock();
+        let findings = state.packages[index].record_panic(panic);
+        self.report(&state, index, findings);
+        self.queue_undecided(&state);
+        self.publish(&mut state);
+    }
+
+    /// Does what is left to do about one CRD.
+    pub(super) async fn reconcile_crd(&self, crd: &Arc<str>) -> Outcome {
+        let is_unread = self.lock().is_unread(crd);
+        let read = if is_unread {
+            match self.effects.clients.own().get(&CRD, None, crd).await {
+                Ok(live) => Some(live),
+                Err(error) => {
+                    warn!(%crd, %error, "cannot read the CRD of a package that is not loaded");
+                    return Outcome::Failed;
+                }
+            }
+        } else {
+            None
+        };
+        let mut state = self.lock();
+        if let Some(live) = read {
+            match live.as_ref().and_then(Labelled::of) {
+                Some(read) => state.labelled.insert(crd.to_string(), read),
+                None => state.labelled.remove(&**crd),
+            };
+        }
+        self.relist(&mut state, crd);
+        self.publish(&mut state);
+        Outcome::Done
+    }
+
+    /// Packages without a verdict may have waited for the verdict of another.
+    fn queue_undecided(&self, state: &State) {
+        for (index, package) in state.packages.iter().enumerate() {
+            if package.verdict().is_none() {
+                self.scheduler.queue.add(state.key(index));
+            }
+        }
+    }
+
+    fn report(&self, state: &State, index: usize, findings: Vec<Finding>) {
+        let package = &state.packages[index];
+        let name = &package.package.name;
+        let crd_name = |position: usize| package.package.resources[position].crd_name();
+        for finding in findings {
+            match finding {
+                Finding::Problem(problem) => {
+                    warn!(package = %name, code = problem.code, "{}", problem.message);
+                }
+                Finding::OtherManager(position, lease) => {
+                    warn!(
+                        package = %name, crd = crd_name(position), %lease,
+                        "another manager has this package active too: stop one of them, or give them different packages"
+                    );
+                }
+                Finding::Warning(position, reason, text) => {
+                    let crd = crd_name(position);
+                    warn!(%crd, package = %name, "{text}");
+                    let uid = package.crds()[position].info().map(|info| &info.uid);
+                    let uid = uid.or_else(|| state.live.crds.get(crd).map(|meta| &meta.version.uid));
+                    let regarding = json!({
+                        "apiVersion": "apiextensions.k8s.io/v1", "kind": CRD.kind,
+                        "metadata": {"name": crd, "uid": uid},
+                    });
+                    self.effects.events.publish(&regarding, true, reason, &text);
+                }
+            }
+        }
+    }
+}

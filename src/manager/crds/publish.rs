@@ -1,0 +1,254 @@
+//! Publication: updates the registry, the watches and the index from the state of the CRDs. It computes the wanted
+//! kinds each time and compares them with the published ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use super::{CrdReconciler, First, GATHER, INACTIVE, Labelled, State};
+use crate::api::Gvk;
+use crate::children::crds::Record;
+use crate::manager::plans;
+use crate::manager::registry::{Registered, Registry};
+use crate::manager::watches::IfOpen;
+use crate::package::Package;
+
+/// A kind whose instances are reconciled.
+#[derive(Clone)]
+pub(super) struct Published {
+    registered: Arc<Registered>,
+    /// Uid and generation of the CRD, if it exists.
+    spec: Option<(String, i64)>,
+}
+
+/// How a kind differs from the published one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// It is new, or its package was not loaded before.
+    Added,
+    /// Its CRD has another spec, or is another object.
+    Spec,
+    /// Its CRD is gone, or its instances belong to another manager.
+    Gone,
+    /// Its message, or the record of its child kinds.
+    Details,
+}
+
+impl Published {
+    fn change(&self, before: Option<&Self>) -> Option<Change> {
+        let (new, Some(before)) = (&self.registered, before) else { return Some(Change::Added) };
+        let old = &before.registered;
+        if new.package.is_some() != old.package.is_some() {
+            Some(Change::Added)
+        } else if self.spec != before.spec {
+            Some(if self.spec.is_some() { Change::Spec } else { Change::Gone })
+        } else {
+            (!new.is_same(old)).then_some(Change::Details)
+        }
+    }
+}
+
+impl CrdReconciler {
+    /// Publishes what is ready, and reports the result of the first reconcile of each package.
+    pub(super) fn publish(&self, state: &mut State) {
+        let now = self.scheduler.clock.elapsed();
+        let is_decided = state.is_decided();
+        if is_decided || now >= GATHER {
+            for package in
+                state.packages.iter_mut().filter(|package| !package.is_active && package.is_complete())
+            {
+                package.is_active = true;
+                info!(package = %package.package.name, "package active");
+            }
+            let revisions = &self.watches.revisions;
+            let earlier: Vec<_> =
+                state.packages.iter().flat_map(|package| revisions.of(&package.package.name)).collect();
+            self.publish_kinds(state, &earlier);
+            self.scheduler.add_all(revisions.published(&earlier));
+        }
+        let inactive = state.packages.iter().filter(|package| !package.is_active);
+        let inactive = inactive.map(|p| format!("package {}: {}", p.package.name, p.obstacle())).collect();
+        self.effects.monitor.inactive(inactive);
+        if is_decided && let Some(first) = state.first.take() {
+            let verdicts = || state.packages.iter().filter_map(|package| package.verdict());
+            let problems = verdicts().flat_map(|verdict| &verdict.problems).cloned().collect();
+            let is_retrying = verdicts().any(|verdict| verdict.is_temporary);
+            // The receiver may be gone.
+            let _ = first.send(First { problems, is_retrying });
+        }
+    }
+
+    /// `earlier`: the earlier revisions of packages that instances still use.
+    fn publish_kinds(&self, state: &mut State, earlier: &[Arc<Package>]) {
+        let (wanted, others) = self.wanted_kinds(state, earlier);
+        for (crd, other) in others.iter().filter(|(crd, _)| !state.others.contains_key(*crd)) {
+            let lease = state.labelled.get(crd).and_then(|labelled| labelled.lease.as_deref());
+            info!(%crd, lease, kind = %other.kind, "another manager reconciles the instances of this CRD");
+        }
+        let is_first = state.published.is_empty();
+        let mut changes: Vec<(Arc<Registered>, Change)> = Vec::new();
+        for (crd, published) in &wanted {
+            let change = published.change(state.published.get(crd));
+            changes.extend(change.map(|change| (Arc::clone(&published.registered), change)));
+        }
+        for (_, gone) in state.published.iter().filter(|(crd, _)| !wanted.contains_key(*crd)) {
+            changes.push((Arc::clone(&gone.registered), Change::Gone));
+        }
+        if changes.is_empty() && others.keys().eq(state.others.keys()) {
+            return;
+        }
+        let registered: Vec<_> = wanted.values().map(|published| Arc::clone(&published.registered)).collect();
+        let before = self.store.registry();
+        self.store.set_registry(Registry::new(registered, others.values().cloned().collect()));
+        let registry = self.store.registry();
+        self.watches.keep_children(&registry.child_kinds());
+        (state.published, state.others) = (wanted, others);
+        // Instances are watched last: their children are known by then or are being listed.
+        let mut kinds: BTreeMap<Gvk, IfOpen> = BTreeMap::new();
+        for (registered, change) in changes.iter().filter(|(_, change)| *change != Change::Gone) {
+            for kind in &registered.child_kinds {
+                // The fields that this package reads of children that are watched already were not kept.
+                let is_read = *change == Change::Added && !is_first && registered.reads_content(kind);
+                let if_open = kinds.entry(kind.clone()).or_insert(IfOpen::Keep);
+                if is_read {
+                    *if_open = IfOpen::Relist;
+                }
+            }
+        }
+        let resources = || state.published.values().filter_map(|published| published.registered.resource());
+        self.watches.watch_owned(&plans::watched(|| resources().map(|(_, resource)| resource)));
+        for (kind, if_open) in kinds {
+            self.watches.open_children(&kind, if_open);
+        }
+        let more_read = changes.iter().flat_map(|(registered, _)| registry.more_read(&before, registered));
+        for kind in more_read.collect::<BTreeSet<_>>() {
+            self.watches.relist_children(&kind);
+        }
+        for (registered, change) in changes {
+            self.publish_change(state, &registered, change, is_first);
+        }
+    }
+
+    fn publish_change(
+        &self,
+        state: &mut State,
+        registered: &Arc<Registered>,
+        change: Change,
+        is_first: bool,
+    ) {
+        let crd = &registered.crd;
+        match change {
+            Change::Gone => {
+                self.watches.close_instances(crd);
+                let gone = self.store.index().drop_instances(crd);
+                for key in gone {
+                    self.watches.forget(&key);
+                }
+                return;
+            }
+            Change::Details => {
+                self.scheduler.add_all(self.store.instances_of(crd));
+                return;
+            }
+            Change::Added if registered.package.is_none() => {
+                warn!(%crd, "package not active: its instances are not reconciled, and their deletion is completed");
+            }
+            Change::Added => {}
+            Change::Spec => self.store.schema_changed(),
+        }
+        let histories = state.packages.iter_mut().filter_map(|package| {
+            let position = package.position(crd).filter(|_| package.is_active)?;
+            let has_status = package.crds()[position].info().is_some_and(|info| info.has_status);
+            Some((package.crd_mut(position).take_spec_written(), has_status))
+        });
+        let (spec_written, has_status) = histories.last().unwrap_or_default();
+        if let Some(conflict) = &registered.crd_conflict {
+            self.store.hold(crd, (!has_status).then(|| Arc::clone(conflict)));
+        } else if spec_written {
+            // Instances that are listed before all API servers serve the new schema may show no status.
+            self.store.hold(crd, Some("its CRD has just been changed".into()));
+        }
+        let if_open = if is_first { IfOpen::Keep } else { IfOpen::Relist };
+        self.watches.open_instances(registered, if_open);
+        if change == Change::Spec || spec_written || self.store.held(crd).is_some() {
+            self.relist_later(state, crd, None);
+        }
+    }
+
+    /// The kinds whose instances are to be reconciled, and those of other managers.
+    fn wanted_kinds(
+        &self,
+        state: &State,
+        earlier: &[Arc<Package>],
+    ) -> (BTreeMap<Arc<str>, Published>, BTreeMap<String, Arc<Registered>>) {
+        let (mut wanted, mut others) = (BTreeMap::new(), BTreeMap::new());
+        for package in state.packages.iter().filter(|package| package.is_active) {
+            for (index, (crd, resource)) in package.crds().iter().zip(&package.package.resources).enumerate()
+            {
+                let of_package = earlier.iter().filter(|earlier| earlier.name == package.package.name);
+                let earlier: Vec<_> = of_package
+                    .filter_map(|earlier| Some((Arc::clone(earlier), earlier.position(resource.crd_name())?)))
+                    .collect();
+                let records = earlier.iter().map(|(package, index)| &package.resources[*index]);
+                let records = records.map(|resource| Record::needed(resource, &self.namespace));
+                let records = records.chain(crd.info().map(|info| info.record.clone()));
+                let record = records.fold(Record::needed(resource, &self.namespace), Record::and);
+                let registered = Registered {
+                    crd: resource.crd_name().into(),
+                    kind: self.store.kinds.insert(resource.kind.clone()),
+                    package: Some((Arc::clone(&package.package), index)),
+                    earlier,
+                    child_kinds: record.kinds,
+                    namespace_scope: record.namespaces,
+                    crd_conflict: package.conflict_message(index).map(Into::into),
+                    inactive: None,
+                };
+                let spec = crd.info().map(|info| (info.uid.clone(), info.generation));
+                wanted.insert(
+                    Arc::clone(&registered.crd),
+                    Published { registered: Arc::new(registered), spec },
+                );
+            }
+        }
+        let may_wait = self.scheduler.clock.elapsed() < INACTIVE;
+        for (name, labelled) in &state.labelled {
+            let is_awaited =
+                state.packages.iter().any(|p| p.verdict().is_none() && p.position(name).is_some());
+            if wanted.contains_key(&**name) || (may_wait && is_awaited) {
+                continue;
+            }
+            let registered = Arc::new(Registered {
+                crd: name.as_str().into(),
+                kind: self.store.kinds.insert(labelled.kind.clone()),
+                package: None,
+                earlier: Vec::new(),
+                child_kinds: labelled.record.kinds.clone(),
+                namespace_scope: labelled.record.namespaces.clone(),
+                crd_conflict: None,
+                inactive: Some(self.why_inactive(state, name, labelled).into()),
+            });
+            if labelled.lease.as_ref().is_some_and(|lease| *lease != self.lease) {
+                others.insert(name.clone(), registered);
+            } else {
+                let spec = Some((labelled.version.uid.clone(), labelled.generation));
+                wanted.insert(Arc::clone(&registered.crd), Published { registered, spec });
+            }
+        }
+        (wanted, others)
+    }
+
+    /// Why the package of a CRD is not active.
+    fn why_inactive(&self, state: &State, crd: &str, labelled: &Labelled) -> String {
+        let (package, lease) = (&labelled.package, &self.lease);
+        let given = state.packages.iter().find(|package| package.position(crd).is_some());
+        let why = match (given, self.effects.monitor.broken().as_slice()) {
+            (Some(given), _) => given.obstacle().to_owned(),
+            (None, []) => format!("the manager {lease} was not given it"),
+            (None, broken) => format!("the manager {lease} could not load {}", broken.join(", ")),
+        };
+        format!(
+            "the package {package} is not active, so children stay as they are and nothing repairs them: {why}"
+        )
+    }
+}

@@ -1,0 +1,96 @@
+//! How something is done: the clients that send requests, the publisher of Events, and what was learned by
+//! earlier requests.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use super::act::ProofKey;
+use super::calls::Calls;
+use super::dry_runs::DryRunCache;
+use super::events::Events;
+use super::index::InstanceKey;
+use super::plan_api::PlanApi;
+use super::registry::Registered;
+use super::{Monitor, Observer};
+use crate::api::CallError;
+use crate::children::Decision;
+use crate::clock::Clock;
+use crate::cluster::{Clients, Cluster, HttpClient};
+
+/// How something is done.
+pub(super) struct Effects {
+    pub(super) clients: Clients,
+    /// Sends the HTTP requests of steps and observations.
+    pub(super) http: HttpClient,
+    /// The requests of steps that this process knows.
+    pub(super) calls: Calls,
+    pub(super) events: Events,
+    pub(super) dry_runs: DryRunCache<InstanceKey>,
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) clock: Clock,
+    observer: Option<Observer>,
+    /// The uids of objects whose generated values this process has written or verified.
+    proven: Mutex<HashSet<Box<str>>>,
+    pub(super) plan_api: PlanApi,
+    /// Read when it is needed first.
+    proof_key: OnceCell<ProofKey>,
+}
+
+impl Effects {
+    pub(super) fn new(
+        clients: Clients,
+        http: HttpClient,
+        events: Events,
+        monitor: Arc<Monitor>,
+        observer: Option<Observer>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            clients,
+            http,
+            calls: Calls::default(),
+            events,
+            dry_runs: DryRunCache::default(),
+            monitor,
+            clock,
+            observer,
+            proven: Mutex::default(),
+            plan_api: PlanApi::default(),
+            proof_key: OnceCell::new(),
+        }
+    }
+
+    /// Shows a decision to the observer; `None` if the instance is gone.
+    pub(super) fn observe(&self, key: &InstanceKey, decision: Option<&Decision>) {
+        if let Some(observer) = &self.observer {
+            observer(key, decision);
+        }
+    }
+
+    /// The client for the instances of a kind.
+    pub(super) fn for_instances(&self, registered: &Registered) -> Cluster {
+        self.clients.for_instances(registered.operator())
+    }
+
+    /// The client that reads and writes the children of a kind's instances.
+    pub(super) fn for_children(&self, registered: &Registered) -> Cluster {
+        self.clients.for_operator(registered.operator())
+    }
+
+    /// The key that proves the origin of generated values, from the manager's namespace. One request a process, or a few.
+    pub(super) async fn proof_key(&self, namespace: &str) -> Result<&ProofKey, CallError> {
+        self.proof_key.get_or_try_init(|| ProofKey::load(self.clients.own(), namespace)).await
+    }
+
+    /// The key of digests of what may hold secret data, once [`Self::proof_key`] has been read.
+    pub(super) fn digest_key(&self) -> Vec<u8> {
+        self.proof_key.get().map(|key| key.for_digests().to_vec()).unwrap_or_default()
+    }
+
+    /// The uids of objects whose generated values this process has written or verified.
+    pub(super) fn proven(&self) -> MutexGuard<'_, HashSet<Box<str>>> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

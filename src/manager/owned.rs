@@ -1,0 +1,338 @@
+//! Objects that belong to instances and are kept whole, such as runs and revisions, by the instance that they name.
+//! They are kept as JSON text, because parsed objects take ten times the memory.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::index::{Gone, older};
+use crate::api::Gvk;
+use crate::children::names::{self, Claim, KindMark};
+
+/// Namespace and name.
+type Name = (Option<Box<str>>, Box<str>);
+
+/// How an object names the instance that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum OwnerField {
+    /// By the labels that children have.
+    Labels,
+    /// By `apiVersion`, `kind` and `name` in `spec.of`. The instance is in the namespace of the object or has none.
+    SpecOf,
+}
+
+impl OwnerField {
+    /// The instance that an object names. `is_cluster_scoped`: whether instances with that label [`names::KIND`] have no
+    /// namespace.
+    pub(super) fn claim(self, object: &Value, is_cluster_scoped: impl Fn(&str) -> bool) -> Option<Claim> {
+        let meta = &object["metadata"];
+        let namespace = meta["namespace"].as_str();
+        match self {
+            Self::Labels => {
+                let label = |name: &str| meta["labels"][name].as_str();
+                let namespace = label(names::INSTANCE_NAMESPACE).or(namespace).unwrap_or_default();
+                Some(names::claim(label(names::KIND)?, label(names::INSTANCE)?, namespace))
+            }
+            Self::SpecOf => {
+                let of = &object["spec"]["of"];
+                let (group, _) = of["apiVersion"].as_str()?.split_once('/')?;
+                let kind = names::kind_label(of["kind"].as_str()?, group);
+                let namespace = namespace.filter(|_| !is_cluster_scoped(&kind)).unwrap_or_default();
+                Some(names::claim(&kind, &names::label_value(of["name"].as_str()?), namespace))
+            }
+        }
+    }
+}
+
+/// The instance whose run has created an object for another instance, and waits for it.
+pub(super) fn caller(object: &Value) -> Option<Claim> {
+    let meta = &object["metadata"];
+    let (kind, name) = meta["annotations"][names::CALLED_BY].as_str()?.split_once('/')?;
+    let namespace = meta["namespace"].as_str().unwrap_or_default();
+    Some(names::claim(kind, &names::label_value(name), namespace))
+}
+
+/// What a run that has not ended does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum RunState {
+    /// It waits for its turn.
+    Waiting,
+    /// One of its steps waits for approval.
+    Asking,
+    /// It is active.
+    Active,
+}
+
+impl RunState {
+    pub(super) const ALL: [Self; 3] = [Self::Waiting, Self::Asking, Self::Active];
+
+    /// Its label in metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Asking => "asking",
+            Self::Active => "active",
+        }
+    }
+
+    /// `None` of a run that has ended, and of what is no run.
+    fn of(object: &Value) -> Option<Self> {
+        object["spec"]["plan"].as_str()?;
+        let status = &object["status"];
+        let mut steps = status["steps"].as_array().into_iter().flatten();
+        match status["phase"].as_str().unwrap_or_default() {
+            "" | "Pending" | "Interrupted" => Some(Self::Waiting),
+            "Running" if steps.any(|step| step["phase"] == "Running" && step["asked"].is_u64()) => {
+                Some(Self::Asking)
+            }
+            "Running" => Some(Self::Active),
+            _ => None,
+        }
+    }
+}
+
+/// An object as JSON text.
+struct Packed {
+    claim: Claim,
+    state: Option<RunState>,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    json: Box<[u8]>,
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+#[expect(clippy::struct_field_names, reason = "the other fields are about them")]
+struct Objects {
+    objects: HashMap<Name, Packed>,
+    of_claim: HashMap<Claim, BTreeSet<Name>>,
+    /// The objects that a running list has shown.
+    listed: Option<HashSet<Name>>,
+}
+
+/// The objects of all kinds.
+#[derive(Default)]
+pub(super) struct OwnedObjects {
+    kinds: HashMap<Gvk, Objects>,
+    gone: Gone,
+}
+
+impl OwnedObjects {
+    /// The objects of a kind that name an instance, sorted by namespace and name.
+    pub(super) fn of(&self, gvk: &Gvk, claim: &Claim) -> Vec<Value> {
+        let Some(kind) = self.kinds.get(gvk) else { return Vec::new() };
+        let names = kind.of_claim.get(claim).into_iter().flatten();
+        names.filter_map(|name| serde_json::from_slice(&kind.objects.get(name)?.json).ok()).collect()
+    }
+
+    /// The objects of a kind that name such an instance.
+    pub(super) fn with_claim(&self, gvk: &Gvk, is_such: impl Fn(&Claim) -> bool) -> Vec<Value> {
+        let objects = self.kinds.get(gvk).into_iter().flat_map(|kind| kind.objects.values());
+        let found = objects.filter(|object| is_such(&object.claim));
+        found.filter_map(|object| serde_json::from_slice(&object.json).ok()).collect()
+    }
+
+    /// How many runs of an instance of each kind are in each state, by the mark of the kind.
+    pub(super) fn run_states(&self) -> HashMap<(KindMark, RunState), usize> {
+        let mut counts = HashMap::new();
+        let all = self.kinds.values().flat_map(|kind| kind.objects.values());
+        for (claim, state) in all.filter_map(|packed| Some((packed.claim, packed.state?))) {
+            *counts.entry((names::kind_mark_of(&claim), state)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The object of a kind with that name, whichever instance it names.
+    pub(super) fn named(&self, gvk: &Gvk, namespace: &str, name: &str) -> Option<Value> {
+        let packed = self.kinds.get(gvk)?.objects.get(&(Some(namespace.into()), name.into()))?;
+        serde_json::from_slice(&packed.json).ok()
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&mut self, gvk: &Gvk) {
+        self.kinds.entry(gvk.clone()).or_default().listed = Some(HashSet::new());
+    }
+
+    /// A list is complete. Returns the instances that objects named which it has not shown.
+    pub(super) fn end(&mut self, gvk: &Gvk) -> Vec<Claim> {
+        let Some(kind) = self.kinds.get_mut(gvk) else { return Vec::new() };
+        let Some(listed) = kind.listed.take() else { return Vec::new() };
+        let gone: Vec<Name> = kind.objects.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        gone.iter().filter_map(|name| kind.remove(name)).collect()
+    }
+
+    /// Takes an object from a watch, a read or the reply to a write. `claim`: the instance that it names, if any. Returns
+    /// the instances that are concerned; none if the object is known already or is older.
+    pub(super) fn put(&mut self, gvk: &Gvk, object: &Value, claim: Option<Claim>) -> Vec<Claim> {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+        let name = name_of(object);
+        let kind = self.kinds.entry(gvk.clone()).or_default();
+        if let Some(listed) = &mut kind.listed {
+            listed.insert(name.clone());
+        }
+        if self.gone.covers(uid, resource_version) {
+            return Vec::new();
+        }
+        let present = kind.objects.get(&name);
+        let is_known = |present: &Packed| {
+            *present.resource_version == *resource_version
+                || older(resource_version, &present.resource_version)
+        };
+        if present.is_some_and(is_known) {
+            return Vec::new();
+        }
+        let mut concerned: Vec<Claim> = kind.remove(&name).into_iter().collect();
+        if let Some(claim) = claim {
+            let json = object.to_string().into_bytes().into();
+            let state = RunState::of(object);
+            let packed =
+                Packed { claim, state, uid: uid.into(), resource_version: resource_version.into(), json };
+            kind.of_claim.entry(claim).or_default().insert(name.clone());
+            kind.objects.insert(name, packed);
+            if !concerned.contains(&claim) {
+                concerned.push(claim);
+            }
+        }
+        concerned
+    }
+
+    /// An object is gone. Returns the instance that it named.
+    pub(super) fn remove(&mut self, gvk: &Gvk, object: &Value) -> Option<Claim> {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        self.gone.add(text("uid"), text("resourceVersion"), None);
+        let name = name_of(object);
+        let kind = self.kinds.get_mut(gvk)?;
+        // It may have been replaced by another of its name.
+        if kind.objects.get(&name).is_some_and(|present| *present.uid != *text("uid")) {
+            return None;
+        }
+        kind.remove(&name)
+    }
+
+    /// Forgets the objects of a kind.
+    pub(super) fn drop_kind(&mut self, gvk: &Gvk) {
+        self.kinds.remove(gvk);
+    }
+}
+
+impl Objects {
+    fn remove(&mut self, name: &Name) -> Option<Claim> {
+        let Packed { claim, .. } = self.objects.remove(name)?;
+        if let Some(names) = self.of_claim.get_mut(&claim) {
+            names.remove(name);
+            if names.is_empty() {
+                self.of_claim.remove(&claim);
+            }
+        }
+        Some(claim)
+    }
+}
+
+fn name_of(object: &Value) -> Name {
+    let text = |field: &str| object["metadata"][field].as_str();
+    (text("namespace").map(Into::into), text("name").unwrap_or_default().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn gvk() -> Gvk {
+        Gvk::new("operetta.dev/v1", "PlanRun")
+    }
+
+    fn run(name: &str, version: u32, of: &str) -> Value {
+        json!({
+            "metadata": {"namespace": "n", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string()},
+            "spec": {"of": {"apiVersion": "example.org/v1", "kind": "Thing", "name": of}},
+        })
+    }
+
+    fn claim(object: &Value) -> Option<Claim> {
+        OwnerField::SpecOf.claim(object, |_| false)
+    }
+
+    fn put(owned: &mut OwnedObjects, object: &Value) -> Vec<Claim> {
+        owned.put(&gvk(), object, claim(object))
+    }
+
+    fn versions(owned: &OwnedObjects, of: &str) -> Vec<String> {
+        let objects = owned.of(&gvk(), &claim(&run("", 0, of)).unwrap());
+        objects
+            .iter()
+            .map(|object| object["metadata"]["resourceVersion"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn labels_and_spec_of_name_the_same_instance() {
+        let labels = json!({names::KIND: "Thing.example.org", names::INSTANCE: "a"});
+        let object = json!({"metadata": {"namespace": "n", "labels": labels}});
+        let by_label = OwnerField::Labels.claim(&object, |_| false);
+        assert!(by_label.is_some());
+        assert_eq!(by_label, claim(&run("r", 1, "a")));
+        assert_ne!(by_label, claim(&run("r", 1, "b")));
+        assert_eq!(OwnerField::Labels.claim(&run("r", 1, "a"), |_| false), None);
+        assert_eq!(OwnerField::SpecOf.claim(&object, |_| false), None);
+        let of_cluster = OwnerField::SpecOf.claim(&run("r", 1, "a"), |kind| kind == "Thing.example.org");
+        assert_eq!(of_cluster, Some(names::claim("Thing.example.org", "a", "")));
+    }
+
+    #[test]
+    fn own_writes_and_events_are_ordered_by_resource_version() {
+        let mut owned = OwnedObjects::default();
+        let a = claim(&run("", 0, "a")).unwrap();
+        assert_eq!(put(&mut owned, &run("r", 5, "a")), [a]);
+        assert!(put(&mut owned, &run("r", 4, "a")).is_empty(), "the event of an earlier write");
+        assert!(put(&mut owned, &run("r", 5, "a")).is_empty(), "the event of this write");
+        assert_eq!(versions(&owned, "a"), ["5"]);
+        assert_eq!(put(&mut owned, &run("r", 6, "a")), [a]);
+        assert_eq!(owned.remove(&gvk(), &run("r", 8, "a")), Some(a));
+        assert!(put(&mut owned, &run("r", 7, "a")).is_empty(), "a reply that arrives after the deletion");
+        assert!(versions(&owned, "a").is_empty());
+    }
+
+    #[test]
+    fn runs_are_counted_by_kind_and_state_until_they_end() {
+        let mut owned = OwnedObjects::default();
+        let asking = json!([{"phase": "Succeeded", "asked": 0}, {"phase": "Running", "asked": 0}]);
+        for (name, status) in [
+            ("new", json!(null)),
+            ("interrupted", json!({"phase": "Interrupted"})),
+            ("active", json!({"phase": "Running", "steps": [{"phase": "Succeeded", "asked": 0}]})),
+            ("asking", json!({"phase": "Running", "steps": asking})),
+            ("ended", json!({"phase": "Failed", "steps": asking})),
+        ] {
+            let mut run = run(name, 1, "a");
+            run["spec"]["plan"] = "p".into();
+            run["status"] = status;
+            put(&mut owned, &run);
+        }
+        // No run.
+        put(&mut owned, &run("other", 1, "a"));
+        let mark = names::kind_mark("Thing.example.org");
+        let states = [(RunState::Waiting, 2), (RunState::Asking, 1), (RunState::Active, 1)];
+        assert_eq!(owned.run_states(), states.map(|(state, count)| ((mark, state), count)).into());
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_and_another_owner_concerns_both() {
+        let mut owned = OwnedObjects::default();
+        let [a, b] = ["a", "b"].map(|of| claim(&run("", 0, of)).unwrap());
+        for name in ["one", "two"] {
+            put(&mut owned, &run(name, 1, "a"));
+        }
+        assert_eq!(put(&mut owned, &run("two", 2, "b")), [a, b]);
+        assert_eq!((versions(&owned, "a").len(), versions(&owned, "b").len()), (1, 1));
+        owned.begin(&gvk());
+        put(&mut owned, &run("two", 2, "b"));
+        assert_eq!(owned.end(&gvk()), [a]);
+        assert_eq!((versions(&owned, "a").len(), versions(&owned, "b").len()), (0, 1));
+        assert_eq!(owned.put(&gvk(), &run("two", 3, "b"), None), [b], "it names nobody any more");
+        owned.drop_kind(&gvk());
+        assert!(versions(&owned, "b").is_empty());
+    }
+}

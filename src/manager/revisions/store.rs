@@ -1,0 +1,186 @@
+//! Stores the revision of an active package. What is there already and right is left alone: then it costs a read of each
+//! object, once a process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::{info, warn};
+
+use super::Revisions;
+use super::load::config_map;
+use crate::api::{ApiKind, CallError, Class};
+use crate::children::names::NOTES;
+use crate::cluster::{Cluster, Propagation};
+use crate::manager::own_namespace;
+use crate::package::Package;
+use crate::package::store::{self, StoredRevision, objects};
+
+/// How often the creation of a revision is tried while its kind is not served yet, and how long between.
+const ATTEMPTS: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+impl Revisions {
+    /// Stores the revision of a package, once a process.
+    ///
+    /// # Errors
+    /// A request fails, the files are too large, or another manager has stored the revision otherwise.
+    pub(in crate::manager) async fn store(&self, package: &Arc<Package>) -> Result<(), CallError> {
+        let name = store::name(&package.name, &package.digest);
+        if self.is_stored(&name) {
+            return Ok(());
+        }
+        let too_large = |error: String| CallError::new(Class::Permanent, 0, "RevisionTooLarge", error);
+        let to_pack = Arc::clone(package);
+        let packed = tokio::task::spawn_blocking(move || store::pack(&to_pack)).await;
+        let packed =
+            packed.map_err(|error| CallError::new(Class::Retry, 0, "NotPacked", error.to_string()))?;
+        let (revision, parts) = packed.map_err(|error| too_large(error.to_string()))?;
+        let uid = if let Some(uid) = self.live_revision(&revision).await? {
+            uid
+        } else {
+            let created = self.create_revision(&objects::revision(&revision, &self.namespace)).await?;
+            info!(package = %package.name, revision = %package.revision(), "the revision is stored as {name}");
+            created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+        };
+        for (index, data) in parts.iter().enumerate() {
+            self.store_part(&objects::part(&revision, index, data, &self.namespace, &uid)).await?;
+        }
+        if let Ok(mut stored) = self.stored.lock() {
+            stored.insert(name.clone());
+        }
+        if let Err(error) = self.prune(package).await {
+            warn!(package = %package.name, %error, "stored revisions that are not used cannot be pruned");
+        }
+        Ok(())
+    }
+
+    fn is_stored(&self, name: &str) -> bool {
+        self.stored.lock().is_ok_and(|stored| stored.contains(name))
+    }
+
+    fn cluster(&self) -> &Cluster {
+        self.effects.clients.own()
+    }
+
+    /// The uid of the `OperatorRevision`, if it is there. One of this manager with other parts is deleted: another version
+    /// of Operetta compresses otherwise, or somebody has altered it.
+    async fn live_revision(&self, revision: &StoredRevision) -> Result<Option<String>, CallError> {
+        let name = revision.name();
+        let Some(live) = self.cluster().get(&objects::kind(), None, &name).await? else { return Ok(None) };
+        match compare(&live, revision, &self.namespace) {
+            Live::Same => Ok(live["metadata"]["uid"].as_str().map(str::to_owned)),
+            Live::Altered => {
+                warn!(
+                    "OperatorRevision {name} is not what this version of Operetta stores; it is stored again"
+                );
+                self.delete(&objects::kind(), &live).await?;
+                Ok(None)
+            }
+            Live::OfAnother(label) => {
+                let message = format!(
+                    "OperatorRevision {name} has other parts, and belongs to another manager: its label {} is {label}. \
+                     Delete it if that manager is gone",
+                    objects::PARTS_NAMESPACE
+                );
+                Err(CallError::new(Class::Permanent, 0, "OtherManager", message))
+            }
+        }
+    }
+
+    async fn create_revision(&self, body: &Value) -> Result<Value, CallError> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.cluster().create(&objects::kind(), None, body, NOTES).await {
+                Err(error) if error.class == Class::NotFound && attempt < ATTEMPTS => {
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                created => return created,
+            }
+        }
+    }
+
+    async fn store_part(&self, body: &Value) -> Result<(), CallError> {
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        if let Some(live) = self.cluster().get(&config_map(), Some(&self.namespace), name).await? {
+            let is_same = live["binaryData"] == body["binaryData"]
+                && live["metadata"]["ownerReferences"][0]["uid"]
+                    == body["metadata"]["ownerReferences"][0]["uid"]
+                && live["metadata"]["deletionTimestamp"].is_null();
+            if is_same {
+                return Ok(());
+            }
+            warn!("ConfigMap {}/{name} is not what was stored; it is stored again", self.namespace);
+            self.delete(&config_map(), &live).await?;
+        }
+        own_namespace::create(self.cluster(), &config_map(), &self.namespace, body).await?;
+        Ok(())
+    }
+
+    /// Deletes exactly this object.
+    pub(super) async fn delete(&self, kind: &ApiKind, object: &Value) -> Result<(), CallError> {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let (namespace, precondition) =
+            (object["metadata"]["namespace"].as_str(), (text("uid"), text("resourceVersion")));
+        let deleted =
+            self.cluster().delete(kind, namespace, text("name"), precondition, Propagation::Background).await;
+        match deleted {
+            Err(error) if error.class != Class::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An `OperatorRevision` that is in the cluster, compared with what is to be stored.
+#[derive(Debug, PartialEq, Eq)]
+enum Live {
+    Same,
+    /// It is another one of this manager.
+    Altered,
+    /// It is another one, and its parts are not in the namespace of this manager. With the label that says where.
+    OfAnother(Value),
+}
+
+fn compare(live: &Value, revision: &StoredRevision, namespace: &str) -> Live {
+    let label = &live["metadata"]["labels"][objects::PARTS_NAMESPACE];
+    let stored = StoredRevision::parse(&revision.name(), &live["spec"]);
+    let has_same_parts =
+        stored.is_ok_and(|stored| (&stored.digest, &stored.parts) == (&revision.digest, &revision.parts));
+    if has_same_parts && live["metadata"]["deletionTimestamp"].is_null() {
+        Live::Same
+    } else if *label == namespace {
+        Live::Altered
+    } else {
+        Live::OfAnother(label.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::store::Part;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_revision_of_this_manager_is_stored_again() {
+        let digest = "a".repeat(64);
+        let part = Part { name: format!("shop-{}-0", "a".repeat(10)), digest: digest.clone() };
+        let revision = StoredRevision {
+            package: "shop".into(),
+            version: "1.0.0".into(),
+            digest,
+            format: 1,
+            operetta: "0.1.0".into(),
+            parts: vec![part],
+        };
+        let mut live = objects::revision(&revision, "ours");
+        assert_eq!(compare(&live, &revision, "ours"), Live::Same);
+        assert_eq!(compare(&live, &revision, "theirs"), Live::Same);
+        live["spec"]["parts"][0]["digest"] = "b".repeat(64).into();
+        assert_eq!(compare(&live, &revision, "ours"), Live::Altered);
+        assert_eq!(compare(&live, &revision, "theirs"), Live::OfAnother(json!("ours")));
+        live["metadata"]["labels"] = json!({});
+        assert_eq!(compare(&live, &revision, "ours"), Live::OfAnother(Value::Null));
+    }
+}

@@ -1,0 +1,183 @@
+//! What one watch brings, and which watch brings what a ref reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::runtime::watcher;
+
+use super::OwnedKind;
+use crate::api::{ApiKind, Gvk};
+use crate::children::{FieldProjection, ResourceSelector, Select, names};
+use crate::manager::owned::OwnerField;
+use crate::manager::registry::Registered;
+
+/// So many names of one namespace have a watch each,
+const NAMES_PER_NAMESPACE: usize = 16;
+/// so many watches by name or by labels has a kind,
+const SELECTIVE_PER_KIND: usize = 64;
+/// and so many of whole namespaces.
+const NAMESPACES_PER_KIND: usize = 16;
+
+/// One watch: the objects that it selects, and what is kept of each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct WatchKey {
+    pub(super) gvk: Gvk,
+    /// `None` is all namespaces.
+    pub(super) namespace: Option<Box<str>>,
+    /// `None` is all objects.
+    pub(super) select: Option<Select>,
+    pub(super) projection: Projection,
+}
+
+/// What is kept of each object, and for whom. An observation that is polled (`exec`, `http`) belongs here as one more
+/// variant: the set, its states and its subscribers stay, and [`super::task::Task`] gets another way to read it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Projection {
+    /// Whole objects in the index: the instances of this CRD.
+    Instance(Arc<str>),
+    /// In the index, what expressions read of a child.
+    Child,
+    /// What refs read, until no instance reads it.
+    Ref(FieldProjection),
+    /// Whole objects in the store, by the instance that they name.
+    Owned(OwnerField),
+    /// Nothing: a change is a sign that what the API server serves may have changed.
+    ApiService,
+    /// Nothing: the subscriber gets the metadata of CRDs.
+    Crd,
+}
+
+impl WatchKey {
+    /// The instances of a CRD.
+    pub(super) fn instances(registered: &Registered) -> Self {
+        let kind = &registered.kind;
+        let projection = Projection::Instance(Arc::clone(&registered.crd));
+        Self::all(kind.gvk(), projection)
+    }
+
+    /// The children of a kind, of all packages.
+    pub(super) fn children(gvk: &Gvk) -> Self {
+        Self::all(gvk.clone(), Projection::Child)
+    }
+
+    /// Objects that belong to instances and are kept whole.
+    pub(super) fn owned(kind: &OwnedKind) -> Self {
+        let select = kind.labels.clone().map(Select::Labels);
+        Self { select, ..Self::all(kind.gvk.clone(), Projection::Owned(kind.owner)) }
+    }
+
+    /// All CRDs.
+    pub(super) fn crds(kind: &ApiKind) -> Self {
+        Self::all(kind.gvk(), Projection::Crd)
+    }
+
+    /// The APIs that the server aggregates.
+    pub(super) fn api_services(kind: &ApiKind) -> Self {
+        Self::all(kind.gvk(), Projection::ApiService)
+    }
+
+    fn all(gvk: Gvk, projection: Projection) -> Self {
+        Self { gvk, namespace: None, select: None, projection }
+    }
+
+    /// The watch that is to bring what an instance reads. One object that is read by name is watched by name, so that
+    /// other objects cause no traffic. A connection each for thousands of names would be worse: above a limit, names
+    /// of one namespace, and then of all namespaces, share a watch. `count` returns how many watches match.
+    pub(super) fn route(
+        selector: &ResourceSelector,
+        count: impl Fn(&dyn Fn(&WatchKey) -> bool) -> usize,
+    ) -> Self {
+        let key = |namespace: Option<Box<str>>, select: Option<Select>| Self {
+            gvk: selector.gvk.clone(),
+            namespace,
+            select,
+            projection: Projection::Ref(selector.keep.clone()),
+        };
+        let same_kind = |key: &Self| {
+            let is_ref = matches!(key.projection, Projection::Ref(_));
+            is_ref && key.gvk == selector.gvk
+        };
+        let selective = |key: &Self| same_kind(key) && key.select.is_some();
+        let here = |key: &Self| selective(key) && key.namespace == selector.namespace;
+        if count(&here) < NAMES_PER_NAMESPACE && count(&selective) < SELECTIVE_PER_KIND {
+            return key(selector.namespace.clone(), Some(selector.select.clone()));
+        }
+        let shared = key(selector.namespace.clone(), None);
+        let namespaces = |key: &Self| same_kind(key) && key.select.is_none();
+        if count(&|key| *key == shared) > 0 || count(&namespaces) < NAMESPACES_PER_KIND {
+            shared
+        } else {
+            key(None, None)
+        }
+    }
+
+    /// Whether the manager is ready only once it is listed.
+    pub(super) fn is_essential(&self) -> bool {
+        matches!(self.projection, Projection::Instance(_) | Projection::Child | Projection::Owned(_))
+    }
+
+    /// What the server is asked to select.
+    pub(super) fn config(&self) -> watcher::Config {
+        let config = watcher::Config::default();
+        match &self.select {
+            Some(Select::Name(name)) => config.fields(&Select::field_selector(name)),
+            Some(Select::Labels(selector)) => config.labels(&selector.to_string()),
+            None if self.projection == Projection::Child => config.labels(names::INSTANCE_UID),
+            None => config,
+        }
+    }
+}
+
+impl fmt::Display for WatchKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.projection {
+            Projection::Instance(crd) => return write!(f, "instances {crd}"),
+            Projection::Child => f.write_str("children ")?,
+            Projection::Ref(_) => f.write_str("refs ")?,
+            Projection::Owned(_) => f.write_str("owned ")?,
+            Projection::ApiService | Projection::Crd => {}
+        }
+        write!(f, "{} {}", self.gvk.api_version, self.gvk.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in {namespace}")?;
+        }
+        match &self.select {
+            Some(Select::Name(name)) => write!(f, " {name}"),
+            Some(Select::Labels(selector)) => write!(f, " with {selector}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_names_have_a_watch_each_and_many_share_one() {
+        let mut keys: Vec<WatchKey> = Vec::new();
+        let mut add = |namespace: &str, name: &str| {
+            let selector = ResourceSelector {
+                gvk: Gvk::new("v1", "Secret"),
+                namespace: Some(namespace.into()),
+                select: Select::Name(name.into()),
+                keep: FieldProjection { paths: Arc::from([]), content: true },
+            };
+            let key = WatchKey::route(&selector, |like| keys.iter().filter(|key| like(key)).count());
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+            keys.len()
+        };
+        for number in 0..100 {
+            add("a", &format!("s{number}"));
+        }
+        assert_eq!(add("a", "more"), NAMES_PER_NAMESPACE + 1, "names of one namespace share one watch");
+        for number in 0..1_000 {
+            add(&format!("n{number}"), "tls");
+        }
+        let most = add("x", "tls");
+        assert!(most <= SELECTIVE_PER_KIND + NAMESPACES_PER_KIND + 2, "{most} watches");
+        assert!(keys.iter().any(|key| key.namespace.is_none() && key.select.is_none()));
+    }
+}

@@ -1,0 +1,517 @@
+//! The set of watches: one for each [`WatchKey`], opened when something needs what it brings, closed when nothing does.
+//!
+//! Instances and children go into the index of the store; active packages need them. Objects that refs read stay here
+//! while an instance reads them ([`read_objects`]). Events of CRDs go to a subscriber. All watches have the same task
+//! ([`task`]), states ([`watch`]) and retries ([`resilient`]).
+
+mod apis;
+mod key;
+mod polls;
+mod read_objects;
+mod resilient;
+mod streaming;
+mod task;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use kube::runtime::watcher::Event;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tracing::{debug, error, info};
+
+use super::effects::Effects;
+use super::index::InstanceKey;
+use super::owned::OwnerField;
+use super::raw::Raw;
+use super::registry::Registered;
+use super::revisions::Revisions;
+use super::scheduler::Scheduler;
+use super::store::Store;
+use crate::api::{ApiKind, Gvk};
+use crate::children::{LookupResult, Poll, PollResult, ReadError, ResourceSelector, Selector};
+pub(super) use apis::Known;
+use apis::ServedApis;
+use key::{Projection, WatchKey};
+use polls::Polls;
+use read_objects::ReadObjects;
+use task::Task;
+use watch::Watch;
+pub(super) use watch::WatchState;
+
+/// How long until a task that ended, which it never should, is started again.
+const RESTART: Duration = Duration::from_secs(2);
+
+/// What to do with a watch that is open already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfOpen {
+    /// Keep it.
+    Keep,
+    /// List all objects again: the server shows them differently, though they have not changed.
+    Relist,
+}
+
+/// Objects that belong to instances and are kept whole. A kind has one watch of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct OwnedKind {
+    pub(super) gvk: Gvk,
+    /// Which objects of the kind, in all namespaces; `None` is all.
+    pub(super) labels: Option<Selector>,
+    /// How they name their instance.
+    pub(super) owner: OwnerField,
+}
+
+/// A subscriber to the events of a watch.
+type Subscriber = Box<dyn Fn(Event<Raw>) + Send + Sync>;
+
+/// All watches. They feed the store, and queue the instances that are concerned.
+pub(super) struct Watches {
+    store: Arc<Store>,
+    effects: Arc<Effects>,
+    scheduler: Arc<Scheduler>,
+    set: Mutex<Set>,
+    /// Wakes the watches that wait for their kind to be served.
+    discover: Notify,
+    apis: ServedApis,
+    /// Receives the events of CRDs.
+    crds: OnceLock<Subscriber>,
+    polls: Arc<Polls>,
+    /// The stored revisions of packages.
+    pub(super) revisions: Arc<Revisions>,
+}
+
+#[derive(Default)]
+struct Set {
+    entries: HashMap<WatchKey, Entry>,
+    /// Which watch brings what an instance reads.
+    routes: HashMap<ResourceSelector, WatchKey>,
+    /// What each instance reads.
+    reads: HashMap<InstanceKey, Vec<ResourceSelector>>,
+    /// Objects that belong to instances and are watched whatever packages need.
+    always: HashSet<WatchKey>,
+}
+
+struct Entry {
+    watch: Arc<Watch>,
+    task: JoinHandle<()>,
+    /// Nothing needs it: the task only removes what the watch has brought, which must not happen beside a new watch.
+    is_closing: bool,
+    /// What refs read of it.
+    read: ReadObjects,
+}
+
+impl Entry {
+    fn start(
+        watches: &Arc<Watches>,
+        key: &WatchKey,
+        watch: Option<Arc<Watch>>,
+        former: Option<JoinHandle<()>>,
+    ) -> Self {
+        debug!(watch = %key, "watching");
+        let watch = watch.unwrap_or_else(|| Arc::new(Watch::new(key.to_string())));
+        let (watches, owned) = (Arc::clone(watches), key.clone());
+        let task = supervise(Arc::clone(&watch), former, move |watch| {
+            let task = Task { watches: Arc::clone(&watches), key: owned.clone(), watch };
+            async move { task.run().await }
+        });
+        let read = ReadObjects::new(Arc::clone(&watch), key.select.is_none());
+        Self { watch, task, is_closing: false, read }
+    }
+
+    fn is_open(&self) -> bool {
+        !self.is_closing && !self.task.is_finished()
+    }
+}
+
+impl Watches {
+    /// No watch yet.
+    pub(super) fn new(
+        store: Arc<Store>,
+        effects: Arc<Effects>,
+        scheduler: Arc<Scheduler>,
+        namespace: String,
+    ) -> Self {
+        let (set, discover, apis) = (Mutex::default(), Notify::new(), ServedApis::default());
+        let polls = Arc::new(Polls::new(Arc::clone(&effects), Arc::clone(&scheduler)));
+        let revisions = Revisions::new(Arc::clone(&effects), Arc::clone(&scheduler), namespace);
+        let revisions = Arc::new(revisions);
+        Self { store, effects, scheduler, set, discover, apis, crds: OnceLock::new(), polls, revisions }
+    }
+
+    fn set(&self) -> MutexGuard<'_, Set> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the instances of a CRD.
+    pub(super) fn open_instances(self: &Arc<Self>, registered: &Arc<Registered>, if_open: IfOpen) {
+        self.store.index().name_kind(&registered.crd, &registered.kind_label());
+        let key = WatchKey::instances(registered);
+        let mut set = self.set();
+        // The package may ask for another version than the one that was watched.
+        let former = set.instances_of(&registered.crd).filter(|former| *former != key);
+        let former = former.and_then(|former| set.close(&former));
+        set.open(self, &key, if_open, former);
+    }
+
+    /// Watches the children of a kind, those of all packages together.
+    pub(super) fn open_children(self: &Arc<Self>, gvk: &Gvk, if_open: IfOpen) {
+        self.set().open(self, &WatchKey::children(gvk), if_open, None);
+    }
+
+    /// The CRD of a kind has changed: what the server makes of a desired object may differ from what it made before,
+    /// though no object shows it. Nothing is decided until its objects have been listed again.
+    pub(super) fn reopen_children(self: &Arc<Self>, gvk: &Gvk) {
+        self.store.index().unsettle_kind(gvk);
+        self.relist_children(gvk);
+    }
+
+    /// More is kept of the objects of a kind than before. Nothing is decided until they have been listed again.
+    pub(super) fn relist_children(self: &Arc<Self>, gvk: &Gvk) {
+        let key = WatchKey::children(gvk);
+        let mut set = self.set();
+        if let Some(entry) = set.entries.get(&key) {
+            entry.watch.reset();
+        }
+        set.open(self, &key, IfOpen::Relist, None);
+    }
+
+    /// Watches the metadata of CRDs.
+    pub(super) fn open_crds(self: &Arc<Self>, subscriber: impl Fn(Event<Raw>) + Send + Sync + 'static) {
+        // A manager has one subscriber.
+        let _ = self.crds.set(Box::new(subscriber));
+        let kind = self.store.kinds.insert(ApiKind::crd());
+        self.set().open(self, &WatchKey::crds(&kind), IfOpen::Keep, None);
+    }
+
+    /// Watches the APIs that the server aggregates.
+    fn open_api_services(self: &Arc<Self>, kind: &ApiKind) -> Arc<Watch> {
+        Arc::clone(&self.set().open(self, &WatchKey::api_services(kind), IfOpen::Keep, None).watch)
+    }
+
+    /// Ends the watch of the instances of a CRD that is gone.
+    pub(super) fn close_instances(&self, crd: &str) {
+        let mut set = self.set();
+        if let Some(key) = set.instances_of(crd) {
+            set.close(&key);
+        }
+    }
+
+    /// Ends the watches of children of all kinds but these; what they have brought leaves the index.
+    pub(super) fn keep_children(&self, kinds: &BTreeSet<Gvk>) {
+        let needed: HashSet<WatchKey> = kinds.iter().map(WatchKey::children).collect();
+        self.close_unneeded(|key| key.projection == Projection::Child && !needed.contains(key));
+    }
+
+    /// Watches these objects, which belong to instances and are kept whole, and no others of this sort. Each object queues
+    /// the instance that it names. [`Store::owned_by`] returns them.
+    pub(super) fn watch_owned(self: &Arc<Self>, kinds: &[OwnedKind]) {
+        let mut needed: HashSet<WatchKey> = kinds.iter().map(WatchKey::owned).collect();
+        needed.extend(self.set().always.iter().cloned());
+        self.close_unneeded(|key| matches!(key.projection, Projection::Owned(_)) && !needed.contains(key));
+        let mut set = self.set();
+        for key in &needed {
+            set.open(self, key, IfOpen::Keep, None);
+        }
+    }
+
+    /// The same for one kind until the manager stops, whatever packages need.
+    pub(super) fn watch_owned_always(self: &Arc<Self>, kind: &OwnedKind) {
+        let key = WatchKey::owned(kind);
+        let mut set = self.set();
+        set.open(self, &key, IfOpen::Keep, None);
+        set.always.insert(key);
+    }
+
+    /// Ends watches. What they have brought leaves the store.
+    fn close_unneeded(&self, is_unneeded: impl Fn(&WatchKey) -> bool) {
+        let mut set = self.set();
+        let is_unneeded = |(key, entry): &(&WatchKey, &Entry)| !entry.is_closing && is_unneeded(key);
+        let unneeded: Vec<WatchKey> =
+            set.entries.iter().filter(is_unneeded).map(|(key, _)| key.clone()).collect();
+        for key in unneeded {
+            let Some(Entry { watch, task: former, read, .. }) = set.entries.remove(&key) else { continue };
+            let (gvk, is_child) = (key.gvk.clone(), key.projection == Projection::Child);
+            info!(%gvk, "no longer watched: no package uses it");
+            former.abort();
+            let store = Arc::clone(&self.store);
+            let task = tokio::spawn(async move {
+                let _ = former.await;
+                if is_child {
+                    store.index().drop_kind(&gvk);
+                } else {
+                    store.owned().drop_kind(&gvk);
+                }
+            });
+            set.entries.insert(key, Entry { watch, task, is_closing: true, read });
+        }
+    }
+
+    /// Whether the children of a kind are known.
+    pub(super) fn children_state(&self, gvk: &Gvk) -> WatchState {
+        self.state_of(&WatchKey::children(gvk))
+    }
+
+    /// Whether objects that [`Self::watch_owned`] watches are known.
+    pub(super) fn owned_state(&self, kind: &OwnedKind) -> WatchState {
+        self.state_of(&WatchKey::owned(kind))
+    }
+
+    /// Whether the instances of a CRD are known.
+    pub(super) fn lists_instances(&self, registered: &Registered) -> bool {
+        self.state_of(&WatchKey::instances(registered)) == WatchState::Watching
+    }
+
+    /// The same; `None` if they are not watched.
+    pub(super) fn open_owned_state(&self, kind: &OwnedKind) -> Option<WatchState> {
+        let set = self.set();
+        let entry = set.entries.get(&WatchKey::owned(kind)).filter(|entry| !entry.is_closing)?;
+        Some(entry.watch.state())
+    }
+
+    fn state_of(&self, key: &WatchKey) -> WatchState {
+        let set = self.set();
+        let entry = set.entries.get(key);
+        entry.filter(|entry| !entry.is_closing).map_or(WatchState::Pending, |entry| entry.watch.state())
+    }
+
+    /// What the server serves, for `cluster` in expressions; begins to ask.
+    pub(super) fn served_apis(self: &Arc<Self>) -> Known {
+        self.apis.get(self)
+    }
+
+    /// A CRD has come, changed or gone, and with it perhaps an API.
+    pub(super) fn crds_changed(&self) {
+        self.apis.note_change();
+    }
+
+    /// What is known of what an instance reads, as far as [`Self::follow`] was called for it.
+    pub(super) fn known(&self, key: &InstanceKey) -> BTreeMap<ResourceSelector, LookupResult> {
+        let set = self.set();
+        let find = |selector: &ResourceSelector| {
+            let entry = set.routes.get(selector).and_then(|route| set.entries.get(route));
+            entry.map_or(LookupResult::Pending, |entry| entry.read.find(selector))
+        };
+        let selectors = set.reads.get(key).into_iter().flatten();
+        selectors.map(|selector| (selector.clone(), find(selector))).collect()
+    }
+
+    /// From now on changes of these objects, and no others, queue the instance. `true` if some of them were not
+    /// followed before: then they are to be looked up again.
+    pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
+        let mut set = self.set();
+        let before = set.reads.get(key).cloned().unwrap_or_default();
+        if before == selectors {
+            return false;
+        }
+        let mut has_new = false;
+        for selector in selectors.iter().filter(|selector| !before.contains(selector)) {
+            has_new = true;
+            set.subscribe(self, key, selector);
+        }
+        for selector in before.iter().filter(|selector| !selectors.contains(selector)) {
+            set.unsubscribe(key, selector);
+        }
+        if selectors.is_empty() {
+            set.reads.remove(key);
+        } else {
+            set.reads.insert(key.clone(), selectors.to_vec());
+        }
+        has_new
+    }
+
+    /// What is known of what an instance observes, as far as [`Self::observe`] was called for it.
+    pub(super) fn observations(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
+        self.polls.known(key)
+    }
+
+    /// From now on these observations, and no others, are made for the instance. `true` if one of them has an answer
+    /// that the instance did not see before.
+    pub(super) fn observe(&self, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
+        self.polls.follow(key, polls)
+    }
+
+    /// Makes the observations of an instance anew, for the next decision of a step: they are pending until they are
+    /// answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not count. `true` if
+    /// there are any.
+    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {
+        self.polls.refresh(key, is_outdated)
+    }
+
+    /// All observations, for people.
+    pub(super) fn view_observations(&self) -> serde_json::Value {
+        self.polls.view()
+    }
+
+    /// The instance is gone: nothing is remembered of it.
+    pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
+        self.follow(key, &[]);
+        self.observe(key, &[]);
+        self.revisions.forget(key);
+        drop(self.scheduler.take_state(key));
+        self.effects.observe(key, None);
+    }
+
+    /// Changes what is read of a watch; `None` if it was closed meanwhile.
+    fn change(
+        &self,
+        key: &WatchKey,
+        watch: &Arc<Watch>,
+        change: impl FnOnce(&mut ReadObjects) -> HashSet<InstanceKey>,
+    ) -> Option<HashSet<InstanceKey>> {
+        let mut set = self.set();
+        let entry = set.entries.get_mut(key).filter(|entry| Arc::ptr_eq(&entry.watch, watch))?;
+        Some(change(&mut entry.read))
+    }
+
+    /// Kinds that are not served may be by now.
+    pub(super) fn rediscover(&self) {
+        self.discover.notify_waiters();
+    }
+
+    /// All watches of objects, by name.
+    pub(super) fn view(&self) -> Vec<Arc<Watch>> {
+        self.select(|key| !matches!(key.projection, Projection::ApiService | Projection::Crd))
+    }
+
+    fn select(&self, is_wanted: impl Fn(&WatchKey) -> bool) -> Vec<Arc<Watch>> {
+        let set = self.set();
+        let open = set.entries.iter().filter(|(key, entry)| !entry.is_closing && is_wanted(key));
+        let mut all: Vec<_> = open.map(|(_, entry)| Arc::clone(&entry.watch)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Instances and children that have not been listed yet, and may be soon.
+    pub(super) fn unlisted(&self) -> Vec<String> {
+        let essential = self.select(WatchKey::is_essential);
+        essential.iter().filter(|watch| watch.is_awaited()).map(|watch| watch.name.clone()).collect()
+    }
+
+    /// Instances and children that the server does not allow to watch, and why.
+    pub(super) fn refused(&self) -> Vec<String> {
+        self.select(WatchKey::is_essential).iter().filter_map(|watch| watch.refusal()).collect()
+    }
+
+    /// Ends all watches.
+    pub(super) fn stop(&self) {
+        self.apis.stop();
+        self.polls.stop();
+        self.revisions.stop();
+        let mut set = self.set();
+        for (_, entry) in set.entries.drain() {
+            entry.task.abort();
+        }
+        set.routes.clear();
+        set.reads.clear();
+    }
+}
+
+impl Set {
+    /// Starts the task of a watch, after the end of its former task and of `former`: what they are about to bring must
+    /// not come after what the new one has listed.
+    fn open(
+        &mut self,
+        watches: &Arc<Watches>,
+        key: &WatchKey,
+        if_open: IfOpen,
+        former: Option<JoinHandle<()>>,
+    ) -> &mut Entry {
+        let entry = match self.entries.remove(key) {
+            Some(entry) if if_open == IfOpen::Keep && entry.is_open() => entry,
+            Some(entry) if entry.is_closing => Entry::start(watches, key, None, Some(entry.task)),
+            Some(entry) => {
+                entry.task.abort();
+                Entry::start(watches, key, Some(entry.watch), Some(entry.task))
+            }
+            None => Entry::start(watches, key, None, former),
+        };
+        self.entries.entry(key.clone()).insert_entry(entry).into_mut()
+    }
+
+    fn close(&mut self, key: &WatchKey) -> Option<JoinHandle<()>> {
+        let entry = self.entries.remove(key)?;
+        entry.task.abort();
+        Some(entry.task)
+    }
+
+    fn instances_of(&self, crd: &str) -> Option<WatchKey> {
+        let is_of_crd = |key: &&WatchKey| matches!(&key.projection, Projection::Instance(of) if **of == *crd);
+        self.entries.keys().find(is_of_crd).cloned()
+    }
+
+    fn subscribe(&mut self, watches: &Arc<Watches>, key: &InstanceKey, selector: &ResourceSelector) {
+        let route = match self.routes.get(selector) {
+            Some(route) => route.clone(),
+            None => WatchKey::route(selector, |like| self.entries.keys().filter(|key| like(key)).count()),
+        };
+        let entry = self.open(watches, &route, IfOpen::Keep, None);
+        if entry.read.add(selector, key) {
+            let watch = Arc::clone(&entry.watch);
+            let task = Task { watches: Arc::clone(watches), key: route.clone(), watch };
+            let selector = selector.clone();
+            tokio::spawn(async move { task.fill(&selector).await });
+        }
+        self.routes.insert(selector.clone(), route);
+    }
+
+    fn unsubscribe(&mut self, key: &InstanceKey, selector: &ResourceSelector) {
+        let Some(route) = self.routes.get(selector).cloned() else { return };
+        let Some(entry) = self.entries.get_mut(&route) else { return };
+        if entry.read.remove(selector, key) {
+            if entry.read.is_idle() {
+                self.close(&route);
+            }
+            self.routes.remove(selector);
+        }
+    }
+}
+
+/// Runs a task after the end of a former one, and starts it again if it panics or ends.
+fn supervise<F: Future<Output = ()> + Send>(
+    watch: Arc<Watch>,
+    former: Option<JoinHandle<()>>,
+    run: impl Fn(Arc<Watch>) -> F + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        if let Some(former) = former {
+            let _ = former.await;
+        }
+        loop {
+            let panic = super::contained(run(Arc::clone(&watch))).await.err();
+            let panic = panic.as_deref().unwrap_or("none");
+            error!(watch = %watch.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
+            watch.failed("it ended", false);
+            watch.mark_degraded(ReadError::Failed("its watch ended".into()));
+            tokio::time::sleep(RESTART).await;
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_or_ends_is_started_again() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&runs);
+        let watch = Arc::new(Watch::new("x".into()));
+        let task = supervise(Arc::clone(&watch), None, move |_| {
+            let run = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                assert!(run > 0, "the first panics");
+                if run > 1 {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        tokio::time::sleep(RESTART * 10).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 3);
+        assert_eq!(watch.to_json()["failures"], 2);
+        task.abort();
+    }
+}

@@ -1,0 +1,583 @@
+//! The task of one watch: it finds the kind, lists and watches, takes what comes into the store, and marks the watch
+//! degraded or unavailable when that fails.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use serde_json::json;
+use tokio::time::timeout_at;
+use tracing::{debug, info, warn};
+
+use super::Watches;
+use super::key::{Projection, WatchKey};
+use super::read_objects::{Name, Object, ReadObjects};
+use super::resilient::{self, cause, explain, is_expired};
+use super::watch::{Watch, WatchState};
+use crate::api::{ApiKind, CallError, Class, ObjectRef};
+use crate::backoff::{Backoff, Retry};
+use crate::children::{FieldProjection, Observed, ReadError, Referred, ResourceSelector, Seen, Select, kept};
+use crate::clock::Instant;
+use crate::manager::index::{InstanceKey, Origin};
+use crate::manager::metrics::OfKind;
+use crate::manager::owned::OwnerField;
+use crate::manager::raw::Raw;
+use crate::readiness;
+
+/// The wait between discovery requests for a kind that is not served. A changed CRD of its group resets it.
+const DISCOVERY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
+/// How long the first list of a ref may take before its readers report that they wait.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+/// The wait before the list for a late selector is tried again. There may be many.
+const LATECOMER: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
+
+/// The events of a watch.
+type Events = BoxStream<'static, watcher::Result<Event<Raw>>>;
+
+/// The task of one watch.
+pub(super) struct Task {
+    pub(super) watches: Arc<Watches>,
+    pub(super) key: WatchKey,
+    pub(super) watch: Arc<Watch>,
+}
+
+/// What the server serves of a kind.
+enum Discovered {
+    Served(Arc<ApiKind>),
+    /// In this version instead of the requested one.
+    OtherVersion(Arc<ApiKind>),
+    NotServed,
+}
+
+impl Task {
+    /// Watches for as long as it is not aborted.
+    pub(super) async fn run(&self) {
+        let WatchKey { gvk, .. } = &self.key;
+        let mut retry = Retry::exhausted(DISCOVERY);
+        let mut was_served = false;
+        loop {
+            // A CRD that appears during the discovery request is not missed.
+            let mut nudged = std::pin::pin!(self.watches.discover.notified());
+            nudged.as_mut().enable();
+            match self.discover(was_served).await {
+                Ok(Discovered::Served(found)) => {
+                    let lost = match self.follow(&found, &WatchState::Watching).await {
+                        Ok(()) if self.is_ref() => ReadError::KindMissing,
+                        // Until discovery finds it again, it is neither served nor known to be gone: its objects may
+                        // be there in another version.
+                        Ok(()) => ReadError::Failed(format!("the API server has stopped serving {gvk}")),
+                        Err(error) => self.failed(&error, error.to_string()),
+                    };
+                    if self.is_child() {
+                        self.watches.store.kinds.forget(gvk);
+                    }
+                    self.mark_unavailable(lost);
+                    was_served = true;
+                    retry.reset();
+                }
+                Ok(Discovered::OtherVersion(found)) => {
+                    self.follow_other_version(&found).await;
+                    retry.reset();
+                }
+                Ok(Discovered::NotServed) => {
+                    let missing = WatchState::Unavailable(ReadError::KindMissing);
+                    self.watch.failed(&missing.reason(gvk).unwrap_or_default(), false);
+                    if self.is_child() {
+                        let own = self.watches.effects.clients.own();
+                        self.watches.store.kinds.look_for_hint(own, gvk).await;
+                    }
+                    self.mark_unavailable(ReadError::KindMissing);
+                }
+                Err(error) => {
+                    let mut text = error.to_string();
+                    if self.is_decided_by() {
+                        text = format!("{gvk} cannot be discovered: {text}");
+                    }
+                    let lost = self.failed(&error, text);
+                    self.mark_unavailable(lost);
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(retry.failed()) => {}
+                // Discovery shows a CRD some time after it was created.
+                () = nudged => retry.reset(),
+            }
+        }
+    }
+
+    fn is_child(&self) -> bool {
+        self.key.projection == Projection::Child
+    }
+
+    /// Whether decisions wait for its objects.
+    fn is_decided_by(&self) -> bool {
+        matches!(self.key.projection, Projection::Child | Projection::Owned(_))
+    }
+
+    fn is_ref(&self) -> bool {
+        matches!(self.key.projection, Projection::Ref(_))
+    }
+
+    async fn discover(&self, was_served: bool) -> Result<Discovered, CallError> {
+        let WatchKey { gvk, projection, .. } = &self.key;
+        let (kinds, own) = (&self.watches.store.kinds, self.watches.effects.clients.own());
+        let found = match projection {
+            Projection::Instance(crd) => {
+                self.watches.store.registry().get(crd).map(|registered| Arc::clone(&registered.kind))
+            }
+            // Children may have this kind as well. Only their watch may forget it, because nothing else queues their
+            // instances when it is found again.
+            Projection::Ref(_) | Projection::Owned(_) if was_served => kinds.ask(own, gvk).await?,
+            _ => kinds.find(own, gvk).await?,
+        };
+        if let Some(found) = found {
+            return Ok(Discovered::Served(found));
+        }
+        if !self.is_child() {
+            return Ok(Discovered::NotServed);
+        }
+        Ok(match kinds.in_any_version(own, gvk).await? {
+            // The second answer has it; the first did not have it yet.
+            Some(found) if found.api_version() == *gvk.api_version => Discovered::Served(found),
+            Some(found) => Discovered::OtherVersion(found),
+            None => Discovered::NotServed,
+        })
+    }
+
+    /// Watches the objects of a kind in another version, until the requested one is served, or neither is: they are
+    /// the same objects, though nothing can be applied as requested.
+    async fn follow_other_version(&self, found: &ApiKind) {
+        let WatchKey { gvk, .. } = &self.key;
+        let kinds = &self.watches.store.kinds;
+        let served = found.gvk();
+        info!(kind = %gvk, served = %served.api_version, "the version is not served: another is watched");
+        let state = WatchState::OtherVersion(served.api_version.to_string());
+        let mut following = std::pin::pin!(self.follow(found, &state));
+        let mut retry = Retry::exhausted(DISCOVERY);
+        loop {
+            let mut nudged = std::pin::pin!(self.watches.discover.notified());
+            nudged.as_mut().enable();
+            tokio::select! {
+                _ = &mut following => {
+                    kinds.forget(&served);
+                    let reason = format!("the API server has stopped serving {found}");
+                    return self.mark_unavailable(ReadError::Failed(reason));
+                }
+                () = tokio::time::sleep(retry.failed()) => {}
+                () = nudged => retry.reset(),
+            }
+            // After a failure it is asked again; until then the known kinds are used.
+            let asked = kinds.ask(self.watches.effects.clients.own(), gvk).await;
+            if matches!(asked, Ok(Some(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Lists and watches until the kind is not served any more. Once listed, the watch is in that state.
+    async fn follow(&self, found: &ApiKind, state: &WatchState) -> Result<(), CallError> {
+        let whole = self.reads_content(found, state);
+        let mut events = self.events(found, whole)?;
+        let mut patience = self.is_ref().then(|| Instant::now() + FIRST_LIST);
+        loop {
+            let event = match patience {
+                Some(until) => {
+                    let Ok(event) = timeout_at(until, events.next()).await else {
+                        patience = None;
+                        let text = format!("no answer within {} s", FIRST_LIST.as_secs());
+                        self.mark_degraded(ReadError::Failed(text));
+                        continue;
+                    };
+                    event
+                }
+                None => events.next().await,
+            };
+            match event {
+                None => return Ok(()),
+                Some(Ok(event)) => {
+                    self.on_event(event, whole, state);
+                    self.watch.event();
+                }
+                Some(Err(error)) if self.is_lost(&error) => return Ok(()),
+                Some(Err(_)) => {}
+            }
+        }
+    }
+
+    /// Whether more than the metadata of the objects is read.
+    fn reads_content(&self, found: &ApiKind, state: &WatchState) -> bool {
+        match &self.key.projection {
+            Projection::Instance(_) | Projection::Owned(_) => true,
+            // The content differs in another version, so nothing reads it.
+            Projection::Child => {
+                *state == WatchState::Watching
+                    && (readiness::needs_status(&found.group, &found.kind)
+                        || self.watches.store.registry().reads_content(&self.key.gvk))
+            }
+            Projection::Ref(fields) => fields.content,
+            Projection::ApiService | Projection::Crd => false,
+        }
+    }
+
+    fn events(&self, found: &ApiKind, whole: bool) -> Result<Events, CallError> {
+        let cluster = self.watches.effects.clients.own();
+        let (namespace, config) = (self.key.namespace.as_deref(), self.key.config());
+        if whole {
+            return Ok(resilient::watch(cluster, cluster.api::<Raw>(found, namespace)?, config).boxed());
+        }
+        let api = cluster.api::<PartialObjectMeta<Raw>>(found, namespace)?;
+        let events = resilient::watch(cluster, api, config);
+        Ok(events.map(|event| event.map(|event| map_event(event, Raw::of_metadata))).boxed())
+    }
+
+    /// Counts a failure; returns why the objects are unavailable.
+    fn failed(&self, error: &CallError, text: String) -> ReadError {
+        self.count_failure(&text, error.code == 403);
+        self.read_error(error, text)
+    }
+
+    fn read_error(&self, error: &CallError, text: String) -> ReadError {
+        match error.class {
+            Class::NotFound if self.is_ref() => ReadError::KindMissing,
+            _ if matches!(error.code, 401 | 403) => ReadError::Forbidden(text),
+            _ => ReadError::Failed(text),
+        }
+    }
+
+    fn count_failure(&self, text: &str, is_forbidden: bool) {
+        let WatchKey { gvk, projection, .. } = &self.key;
+        self.watch.failed(text, is_forbidden);
+        let kind = match projection {
+            Projection::Instance(crd) => crd.to_string(),
+            _ => format!("{}.{}", gvk.kind, gvk.api_version),
+        };
+        self.watches.effects.monitor.metrics.watch_failures.get_or_create(&OfKind { kind }).inc();
+    }
+
+    /// Records an error; `true` if the kind may no longer be served, which discovery has to find out.
+    fn is_lost(&self, error: &watcher::Error) -> bool {
+        let WatchKey { gvk, .. } = &self.key;
+        let mut text = explain(error);
+        warn!(watch = %self.watch.name, error = %text, "a watch failed; it is tried again");
+        let (cause, is_expired) = (cause(error), is_expired(error));
+        let is_forbidden = cause.as_ref().is_some_and(|error| error.code == 403);
+        self.count_failure(&text, is_forbidden);
+        if self.is_decided_by() {
+            let fix = if is_forbidden {
+                "; the manager's account needs the verbs list and watch for it, in all namespaces"
+            } else {
+                ""
+            };
+            text = format!("{gvk} cannot be watched: {text}{fix}");
+        }
+        let class = cause.as_ref().map(|cause| cause.class);
+        if class == Some(Class::NotFound) && (self.is_decided_by() || self.is_ref()) {
+            return true;
+        }
+        let error = match &cause {
+            Some(cause) => self.read_error(cause, text),
+            None => ReadError::Failed(text),
+        };
+        // An expired resourceVersion is no refusal: the listed objects stay valid until the next list.
+        if class == Some(Class::Permanent) && !is_expired {
+            self.mark_unavailable(error);
+        } else {
+            self.mark_degraded(error);
+        }
+        false
+    }
+
+    /// The objects are unknown until a list succeeds again.
+    fn mark_unavailable(&self, error: ReadError) {
+        if self.is_ref() {
+            self.change(|objects| objects.mark_unavailable(error));
+        } else if self.watch.mark_unavailable(error) {
+            self.on_unavailable();
+        }
+    }
+
+    fn mark_degraded(&self, error: ReadError) {
+        if self.is_ref() {
+            self.change(|objects| objects.mark_degraded(error));
+        } else if self.watch.mark_degraded(error) {
+            self.on_unavailable();
+        }
+    }
+
+    fn on_unavailable(&self) {
+        if self.is_decided_by() {
+            let WatchKey { gvk, .. } = &self.key;
+            let reason = self.watch.state().reason(gvk).unwrap_or_default();
+            warn!(%gvk, %reason, "its objects are unknown");
+            self.watches.scheduler.add_all(self.watches.store.all_instances());
+        }
+    }
+
+    /// Changes what refs read of this watch, unless it is closed; queues the instances that are concerned.
+    fn change(&self, change: impl FnOnce(&mut ReadObjects) -> HashSet<InstanceKey>) -> bool {
+        let concerned = self.watches.change(&self.key, &self.watch, change);
+        let is_open = concerned.is_some();
+        self.watches.scheduler.add_all(concerned.into_iter().flatten());
+        is_open
+    }
+
+    fn on_event(&self, event: Event<Raw>, whole: bool, state: &WatchState) {
+        match &self.key.projection {
+            Projection::Instance(crd) => self.on_instance(crd, event),
+            Projection::Child => self.on_child(event, whole, state),
+            Projection::Owned(owner) => self.on_owned(*owner, event),
+            Projection::Ref(fields) => {
+                self.change(|objects| match event {
+                    Event::Init => {
+                        objects.begin();
+                        HashSet::new()
+                    }
+                    Event::InitApply(raw) | Event::Apply(raw) => objects.put(self.object(&raw, fields)),
+                    Event::Delete(Raw { metadata, .. }) => {
+                        let name: Name =
+                            (metadata.namespace.map(Into::into), metadata.name.unwrap_or_default().into());
+                        objects.delete(&name, metadata.resource_version.as_deref().unwrap_or_default())
+                    }
+                    Event::InitDone => objects.end(),
+                });
+            }
+            Projection::ApiService => {
+                if matches!(event, Event::InitDone) {
+                    self.watch.listed(WatchState::Watching);
+                }
+                self.watches.apis.note_change();
+            }
+            Projection::Crd => {
+                if matches!(event, Event::InitDone) {
+                    self.watch.listed(WatchState::Watching);
+                }
+                if let Some(subscriber) = self.watches.crds.get() {
+                    subscriber(event);
+                }
+            }
+        }
+    }
+
+    fn on_instance(&self, crd: &Arc<str>, event: Event<Raw>) {
+        let (watches, store) = (&self.watches, &self.watches.store);
+        match event {
+            Event::Init => store.index().begin_instances(crd),
+            Event::InitApply(raw) | Event::Apply(raw) => {
+                let key = instance_key(crd, &raw.metadata);
+                if let Some(cut) = raw.cut
+                    && raw.metadata.deletion_timestamp.is_none()
+                {
+                    // A part of it must not be rendered. For its deletion a part is enough.
+                    let reason = cut.reason().0;
+                    warn!(instance = %key, reason, "the instance is not read, and its children stay as they are");
+                    store.index().list_instance(&key);
+                    if let Some(registered) = store.registry().get(crd) {
+                        let effects = Arc::clone(&watches.effects);
+                        tokio::spawn(async move {
+                            effects.report_unreadable(&key, &registered, &raw.body, cut).await;
+                        });
+                    }
+                } else if store.index().put_instance(key.clone(), &raw.body) {
+                    watches.scheduler.queue.add(key);
+                }
+            }
+            Event::Delete(raw) => {
+                let key = instance_key(crd, &raw.metadata);
+                let (uid, version) = (raw.metadata.uid.as_deref(), raw.metadata.resource_version.as_deref());
+                let mut index = store.index();
+                index.remove_instance(&key, uid.unwrap_or_default(), version);
+                let has_orphans = index.deleted_instance(&key).is_some();
+                drop(index);
+                watches.forget(&key);
+                if has_orphans {
+                    watches.scheduler.queue.add(key);
+                }
+            }
+            Event::InitDone => {
+                let mut index = store.index();
+                let gone = index.end_instances(crd);
+                // Children may have been listed before their instances, so all instances are queued.
+                let mut all: Vec<InstanceKey> = index.instances_of(crd).cloned().collect();
+                drop(index);
+                let instances = all.len();
+                all.extend(store.stray_runs(crd));
+                self.watch.listed(WatchState::Watching);
+                info!(%crd, instances, "watching instances");
+                for key in gone {
+                    watches.forget(&key);
+                }
+                watches.scheduler.add_all(all);
+            }
+        }
+    }
+
+    fn on_child(&self, event: Event<Raw>, whole: bool, state: &WatchState) {
+        let WatchKey { gvk, .. } = &self.key;
+        let store = &self.watches.store;
+        let concerned = match event {
+            Event::Init => {
+                store.index().begin_kind(gvk);
+                Vec::new()
+            }
+            Event::InitApply(raw) | Event::Apply(raw) => match self.observe(&raw, whole) {
+                Some(observed) => store.index().put_child(observed, Origin::Watch),
+                // Without our labels it is no longer recognized as a child.
+                None => {
+                    store.index().remove_child(&self.reference(&raw), uid(&raw), None).into_iter().collect()
+                }
+            },
+            Event::Delete(raw) => {
+                let version = raw.metadata.resource_version.as_deref();
+                store.index().remove_child(&self.reference(&raw), uid(&raw), version).into_iter().collect()
+            }
+            Event::InitDone => {
+                let gone = store.index().end_kind(gvk);
+                // The objects are in the index before the state changes.
+                if self.watch.listed(state.clone()) { store.all_instances() } else { gone }
+            }
+        };
+        self.watches.scheduler.add_all(concerned);
+    }
+
+    fn on_owned(&self, owner: OwnerField, event: Event<Raw>) {
+        let WatchKey { gvk, .. } = &self.key;
+        let store = &self.watches.store;
+        let concerned = match event {
+            Event::Init => {
+                store.owned().begin(gvk);
+                Vec::new()
+            }
+            Event::InitApply(raw) | Event::Apply(raw) => {
+                if let Some(cut) = raw.cut {
+                    // A part of it must not be taken for the whole.
+                    warn!(object = %self.reference(&raw), reason = cut.reason().0, "the object is ignored");
+                    let former = store.owned().put(gvk, &raw.body, None);
+                    store.claimed(former)
+                } else {
+                    store.learn_owned(gvk, owner, raw.body)
+                }
+            }
+            Event::Delete(raw) => {
+                let gone = store.owned().remove(gvk, &raw.body);
+                store.claimed(gone)
+            }
+            Event::InitDone => {
+                let gone = store.owned().end(gvk);
+                let is_news = self.watch.listed(WatchState::Watching);
+                if is_news { store.all_instances() } else { store.claimed(gone) }
+            }
+        };
+        self.watches.scheduler.add_all(concerned);
+    }
+
+    /// The object as a child of ours, if it is one.
+    fn observe(&self, raw: &Raw, whole: bool) -> Option<Observed> {
+        let WatchKey { gvk, .. } = &self.key;
+        let store = &self.watches.store;
+        let seen = Seen {
+            gvk,
+            metadata: &raw.metadata,
+            body: whole.then_some(&raw.body),
+            reports: whole && store.kinds.reports_status(gvk),
+        };
+        seen.observe(|operator, child| store.registry().reads(operator, child))
+    }
+
+    fn reference(&self, raw: &Raw) -> ObjectRef {
+        ObjectRef {
+            gvk: self.key.gvk.clone(),
+            namespace: raw.metadata.namespace.as_deref().map(Into::into),
+            name: raw.metadata.name.as_deref().unwrap_or_default().into(),
+        }
+    }
+
+    /// What refs read of an object.
+    fn object(&self, raw: &Raw, fields: &FieldProjection) -> Object {
+        let WatchKey { gvk, .. } = &self.key;
+        let metadata = &raw.metadata;
+        let bare;
+        let (body, ready) = if fields.content {
+            let reports = self.watches.store.kinds.reports_status(gvk);
+            (&raw.body, readiness::of_kind(&raw.body, reports).is_ready())
+        } else {
+            bare = json!({"metadata": ObjectMeta { managed_fields: None, ..metadata.clone() }});
+            (&bare, metadata.deletion_timestamp.is_none())
+        };
+        Object {
+            referred: Referred {
+                namespace: metadata.namespace.as_deref().map(Into::into),
+                name: metadata.name.as_deref().unwrap_or_default().into(),
+                value: Arc::new(kept(gvk, metadata, Some(body), &fields.paths)),
+                ready,
+            },
+            resource_version: metadata.resource_version.as_deref().unwrap_or_default().into(),
+            // If the server selects, nothing is matched here.
+            labels: metadata.labels.clone().filter(|_| self.key.select.is_none()),
+        }
+    }
+
+    /// Lists the objects of a selector that was added to a shared watch after its list.
+    pub(super) async fn fill(&self, selector: &ResourceSelector) {
+        let mut retry = Retry::new(LATECOMER);
+        loop {
+            match self.list(selector).await {
+                Ok(objects) => {
+                    self.change(|read| read.fill(selector, objects));
+                    return;
+                }
+                Err(error) => {
+                    debug!(%selector, %error, "it cannot be listed; trying again");
+                    let wait = retry.failed();
+                    tokio::time::sleep(error.asked_to_wait().unwrap_or(wait)).await;
+                }
+            }
+            // Nothing reads it any more.
+            if !self.change(|_| HashSet::new()) {
+                return;
+            }
+        }
+    }
+
+    async fn list(&self, selector: &ResourceSelector) -> Result<Vec<Object>, CallError> {
+        let WatchKey { gvk, projection, .. } = &self.key;
+        let own = self.watches.effects.clients.own();
+        let found = self.watches.store.kinds.find(own, gvk).await?;
+        let (Some(found), Projection::Ref(fields)) = (found, projection) else { return Ok(Vec::new()) };
+        let params = match &selector.select {
+            Select::Name(name) => ListParams::default().fields(&Select::field_selector(name)),
+            Select::Labels(selector) => ListParams::default().labels(&selector.to_string()),
+        };
+        let api = own.api::<Raw>(&found, selector.namespace.as_deref())?;
+        let list = api.list(&params).await.map_err(|e| CallError::from_kube(&e))?;
+        // The list has whole objects. Only a part may be kept.
+        Ok(list.items.iter().map(|raw| self.object(raw, fields)).collect())
+    }
+}
+
+fn instance_key(crd: &Arc<str>, metadata: &ObjectMeta) -> InstanceKey {
+    InstanceKey {
+        crd: Arc::clone(crd),
+        namespace: metadata.namespace.as_deref().map(Into::into),
+        name: metadata.name.as_deref().unwrap_or_default().into(),
+    }
+}
+
+fn uid(raw: &Raw) -> &str {
+    raw.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn map_event<A, B>(event: Event<A>, f: impl Fn(A) -> B) -> Event<B> {
+    match event {
+        Event::Apply(object) => Event::Apply(f(object)),
+        Event::Delete(object) => Event::Delete(f(object)),
+        Event::InitApply(object) => Event::InitApply(f(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
+}

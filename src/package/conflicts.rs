@@ -1,0 +1,92 @@
+//! Conflicts between packages that run in one cluster.
+
+use std::collections::BTreeSet;
+
+use super::{Package, Resource};
+use crate::diag::Diagnostic;
+
+/// The code for a CRD that another package has, too.
+const CLAIMED: &str = "package::claimed";
+/// The code for names that another package's CRD of the same group has.
+const NAMES: &str = "package::names-taken";
+/// The code for a package name that another package has.
+const NAME: &str = "package::name-taken";
+
+/// All conflicts between packages, each with the index of the later package.
+pub fn conflicts(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
+    let mut found = Vec::new();
+    for (index, package) in packages.iter().enumerate() {
+        for other in &packages[..index] {
+            found.extend(between(package, other).into_iter().map(|problem| (index, problem)));
+        }
+    }
+    found
+}
+
+fn between(package: &Package, other: &Package) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    if package.name == other.name
+        && let Some((resource, theirs)) = package.resources.first().zip(other.resources.first())
+    {
+        let message =
+            format!("the package {} has the same name: {}", other.files.root().display(), theirs.location);
+        found.push(
+            Diagnostic::error(NAME, message)
+                .located(resource.location.clone())
+                .path("metadata.name")
+                .help("labels of children contain the package name: rename one of the packages"),
+        );
+    }
+    for resource in &package.resources {
+        for theirs in &other.resources {
+            found.extend(clash(resource, other, theirs));
+        }
+    }
+    found
+}
+
+fn clash(resource: &Resource, other: &Package, theirs: &Resource) -> Option<Diagnostic> {
+    let name = resource.crd_name();
+    if name == theirs.crd_name() {
+        let message = format!("the package {} has the same CRD {name}: {}", other.name, theirs.crd_location);
+        return Some(Diagnostic::error(CLAIMED, message).located(resource.crd_location.clone()).help(
+            "a kind belongs to one package: remove one of the packages, or change the group of this kind",
+        ));
+    }
+    if resource.kind.group != theirs.kind.group {
+        return None;
+    }
+    // The API server compares plurals, singulars and short names with each other, and kinds with each other.
+    let ((names, kinds), (their_names, their_kinds)) = (names(resource), names(theirs));
+    let shared: Vec<&str> = names
+        .intersection(&their_names)
+        .chain(kinds.intersection(&their_kinds))
+        .map(String::as_str)
+        .collect();
+    if shared.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "the CRD {} of the package {} has the same group and the same name {}: {}",
+        theirs.crd_name(),
+        other.name,
+        shared.join(", "),
+        theirs.crd_location
+    );
+    Some(Diagnostic::error(NAMES, message).located(resource.crd_location.clone()).path("spec.names").help(
+        "within a group, kinds, plurals, singulars and short names are unique: rename one, or change a group",
+    ))
+}
+
+/// The names of the resource (plural, singular, short names), and its kinds.
+fn names(resource: &Resource) -> (BTreeSet<String>, BTreeSet<String>) {
+    let names = &resource.crd["spec"]["names"];
+    let or = |field: &str, default: String| names[field].as_str().map_or(default, str::to_owned);
+    let kind = &resource.kind.kind;
+    let short = names["shortNames"].as_array().into_iter().flatten();
+    let resources = short
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .chain([resource.kind.plural.clone(), or("singular", kind.to_lowercase())])
+        .collect();
+    (resources, BTreeSet::from([kind.clone(), or("listKind", format!("{kind}List"))]))
+}

@@ -1,0 +1,49 @@
+//! Which plan runs which within its own run.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Action, Call, OnFailure, Plan, Step};
+
+impl Step {
+    /// The plans that it runs inline, and the parameters that it gives them; `None`: those of this run.
+    pub(in crate::package) fn inlines(&self) -> Vec<(&str, Option<&Call>)> {
+        let called = match &self.action {
+            Action::Plan(call) if call.of.is_none() => Some((call.plan.as_str(), Some(call))),
+            _ => None,
+        };
+        let failed = match &self.on_failure {
+            OnFailure::Plan(name) => Some((name.as_str(), None)),
+            OnFailure::Fail | OnFailure::Continue => None,
+        };
+        called.into_iter().chain(failed).collect()
+    }
+}
+
+/// The schemas that `run.params` of a plan may have: its own, or where it has none, those of the plans that run it with
+/// their own parameters.
+pub(in crate::package) fn params_of<'a>(plans: &'a [Plan], name: &str) -> Vec<&'a Value> {
+    let mut found = Vec::new();
+    let mut open = vec![name];
+    let mut seen = BTreeSet::new();
+    while let Some(name) = open.pop() {
+        let Some(plan) = plans.iter().find(|plan| plan.name == name) else { continue };
+        if !seen.insert(&plan.name) {
+            continue;
+        }
+        if let Some(params) = &plan.params {
+            found.push(params);
+            continue;
+        }
+        let gives = |step: &Step| {
+            let hands_on = |(called, call): (&str, Option<&Call>)| {
+                called == name && call.is_none_or(|call| call.params.is_none())
+            };
+            step.inlines().into_iter().any(hands_on)
+        };
+        let callers = plans.iter().filter(|plan| plan.visits().iter().any(|visit| gives(visit.step)));
+        open.extend(callers.map(|plan| plan.name.as_str()));
+    }
+    found
+}

@@ -1,0 +1,396 @@
+//! Checks of the plans of a resource as a whole: what they run, what starts them, what they record, where their requests
+//! and those of observations go, and what their Jobs may be.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::sites::Visit;
+use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
+use crate::crd::{self, Lookup};
+use crate::diag::{Diagnostic, Location, did_you_mean};
+use crate::package::expression_sites::Parts;
+use crate::package::graph;
+use crate::package::observation::Call;
+use crate::package::secrecy::positions;
+use crate::package::template_scan::Outline;
+use crate::template::{Engine, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart};
+
+/// Variables that neither a tenant nor a live object decides.
+const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
+
+/// How many `let`s may be in each other at the beginning of a URL.
+const MAX_LETS: usize = 8;
+
+/// Reports all errors of the plans of a resource.
+pub(in crate::package) fn plans(
+    engine: &Engine,
+    parts: &Parts,
+    outlines: &BTreeMap<String, Outline>,
+) -> Vec<Diagnostic> {
+    let plans = &parts.plans;
+    let mut found = Vec::new();
+    cycle(plans, &mut found);
+    triggers(plans, &mut found);
+    schedules(plans, &mut found);
+    recorded(plans, &mut found);
+    for reference in &parts.refs {
+        match reference.observation().map(|observation| &observation.call) {
+            Some(Call::Http(http)) => found.extend(host(engine, &parts.lets, http, &reference.location)),
+            Some(Call::Exec(exec)) => found.extend(shell(engine, &parts.lets, exec)),
+            None => {}
+        }
+    }
+    for plan in plans {
+        beside(plan, &mut found);
+        for visit in plan.visits() {
+            parameters(&visit, plans, &mut found);
+            match &visit.step.action {
+                Action::Http(http) => found.extend(
+                    host(engine, &parts.lets, http, &visit.step.location)
+                        .map(|error| error.path(visit.inside.path.clone())),
+                ),
+                Action::Exec(exec) => {
+                    found.extend(
+                        shell(engine, &parts.lets, exec).map(|error| error.path(visit.inside.path.clone())),
+                    );
+                }
+                Action::Job { template } => job(engine, parts, outlines, template, &visit, &mut found),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// Reports plans that run each other without end.
+fn cycle(plans: &[Plan], found: &mut Vec<Diagnostic>) {
+    let index: HashMap<&str, usize> =
+        plans.iter().enumerate().map(|(at, plan)| (plan.name.as_str(), at)).collect();
+    let edges: Vec<BTreeSet<usize>> = plans
+        .iter()
+        .map(|plan| {
+            let visits = plan.visits();
+            let called = visits.iter().flat_map(|visit| visit.step.inlines());
+            called.filter_map(|(name, _)| index.get(name).copied()).collect()
+        })
+        .collect();
+    let Err(cycle) = graph::order(&edges) else { return };
+    let Some(&first) = cycle.first() else { return };
+    let names: Vec<&str> = cycle.iter().chain([&first]).map(|&at| plans[at].name.as_str()).collect();
+    let message = format!("these plans run each other without end: {}", names.join(" -> "));
+    let error = Diagnostic::error("package::cycle", message).located(plans[first].location.clone());
+    found.push(
+        error
+            .path(format!("plans.{}", plans[first].name))
+            .help("remove one of these plan steps or onFailure"),
+    );
+}
+
+/// Reports two plans that the same change selects with equal right.
+fn triggers(plans: &[Plan], found: &mut Vec<Diagnostic>) {
+    let mut known: HashMap<String, &Plan> = HashMap::new();
+    for plan in plans {
+        for (index, trigger) in plan.triggers.iter().enumerate() {
+            let events: Vec<String> = match &trigger.event {
+                Event::Created => vec!["created".to_owned()],
+                Event::Upgraded => vec!["upgraded".to_owned()],
+                Event::Deleted => vec!["deleted".to_owned()],
+                Event::Changed(paths) if paths.is_empty() => vec!["spec".to_owned()],
+                Event::Changed(paths) => paths.iter().map(ToString::to_string).collect(),
+                Event::Condition { .. } | Event::Schedule { .. } => continue,
+            };
+            for event in events {
+                let Some(other) = known.insert(event.clone(), plan).filter(|other| other.name != plan.name)
+                else {
+                    continue;
+                };
+                let what = match event.as_str() {
+                    "created" | "upgraded" | "deleted" => event,
+                    "spec" => "changed".to_owned(),
+                    path => format!("changed: {path}"),
+                };
+                let message =
+                    format!("the plans `{}` and `{}` have the same trigger: {what}", other.name, plan.name);
+                let error = Diagnostic::error("package::trigger", message).located(trigger.location.clone());
+                found.push(error.path(format!("plans.{}.trigger[{index}]", plan.name)).help(format!(
+                    "keep it in one of them; that one can run the other: {{name: then, plan: {}}}",
+                    plan.name
+                )));
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for ChangedPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Spec(path) => f.write_str(&path.join(".")),
+            Self::Ref(id) => write!(f, "refs.{id}"),
+        }
+    }
+}
+
+/// Reports literal schedules and time zones that are none.
+fn schedules(plans: &[Plan], found: &mut Vec<Diagnostic>) {
+    for plan in plans {
+        for (index, trigger) in plan.triggers.iter().enumerate() {
+            let Event::Schedule { schedule, time_zone, .. } = &trigger.event else { continue };
+            let text = |text: &Text| text.as_literal().and_then(|value| value.as_str()).map(str::to_owned);
+            let line = text(schedule).and_then(|line| schedule::problem(&line));
+            let zone = time_zone.as_ref().and_then(text).and_then(|zone| schedule::zone_problem(&zone));
+            let problems = line.map(|(message, help)| (message, help, "schedule"));
+            for (message, help, key) in
+                problems.into_iter().chain(zone.map(|(message, help)| (message, help, "timeZone")))
+            {
+                let error = Diagnostic::error("package::schedule", message).located(trigger.location.clone());
+                found.push(error.path(format!("plans.{}.trigger[{index}].{key}", plan.name)).help(help));
+            }
+        }
+    }
+}
+
+/// Reports what a plan that runs beside others cannot do.
+fn beside(plan: &Plan, found: &mut Vec<Diagnostic>) {
+    if plan.exclusive {
+        return;
+    }
+    let path = format!("plans.{}", plan.name);
+    let rollout = plan.triggers.iter().find_map(|trigger| match &trigger.event {
+        Event::Created => Some(("created", trigger)),
+        Event::Changed(_) => Some(("changed", trigger)),
+        Event::Upgraded => Some(("upgraded", trigger)),
+        Event::Deleted => Some(("deleted", trigger)),
+        Event::Condition { .. } | Event::Schedule { .. } => None,
+    });
+    if let Some((event, trigger)) = rollout {
+        let message = format!("the plan `{}` is not exclusive, and `{event}` starts it", plan.name);
+        let error = Diagnostic::error("package::exclusive", message).located(trigger.location.clone());
+        found.push(
+            error.path(path).help("remove exclusive: false: a change of the instance is one run at a time"),
+        );
+    }
+    for visit in plan.visits() {
+        let what = match &visit.step.action {
+            Action::Apply(_) => "an apply step",
+            Action::Delete(_) => "a delete step",
+            Action::Plan(_) => "a plan step",
+            _ if !visit.step.inlines().is_empty() => "a plan for its failure",
+            _ => continue,
+        };
+        let message =
+            format!("the plan `{}` is not exclusive and has {what}: `{}`", plan.name, visit.step.name);
+        let error = Diagnostic::error("package::exclusive", message).located(visit.step.location.clone());
+        found.push(error.path(visit.inside.path.clone()).help("remove exclusive: false, or the step"));
+    }
+}
+
+/// Reports facts that a plan which runs beside others and another plan both record.
+fn recorded(plans: &[Plan], found: &mut Vec<Diagnostic>) {
+    let mut setters: BTreeMap<&str, Vec<&Plan>> = BTreeMap::new();
+    for plan in plans {
+        for visit in plan.visits() {
+            for (key, _) in &visit.step.record {
+                let known = setters.entry(key).or_default();
+                if known.last().is_none_or(|last| last.name != plan.name) {
+                    known.push(plan);
+                }
+            }
+        }
+    }
+    for plan in plans.iter().filter(|plan| !plan.exclusive) {
+        for visit in plan.visits() {
+            for (key, value) in &visit.step.record {
+                let others = setters.get(key.as_str()).into_iter().flatten();
+                let Some(other) = others.into_iter().find(|other| other.name != plan.name) else { continue };
+                let message = format!(
+                    "the plans `{}` and `{}` both record `{key}`, and `{}` may run beside the other",
+                    plan.name, other.name, plan.name
+                );
+                let error = Diagnostic::error("package::record", message).located(value.location());
+                found.push(error.path(visit.inside.path.clone()).help("use another name in one of them"));
+            }
+        }
+    }
+}
+
+/// Reports parameters of an inlined plan that its schema does not have, and required ones that are missing.
+fn parameters(visit: &Visit<'_>, plans: &[Plan], found: &mut Vec<Diagnostic>) {
+    let Action::Plan(call) = &visit.step.action else { return };
+    let Some(plan) = plans.iter().find(|plan| plan.name == call.plan && call.of.is_none()) else { return };
+    let Some(Tree::Map(given)) = &call.params else { return };
+    let mut add = |message: String, help: String| {
+        let error = Diagnostic::error("package::params", message).located(visit.step.location.clone());
+        found.push(error.path(visit.inside.path.clone()).help(help));
+    };
+    let Some(schema) = &plan.params else {
+        if !given.is_empty() {
+            add(
+                format!("the plan `{}` takes no parameters", plan.name),
+                "remove params, or add them to the plan".to_owned(),
+            );
+        }
+        return;
+    };
+    for (name, _) in given {
+        if let Lookup::Unknown { candidates, .. } = crd::lookup(schema, &[name]) {
+            let near = did_you_mean(name, candidates.iter().map(String::as_str));
+            let help = near.map_or_else(
+                || format!("there is {}", candidates.join(", ")),
+                |near| format!("did you mean `{near}`?"),
+            );
+            add(format!("the plan `{}` has no parameter `{name}`", plan.name), help);
+        }
+    }
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(|name| name.as_str());
+    for name in required.filter(|name| !given.iter().any(|(given, _)| given == name)) {
+        add(
+            format!("the plan `{}` requires the parameter `{name}`", plan.name),
+            format!("add {name}: ... to params"),
+        );
+    }
+}
+
+/// Reports a URL whose host a tenant or a live object could choose.
+fn host<'a>(
+    engine: &'a Engine,
+    lets: &'a Lets,
+    http: &'a Http,
+    at: &'a Location,
+) -> impl Iterator<Item = Diagnostic> + use<'a> {
+    let mut found = Vec::new();
+    if let Some(url) = http.url.as_literal().and_then(|url| url.as_str())
+        && !(url.starts_with("http://") || url.starts_with("https://"))
+    {
+        let error = Diagnostic::error("package::url", format!("`{url}` is not an http or https URL"));
+        found.push(error.located(at.clone()).help("write the whole URL: https://api.example.com/x"));
+    }
+    if http.hosts.is_empty() {
+        origin(engine, lets, &http.url, 0, &mut found);
+    } else if let Err(error) = engine.url_values(&http.url) {
+        found.push(error);
+    }
+    found.into_iter()
+}
+
+/// Checks the values in the host of a URL, or of the beginning of one in a `let`. The path in a `let` is not encoded.
+fn origin(engine: &Engine, lets: &Lets, url: &Text, depth: usize, found: &mut Vec<Diagnostic>) {
+    let values = match engine.url_values(url) {
+        Ok(values) => values,
+        Err(error) => return found.push(error),
+    };
+    for value in values {
+        let at = &value.location;
+        let written = at.source.text.get(at.span.start..at.span.end).unwrap_or_default().trim();
+        let whole = written.strip_prefix("let.").and_then(|name| lets.get(name));
+        if let (UrlPart::Authority, Some(text)) = (value.part, whole.filter(|_| depth < MAX_LETS)) {
+            origin(engine, lets, text, depth + 1, found);
+            continue;
+        }
+        let in_host = value.part == UrlPart::Authority;
+        if !in_host && depth == 0 {
+            continue;
+        }
+        let is_safe = |path: &&&ReadPath| {
+            let root = path.root.as_str();
+            let is_name = matches!(path.to_string().as_str(), "name" | "namespace" | "instance.metadata.uid");
+            root == "let" || TRUSTED.contains(&root) || !in_host && is_name
+        };
+        let reads = graph::follow([&value.reads], lets);
+        let Some(path) = reads.iter().find(|path| !is_safe(path)) else { continue };
+        let (message, help) = if in_host {
+            let message =
+                "is part of the host of the URL: whoever decides it would decide where the request goes";
+            let help = "use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may \
+                        be: hosts: [\"*.example.com\"]";
+            (message, help)
+        } else {
+            ("is not percent-encoded in a `let`", "write it in the URL itself, after the `let` with the host")
+        };
+        let error = Diagnostic::error("package::url", format!("`{path}` {message}"));
+        found.push(error.located(at.clone()).help(help));
+    }
+}
+
+/// Reports a shell command with a value in it.
+fn shell<'a>(engine: &Engine, lets: &Lets, exec: &'a Exec) -> Option<Diagnostic> {
+    let Tree::List(items) = &exec.command else { return None };
+    let literal = |item: &'a Tree| match item {
+        Tree::Text(text) => text.as_literal()?.as_str(),
+        _ => None,
+    };
+    let shells = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+    let name = |word: &'a str| word.rsplit('/').next().unwrap_or_default();
+    let start =
+        items.iter().position(|item| literal(item).is_some_and(|word| shells.contains(&name(word))))?;
+    let is_command = |word: &str| word.starts_with('-') && !word.starts_with("--") && word.contains('c');
+    let flag = items[start..].iter().position(|item| literal(item).is_some_and(is_command))?;
+    let Some(Tree::Text(script)) = items.get(start + flag + 1) else { return None };
+    let reads = engine.unfiltered(script, "shell_quote");
+    let safe = ["let", "name", "namespace", "defaults", "operator", "cluster"];
+    let reads: Vec<&Reads> = reads.iter().collect();
+    let reads = graph::follow(reads, lets);
+    let path = reads.iter().find(|path| !safe.contains(&path.root.as_str()))?;
+    let message = format!("`{path}` is part of a shell script: a quote or a `;` in it would be executed");
+    Some(Diagnostic::warning("package::shell", message).located(path.location.clone()).help(
+        "leave out the shell and list the arguments, or pass it as an argument ([sh, -c, 'echo \"$1\"', sh, \"{{ x }}\"]), \
+         or use `| shell_quote`",
+    ))
+}
+
+/// Fields of a Job that say with which rights its pods run, below `spec.template.spec`.
+const RIGHTS: [&[&str]; 13] = [
+    &["serviceAccountName"],
+    &["serviceAccount"],
+    &["automountServiceAccountToken"],
+    &["hostNetwork"],
+    &["hostPID"],
+    &["hostIPC"],
+    &["hostUsers"],
+    &["runtimeClassName"],
+    &["nodeName"],
+    &["volumes", "*", "hostPath"],
+    &["containers", "*", "securityContext"],
+    &["initContainers", "*", "securityContext"],
+    &["ephemeralContainers", "*", "securityContext"],
+];
+
+/// Reports values in the fields of a Job that say with which rights it runs.
+fn job(
+    engine: &Engine,
+    parts: &Parts,
+    outlines: &BTreeMap<String, Outline>,
+    path: &str,
+    visit: &Visit<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
+    let Some(template) = engine.template(path) else { return };
+    let roots =
+        ["instance", "spec", "name", "labels", "children", "refs", "record", "previous", "run", "outputs"];
+    let roots = roots.into_iter().chain(visit.inside.items.iter().copied());
+    let roots = roots.map(|root| (root.to_owned(), TaintTree::tainted(Taint::held(root)))).collect();
+    let positions = positions(outlines);
+    let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };
+    for inserted in engine.taint_of_template(template, &scope) {
+        let place: Vec<&str> = inserted.path.iter().map(String::as_str).collect();
+        let Some(field) = RIGHTS.iter().find(|field| overlaps(&place, field)) else { continue };
+        if found.iter().any(|known| known.location.as_ref() == Some(&inserted.location)) {
+            continue; // another step has the same template
+        }
+        let field = field.join(".").replace(".*", "[]");
+        let message = format!(
+            "`{}` may decide {field} of a Job: only the package decides with which rights it runs",
+            inserted.taint.source
+        );
+        let error = Diagnostic::error("package::job", message).located(inserted.location);
+        found.push(
+            error
+                .path(visit.inside.path.clone())
+                .help("write a literal, or choose between literals: {{ 'a' if x else 'b' }}"),
+        );
+    }
+}
+
+/// Whether a place in a Job is in a field of its pods, or contains it.
+fn overlaps(place: &[&str], field: &[&str]) -> bool {
+    let whole = ["spec", "template", "spec"].into_iter().chain(field.iter().copied());
+    place.iter().zip(whole).all(|(a, b)| *a == b || *a == "*" || b == "*")
+}

@@ -1,0 +1,794 @@
+//! The format of `plans` in `operator.yaml`: the types from which the decoder and the JSON Schema are generated.
+//!
+//! Editors show the doc comments of fields as the documentation of a key.
+
+// Editors show these comments unformatted, so backticks are only for text that an author types.
+#![allow(clippy::doc_markdown, rustdoc::broken_intra_doc_links)]
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::duration::{self, parse_duration};
+use crate::package::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
+use crate::package::manifest::{
+    ApiVersionName, Expression, KindName, TemplateText, Tree, VariableName, decode_expression, inline_schema,
+    starts, word,
+};
+use crate::yaml::{Node, NodeValue};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+word! {
+    /// The name of a plan or of a step.
+    StepName, "^[a-z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", 40,
+    "letters, digits and hyphens, beginning with a lower case letter and ending in a letter or digit",
+    |text| {
+        text.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && starts(text, |c| c.is_ascii_lowercase(), |c| c.is_ascii_alphanumeric() || c == '-')
+    }
+}
+
+manifest! {
+    /// An ordered procedure: what starts it, and its steps.
+    pub struct Plan {
+        /// What starts the plan: created, changed, upgraded or deleted; {changed: [paths]}; {condition: ...};
+        /// {schedule: ...}; or a list of them. Default: deploy runs when the instance is created, update when its spec
+        /// is changed, upgrade with a new revision of the package, cleanup when the instance is deleted; any other plan
+        /// runs only when it is requested, or when another plan runs it.
+        "trigger" trigger: Option<Triggers>,
+        /// The schema of the parameters of a requested run, a structural OpenAPI schema of type object, available as
+        /// `run.params`. Without it a requested run takes no parameters.
+        "params" params: Option<At<ParamsSchema>>,
+        /// What happens to a second run of this plan while one is active: Forbid (default), Queue or Replace.
+        "concurrency" concurrency: Option<At<Concurrency>>,
+        /// Whether it is the only such run of the instance. Default: true. A plan that is not exclusive runs beside
+        /// others and cannot have apply, delete and plan steps.
+        "exclusive" exclusive: Option<At<bool>>,
+        /// Whether a run that takes precedence may interrupt it. Default: true.
+        "interruptible" interruptible: Option<bool>,
+        /// Of cleanup: what happens when it fails. Hold: the deletion waits (default). Skip: the deletion continues
+        /// (default in a terminating namespace).
+        "onFailure" on_failure: Option<At<CleanupFailure>>,
+        /// In which order its steps run: serial (default) or parallel.
+        "strategy" strategy: Option<Strategy>,
+        /// The steps.
+        "steps" steps: Must<At<Vec<Step>>>,
+    }
+}
+
+/// An OpenAPI schema.
+#[derive(Debug, Clone)]
+pub struct ParamsSchema(pub Node);
+
+impl Decode for ParamsSchema {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        decoder.entries(node, "a schema, such as {type: object, properties: {target: {type: string}}}")?;
+        Some(Self(node.clone()))
+    }
+}
+
+inline_schema!(ParamsSchema, {"type": "object"});
+
+choice! {
+    /// What happens to a second run of the same plan.
+    #[derive(Default)]
+    pub enum Concurrency {
+        /// It does not start: a scheduled run is skipped, a requested one fails.
+        #[default]
+        Forbid,
+        /// It waits.
+        Queue,
+        /// It ends the first.
+        Replace,
+    }
+}
+
+choice! {
+    /// What happens when a cleanup fails.
+    pub enum CleanupFailure {
+        /// The deletion waits.
+        Hold,
+        /// The deletion continues.
+        Skip,
+    }
+}
+
+/// Declares an enum of lower-case words.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_meta])* $variant,)*
+        }
+
+        impl Decode for $name {
+            fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+                let word = String::decode(node, decoder)?;
+                match word.as_str() {
+                    $($word => Some(Self::$variant),)*
+                    _ => {
+                        let keys = crate::package::decode::Keys { known: &[$($word),*], later: &[] };
+                        decoder.no_such_choice(node, &word, keys);
+                        None
+                    }
+                }
+            }
+        }
+
+        inline_schema!($name, {"type": "string", "enum": [$($word),*]});
+    };
+}
+
+words! {
+    /// In which order steps run.
+    #[derive(Default)]
+    pub enum Strategy {
+        /// One after another.
+        #[default]
+        Serial = "serial",
+        /// Side by side.
+        Parallel = "parallel",
+    }
+}
+
+words! {
+    /// An event without further fields.
+    pub enum EventName {
+        /// The instance is new.
+        Created = "created",
+        /// Any path of its spec has changed.
+        Changed = "changed",
+        /// The package revision has changed.
+        Upgraded = "upgraded",
+        /// The instance is being deleted.
+        Deleted = "deleted",
+    }
+}
+
+words! {
+    /// When a condition counts.
+    pub enum During {
+        /// Also while the active run changes what it reads.
+        Always = "always",
+    }
+}
+
+/// One trigger, or several.
+#[derive(Debug, Clone)]
+pub struct Triggers(pub Vec<At<TriggerEntry>>);
+
+impl Decode for Triggers {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::Seq(_) => Vec::decode(node, decoder).map(Self),
+            _ => At::decode(node, decoder).map(|one| Self(vec![one])),
+        }
+    }
+}
+
+impl JsonSchema for Triggers {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Triggers".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<TriggerEntry>();
+        json_schema!({"anyOf": [one.clone(), {"type": "array", "items": one}]})
+    }
+}
+
+/// A bare word, or a map.
+#[derive(Debug, Clone)]
+pub enum TriggerEntry {
+    /// A word.
+    Word(EventName),
+    /// A map.
+    Map(Box<Trigger>),
+}
+
+impl Decode for TriggerEntry {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(_) => EventName::decode(node, decoder).map(Self::Word),
+            _ => Trigger::decode(node, decoder).map(|trigger| Self::Map(Box::new(trigger))),
+        }
+    }
+}
+
+impl JsonSchema for TriggerEntry {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "TriggerEntry".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let words = generator.subschema_for::<EventName>();
+        json_schema!({"anyOf": [words, generator.subschema_for::<Trigger>()]})
+    }
+}
+
+manifest! {
+    /// A trigger: `event`, `changed`, `condition` or `schedule`, and what belongs to it.
+    pub struct Trigger {
+        /// An event without further fields: created, changed, upgraded or deleted.
+        "event" event: Option<EventName>,
+        /// Paths of the spec such as spec.size, or refs as a whole such as refs.tls: the plan runs when one of them
+        /// changes. A path takes precedence over the paths that contain it.
+        "changed" changed: Option<Vec<At<String>>>,
+        /// Expression: the plan runs when it becomes true.
+        "condition" condition: Option<Expression>,
+        /// With a condition: how long it must hold, for example 30s. Default: 0s.
+        "for" hold: Option<At<Interval>>,
+        /// With a condition: how long after the end of the plan's own run the condition does not count. Default: 0s.
+        "cooldown" cooldown: Option<At<Interval>>,
+        /// With a condition: always, if it counts while the active run changes the objects that it reads.
+        "during" during: Option<At<During>>,
+        /// A cron line with five fields such as "0 3 * * *", or "@every 6h"; a template.
+        "schedule" schedule: Option<TemplateText>,
+        /// With a schedule: the IANA time zone, for example Europe/Rome; a template. Default: UTC.
+        "timeZone" time_zone: Option<TemplateText>,
+        /// With a schedule: how late a missed run may start, for example 1h. Default: any time.
+        "startingDeadline" starting_deadline: Option<At<Interval>>,
+        /// With a schedule: an expression; while it is true no run is due.
+        "suspend" suspend: Option<Expression>,
+        /// Expression: the trigger counts only while it is true.
+        "when" when: Option<Expression>,
+    }
+}
+
+/// A literal duration.
+#[derive(Debug, Clone, Copy)]
+pub struct Interval(pub Duration);
+
+impl Decode for Interval {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let text = duration_text(node, decoder)?;
+        if text.contains("{{") {
+            let message = "this duration must be a literal";
+            decoder.error_help("package::duration", node, message, duration::HELP);
+            return None;
+        }
+        literal_duration(node, decoder, &text).map(Self)
+    }
+}
+
+inline_schema!(Interval, {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"});
+
+/// A duration, or a template that yields one.
+#[derive(Debug, Clone)]
+pub struct Time(pub At<String>);
+
+impl Decode for Time {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let text = duration_text(node, decoder)?;
+        if !text.contains("{{") {
+            literal_duration(node, decoder, &text)?;
+        }
+        Some(Self(decoder.place(node, text)))
+    }
+}
+
+inline_schema!(Time, {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$|\\{\\{"});
+
+fn duration_text(node: &Node, decoder: &mut Decoder) -> Option<String> {
+    if let NodeValue::Number(number) = &node.value {
+        let message = format!("a duration needs a unit, is the number {number}");
+        decoder.error_help("package::duration", node, message, format!("write {number}s"));
+        return None;
+    }
+    String::decode(node, decoder)
+}
+
+fn literal_duration(node: &Node, decoder: &mut Decoder, text: &str) -> Option<Duration> {
+    match parse_duration(text) {
+        Ok(found) => Some(found),
+        Err(message) => {
+            decoder.error_help("package::duration", node, message, duration::HELP);
+            None
+        }
+    }
+}
+
+manifest! {
+    /// One step of a plan: a name, one action, and when and how it runs.
+    pub struct Step {
+        /// The name of the step, unique among the steps beside it. It is part of the names of Jobs, of approvals and of
+        /// Idempotency-Keys.
+        "name" name: At<StepName>,
+        /// Action: a phase. Its steps run one after another, or side by side with strategy: parallel.
+        "steps" steps: Option<At<Vec<Step>>>,
+        /// With steps: serial (default) or parallel.
+        "strategy" strategy: Option<At<Strategy>>,
+        /// Action: applies these children and waits until they are ready. An id of a child, or one member of a forEach
+        /// child: "members[{{ i }}]".
+        "apply" apply: Option<At<Vec<At<Members>>>>,
+        /// Action: deletes these children, or members, and waits until they are gone.
+        "delete" delete: Option<At<Vec<At<Members>>>>,
+        /// Action: runs a Job and waits until it has finished.
+        "job" job: Option<At<Job>>,
+        /// Action: runs a command in a container of a child.
+        "exec" exec: Option<At<Exec>>,
+        /// Action: sends an HTTP request.
+        "http" http: Option<At<Http>>,
+        /// Action: waits for an expression, a JSONPath or a time.
+        "wait" wait: Option<At<Wait>>,
+        /// Action: patches an object that is no child.
+        "patch" patch: Option<At<Patch>>,
+        /// Action: runs another plan of this kind within this run, or a plan of another instance.
+        "plan" plan: Option<At<Call>>,
+        /// Action: waits until people approve.
+        "approve" approve: Option<At<Approve>>,
+        /// Action: fails the run with a message.
+        "fail" fail: Option<At<Fail>>,
+        /// Expression: the step is skipped unless it is true. For job, exec and http it is decided before each attempt,
+        /// else once.
+        "when" when: Option<Expression>,
+        /// Expression: the step is skipped if it is true.
+        "unless" unless: Option<Expression>,
+        /// The step runs once for each item of a list.
+        "forEach" for_each: Option<StepForEach>,
+        /// How long the step may take: a duration such as 10m or 1h30m, or a template that yields one. Default: 10m, of
+        /// a job 1h, of phases, plan and approve steps none.
+        "timeout" timeout: Option<Time>,
+        /// How a failed attempt of a job, exec or http is repeated. Default: it is not.
+        "retries" retries: Option<At<Retries>>,
+        /// Of apply: an expression that says when the step is done. Default: when the children are ready.
+        "until" until: Option<Expression>,
+        /// What happens when the step fails: Fail (default) fails the run, Continue goes on with the next step; or the
+        /// name of a plan that runs within this run before the step fails.
+        "onFailure" on_failure: Option<At<String>>,
+        /// Of job, exec and http: values for later steps, read as `outputs.<step>.<name>`. A name to an expression over
+        /// the answer (http: status, headers, body; exec: exitCode, stdout, stderr, json; job: message), or to
+        /// {jsonPath: .body.id}.
+        "outputs" outputs: Option<Named<OutputValue>>,
+        /// Facts that are kept beyond the run, read as `record.<name>` and written with the success of the step. A name
+        /// to an expression over the answer, or `outputs.<name>` of this step.
+        "record" record: Option<Named<Constant>>,
+        /// The text of the condition while the step waits; a template.
+        "message" message: Option<TemplateText>,
+        /// Of http: the statuses that are a success, default any 2xx. Of http and exec: an expression over the answer.
+        "expect" expect: Option<At<Expect>>,
+        /// Of exec: whether the command may be repeated when it is not known whether it ran.
+        "idempotent" idempotent: Option<At<bool>>,
+    }
+}
+
+manifest! {
+    /// The step runs once for each item of a list.
+    pub struct StepForEach {
+        /// Expression: the list, for example `range(spec.size)`.
+        "in" list: Must<Expression>,
+        /// The name of the item. Default: item.
+        "as" name: Option<At<VariableName>>,
+        /// How many items run side by side. Default: 1.
+        "maxParallel" max_parallel: Option<At<Count>>,
+    }
+}
+
+/// A number from 1 to 1000.
+#[derive(Debug, Clone, Copy)]
+pub struct Count(pub u32);
+
+impl Decode for Count {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 1, 1000).map(Self)
+    }
+}
+
+inline_schema!(Count, {"type": "integer", "minimum": 1, "maximum": 1000});
+
+/// A number of repetitions, from 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit(pub u32);
+
+impl Decode for Limit {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 0, 1000).map(Self)
+    }
+}
+
+inline_schema!(Limit, {"type": "integer", "minimum": 0, "maximum": 1000});
+
+/// How many redirects are followed.
+#[derive(Debug, Clone, Copy)]
+pub struct Redirects(pub u8);
+
+impl Decode for Redirects {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 0, 10).and_then(|number| u8::try_from(number).ok()).map(Self)
+    }
+}
+
+inline_schema!(Redirects, {"type": "integer", "minimum": 0, "maximum": 10});
+
+/// A size in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes(pub u32);
+
+impl Decode for Bytes {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 1, 16 << 20).map(Self)
+    }
+}
+
+inline_schema!(Bytes, {"type": "integer", "minimum": 1, "maximum": 16_777_216});
+
+fn number(node: &Node, decoder: &mut Decoder, least: u32, most: u32) -> Option<u32> {
+    if let NodeValue::Number(found) = &node.value
+        && let Some(found) = found.as_u64().and_then(|found| u32::try_from(found).ok())
+        && (least..=most).contains(&found)
+    {
+        return Some(found);
+    }
+    decoder.mismatch(node, &format!("a number from {least} to {most}"));
+    None
+}
+
+manifest! {
+    /// How a failed attempt is repeated.
+    pub struct Retries {
+        /// How many times. Default: until the timeout of the step.
+        "limit" limit: Option<Limit>,
+        /// The wait before the first repetition, for example 5s; it doubles up to `maxBackoff`. Default: 5s.
+        "backoff" backoff: Option<Interval>,
+        /// The longest wait between two attempts. Default: 5m.
+        "maxBackoff" max_backoff: Option<Interval>,
+    }
+}
+
+/// A child, or one member: the id, and the source of the key in brackets.
+#[derive(Debug, Clone)]
+pub struct Members {
+    /// The id of the child.
+    pub child: String,
+    /// The key of a member, as written between the brackets.
+    pub key: Option<String>,
+}
+
+impl Decode for Members {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let text = String::decode(node, decoder)?;
+        if text.starts_with("{{") {
+            let message = "the id of a child must be a literal";
+            decoder.error_help("package::unknown-child", node, message, "write \"members[{{ i }}]\"");
+            return None;
+        }
+        let Some((child, rest)) = text.split_once('[') else {
+            return Some(Self { child: text, key: None });
+        };
+        let Some(key) = rest.strip_suffix(']').map(str::trim).filter(|key| !key.is_empty()) else {
+            let message = format!("`{text}` is not the id of a child, or a member of one");
+            decoder.error_help("package::value", node, message, "write \"members[{{ i }}]\"");
+            return None;
+        };
+        Some(Self { child: child.to_owned(), key: Some(key.to_owned()) })
+    }
+}
+
+inline_schema!(Members, {"type": "string"});
+
+manifest! {
+    /// A Job.
+    pub struct Job {
+        /// The path of its template, for example templates/backup-job.yaml. Its metadata may be left out.
+        "template" template: Must<At<String>>,
+    }
+}
+
+manifest! {
+    /// A command in a container of a child.
+    pub struct Exec {
+        /// The child: a Pod, or a workload of which a ready pod is taken; one member of a forEach child:
+        /// "members[{{ i }}]".
+        "child" child: At<Members>,
+        /// Of a workload: the ordinal of the pod; a template.
+        "ordinal" ordinal: Option<Tree>,
+        /// The container; a template. Default: the only one, or the pod's default container.
+        "container" container: Option<TemplateText>,
+        /// The command and its arguments: a list of templates, or one template that yields a list. No shell is
+        /// involved.
+        "command" command: Must<At<Tree>>,
+        /// The standard input; a template. It may hold secret data.
+        "stdin" stdin: Option<TemplateText>,
+    }
+}
+
+choice! {
+    /// The method of an HTTP request.
+    #[allow(clippy::upper_case_acronyms)]
+    pub enum Method {
+        /// Reads.
+        GET,
+        /// Reads the headers.
+        HEAD,
+        /// Creates.
+        POST,
+        /// Replaces.
+        PUT,
+        /// Changes.
+        PATCH,
+        /// Deletes.
+        DELETE,
+    }
+}
+
+manifest! {
+    /// An HTTP request. 5xx, 429 and failed connections count as attempts to retry; any other unexpected answer fails.
+    pub struct Http {
+        /// GET (default), HEAD, POST, PUT, PATCH or DELETE.
+        "method" method: Option<Method>,
+        /// The URL; a template. Its host is a literal, or made of `defaults` and `operator`. Values in the path and in
+        /// the query are percent-encoded.
+        "url" url: Must<TemplateText>,
+        /// The hosts that a computed host may be, for example "*.example.com".
+        "hosts" hosts: Option<Vec<At<String>>>,
+        /// Additional headers; templates. They may hold secret data.
+        "headers" headers: Option<Named<TemplateText>>,
+        /// The body as JSON: any value whose strings are templates. It may hold secret data.
+        "json" json: Option<At<Tree>>,
+        /// The body as application/x-www-form-urlencoded: names to templates. It may hold secret data.
+        "form" form: Option<At<Named<TemplateText>>>,
+        /// The body as it is; a template. It may hold secret data.
+        "body" body: Option<TemplateText>,
+        /// The Idempotency-Key; a template. Default: made of the instance's uid, the run and the step, the same for all
+        /// attempts.
+        "key" key: Option<TemplateText>,
+        /// The credentials.
+        "auth" auth: Option<At<Auth>>,
+        /// The TLS material.
+        "tls" tls: Option<Tls>,
+        /// How many redirects are followed. Default: 0.
+        "redirects" redirects: Option<Redirects>,
+        /// The most bytes of an answer. Default: 1048576 (1 MiB).
+        "maxBytes" max_bytes: Option<Bytes>,
+        /// How long one attempt may take, for example 30s. Default: 30s.
+        "timeout" timeout: Option<Interval>,
+    }
+}
+
+manifest! {
+    /// Credentials: `bearer` or `basic`.
+    pub struct Auth {
+        /// A bearer token; a template. No header is sent while it is `omit`.
+        "bearer" bearer: Option<TemplateText>,
+        /// A user and a password.
+        "basic" basic: Option<Basic>,
+    }
+}
+
+manifest! {
+    /// A user and a password.
+    pub struct Basic {
+        /// The user; a template.
+        "username" username: Must<TemplateText>,
+        /// The password; a template.
+        "password" password: Must<TemplateText>,
+    }
+}
+
+manifest! {
+    /// TLS material, PEM.
+    pub struct Tls {
+        /// The certificate of the CA that signs the server's certificate; a template. Default: those of the system.
+        "ca" ca: Option<TemplateText>,
+        /// The client's certificate; a template.
+        "cert" cert: Option<TemplateText>,
+        /// The key of the client's certificate; a template.
+        "key" key: Option<TemplateText>,
+    }
+}
+
+manifest! {
+    /// Waits for an expression, a JSONPath or a time.
+    pub struct Wait {
+        /// Expression: the step is done when it is true.
+        "until" until: Option<Expression>,
+        /// A JSONPath (RFC 9535) that starts at the variables: .children.members.status.readyReplicas. The step is done
+        /// when it finds a value, or the given one.
+        "jsonPath" json_path: Option<At<String>>,
+        /// With jsonPath: the value that it must find; a template, or a number or boolean.
+        "value" value: Option<Tree>,
+        /// How long to wait, for example 10s, or a template that yields a duration.
+        "duration" duration: Option<Time>,
+    }
+}
+
+manifest! {
+    /// A JSON merge patch of an object that is no child.
+    pub struct Patch {
+        /// The apiVersion of the object, for example v1.
+        "apiVersion" api_version: At<ApiVersionName>,
+        /// The kind of the object, for example Node.
+        "kind" kind: At<KindName>,
+        /// The name of the object; a template.
+        "name" name: Must<TemplateText>,
+        /// The namespace of the object: a literal, or "{{ operator.namespace }}". Default: the instance's own.
+        "namespace" namespace: Option<TemplateText>,
+        /// The JSON merge patch: any value whose strings are templates.
+        "merge" merge: Must<At<Tree>>,
+    }
+}
+
+/// The name of a plan, or a map.
+#[derive(Debug, Clone)]
+pub enum Call {
+    /// A plan of this resource, with the parameters of this run.
+    Name(At<String>),
+    /// A map.
+    Map(Box<CallMap>),
+}
+
+impl Decode for Call {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(_) => At::decode(node, decoder).map(Self::Name),
+            _ => CallMap::decode(node, decoder).map(|map| Self::Map(Box::new(map))),
+        }
+    }
+}
+
+impl JsonSchema for Call {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Call".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string"}, generator.subschema_for::<CallMap>()]})
+    }
+}
+
+manifest! {
+    /// Another plan.
+    pub struct CallMap {
+        /// The name of the plan.
+        "name" name: Must<At<String>>,
+        /// Another instance in the same namespace, whose plan it is.
+        "of" of: Option<Of>,
+        /// The parameters: a map whose strings are templates. Default: those of this run.
+        "params" params: Option<At<Tree>>,
+    }
+}
+
+manifest! {
+    /// Another instance.
+    pub struct Of {
+        /// Its apiVersion.
+        "apiVersion" api_version: At<ApiVersionName>,
+        /// Its kind.
+        "kind" kind: At<KindName>,
+        /// Its name; a template.
+        "name" name: Must<TemplateText>,
+    }
+}
+
+manifest! {
+    /// Waits until people approve.
+    pub struct Approve {
+        /// What they are asked; a template.
+        "message" message: Must<TemplateText>,
+        /// How many must approve. Default: 1.
+        "count" count: Option<Count>,
+        /// Whether the requester's own approval does not count. Default: false.
+        "notRequester" not_requester: Option<bool>,
+    }
+}
+
+manifest! {
+    /// Fails the run.
+    pub struct Fail {
+        /// Why; a template.
+        "message" message: Must<TemplateText>,
+    }
+}
+
+/// Statuses, or an expression over the answer.
+#[derive(Debug, Clone)]
+pub enum Expect {
+    /// HTTP statuses.
+    Statuses(Vec<u16>),
+    /// An expression.
+    Holds(Expression),
+}
+
+impl Decode for Expect {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::Seq(items) => {
+                let mut statuses = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    let status = decoder.in_item(index, |decoder| number(item, decoder, 100, 599));
+                    statuses.extend(status.and_then(|status| u16::try_from(status).ok()));
+                }
+                if items.is_empty() {
+                    decoder.error("package::empty", node, "no status is expected");
+                }
+                Some(Self::Statuses(statuses))
+            }
+            NodeValue::Number(status) => {
+                let message = "must be a list of statuses, or an expression";
+                decoder.error_help("package::type", node, message, format!("write [{status}]"));
+                None
+            }
+            _ => Expression::decode(node, decoder).map(Self::Holds),
+        }
+    }
+}
+
+inline_schema!(Expect, {
+    "anyOf": [
+        {"type": ["string", "boolean"]},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 100, "maximum": 599}},
+    ]
+});
+
+/// The source of an expression that yields a value: also a YAML boolean or number.
+#[derive(Debug, Clone)]
+pub struct Constant(pub Expression);
+
+impl Decode for Constant {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        decode_expression(node, decoder).map(|text| Self(Expression(text)))
+    }
+}
+
+inline_schema!(Constant, {"type": ["string", "boolean", "number"]});
+
+/// The value of an output.
+#[derive(Debug, Clone)]
+pub enum OutputValue {
+    /// An expression.
+    Expression(Expression),
+    /// A map.
+    Map(Box<OutputMap>),
+}
+
+impl Decode for OutputValue {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::Map(_)
+                if ["value", "jsonPath", "secret"].iter().any(|key| node.get(key).is_some()) =>
+            {
+                OutputMap::decode(node, decoder).map(|map| Self::Map(Box::new(map)))
+            }
+            _ => decode_expression(node, decoder).map(|text| Self::Expression(Expression(text))),
+        }
+    }
+}
+
+impl JsonSchema for OutputValue {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "OutputValue".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let map = generator.subschema_for::<OutputMap>();
+        json_schema!({"anyOf": [{"type": ["string", "boolean", "number"]}, map]})
+    }
+}
+
+manifest! {
+    /// An output: `value` or `jsonPath`.
+    pub struct OutputMap {
+        /// Expression: the value.
+        "value" value: Option<Constant>,
+        /// A JSONPath (RFC 9535) over the answer, for example .body.id.
+        "jsonPath" json_path: Option<At<String>>,
+        /// Whether it is kept in a Secret and never shown. It may then hold secret data.
+        "secret" secret: Option<bool>,
+    }
+}

@@ -1,0 +1,294 @@
+//! All expressions and templates of a plan, with the variables that they see.
+
+use std::sync::Arc;
+
+use super::{Action, Auth, Body, Event, Exec, Expect, Http, Plan, Step, Strategy, Trigger};
+use crate::template::{Engine, Expr, Reads, Text};
+
+/// The variables that an expression of a plan sees, in addition to those of the resource.
+#[derive(Debug)]
+pub(in crate::package) struct PlanScope<'a> {
+    /// The plan.
+    pub(in crate::package) plan: &'a Plan,
+    /// Its path: `plans.upgrade.steps[2].steps[0]`.
+    pub(in crate::package) path: String,
+    /// Whether it is evaluated in a run: `run` and `outputs` exist.
+    pub(in crate::package) in_run: bool,
+    /// The items of the loops around it, outermost first.
+    pub(in crate::package) items: Vec<&'a str>,
+    /// The variables of an answer.
+    pub(in crate::package) answers: &'static [&'static str],
+    /// The steps whose outputs it sees, nearest first.
+    pub(in crate::package) before: Vec<&'a Step>,
+    /// In a record: the step itself, whose outputs it sees by their names.
+    pub(in crate::package) own: Option<&'a Step>,
+}
+
+/// One expression or template of a plan.
+pub(in crate::package) struct PlanSite<'a> {
+    /// What it reads, without following `let`s.
+    pub(in crate::package) reads: &'a Reads,
+    /// What it sees.
+    pub(in crate::package) scope: Arc<PlanScope<'a>>,
+}
+
+/// A step, and where it is.
+pub(in crate::package) struct Visit<'a> {
+    /// The step.
+    pub(in crate::package) step: &'a Step,
+    /// What its list sees: the loops and the steps around it.
+    pub(in crate::package) outside: Arc<PlanScope<'a>>,
+    /// What its action and its modifiers see.
+    pub(in crate::package) inside: Arc<PlanScope<'a>>,
+}
+
+impl Action {
+    /// The variables of its answer.
+    pub(in crate::package) fn answers(&self) -> &'static [&'static str] {
+        match self {
+            Self::Http(_) => &["status", "headers", "body"],
+            Self::Exec(_) => &["exitCode", "stdout", "stderr", "json"],
+            Self::Job { .. } => &["message"],
+            _ => &[],
+        }
+    }
+}
+
+impl Plan {
+    /// All its steps, a phase before its steps.
+    pub(in crate::package) fn visits(&self) -> Vec<Visit<'_>> {
+        let root = PlanScope {
+            plan: self,
+            path: format!("plans.{}", self.name),
+            in_run: true,
+            items: Vec::new(),
+            answers: &[],
+            before: Vec::new(),
+            own: None,
+        };
+        let mut found = Vec::new();
+        visit(&self.steps, self.strategy, &root, &mut found);
+        found
+    }
+
+    /// All its expressions and templates.
+    pub(in crate::package) fn sites<'a>(&'a self, engine: &'a Engine) -> Vec<PlanSite<'a>> {
+        let mut found = Vec::new();
+        for (index, trigger) in self.triggers.iter().enumerate() {
+            let scope = Arc::new(PlanScope {
+                plan: self,
+                path: format!("plans.{}.trigger[{index}]", self.name),
+                in_run: false,
+                items: Vec::new(),
+                answers: &[],
+                before: Vec::new(),
+                own: None,
+            });
+            let add = |reads| PlanSite { reads, scope: Arc::clone(&scope) };
+            found.extend(trigger.reads().into_iter().map(add));
+        }
+        for visit in self.visits() {
+            visit.sites(engine, &mut found);
+        }
+        found
+    }
+}
+
+fn visit<'a>(steps: &'a [Step], strategy: Strategy, around: &PlanScope<'a>, found: &mut Vec<Visit<'a>>) {
+    for (index, step) in steps.iter().enumerate() {
+        let mut before: Vec<&Step> = Vec::new();
+        if strategy == Strategy::Serial {
+            steps[..index].iter().rev().for_each(|step| earlier(step, &mut before));
+        }
+        before.extend(&around.before);
+        let outside = Arc::new(PlanScope {
+            path: format!("{}.steps[{index}]", around.path),
+            items: around.items.clone(),
+            before,
+            ..*around
+        });
+        let inside = match &step.for_each {
+            None => Arc::clone(&outside),
+            Some(each) => Arc::new(outside.with_item(&each.as_)),
+        };
+        found.push(Visit { step, outside, inside: Arc::clone(&inside) });
+        if let Action::Steps(strategy, steps) = &step.action {
+            visit(steps, *strategy, &inside, found);
+        }
+    }
+}
+
+/// A step and, if it is a phase without forEach, its steps.
+fn earlier<'a>(step: &'a Step, found: &mut Vec<&'a Step>) {
+    found.push(step);
+    if let (Action::Steps(_, steps), None) = (&step.action, &step.for_each) {
+        steps.iter().rev().for_each(|step| earlier(step, found));
+    }
+}
+
+impl<'a> PlanScope<'a> {
+    fn copy(&self) -> Self {
+        Self { path: self.path.clone(), items: self.items.clone(), before: self.before.clone(), ..*self }
+    }
+
+    fn with_item(&self, item: &'a str) -> Self {
+        let mut scope = self.copy();
+        scope.items.push(item);
+        scope
+    }
+}
+
+impl<'a> Visit<'a> {
+    /// What `expect` and `outputs` see.
+    pub(in crate::package) fn answered(&self) -> Arc<PlanScope<'a>> {
+        Arc::new(PlanScope { answers: self.step.action.answers(), ..self.inside.copy() })
+    }
+
+    /// What `record` sees.
+    pub(in crate::package) fn recording(&self) -> Arc<PlanScope<'a>> {
+        let answers = self.step.action.answers();
+        Arc::new(PlanScope { answers, own: Some(self.step), ..self.inside.copy() })
+    }
+
+    fn sites(&self, engine: &'a Engine, found: &mut Vec<PlanSite<'a>>) {
+        let step = self.step;
+        let mut add = |scope: &Arc<PlanScope<'a>>, reads: &'a Reads| {
+            found.push(PlanSite { reads, scope: Arc::clone(scope) });
+        };
+        if let Some(each) = &step.for_each {
+            add(&self.outside, each.in_.reads());
+        }
+        for expr in step.decisions() {
+            add(&self.inside, expr.reads());
+        }
+        for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
+            add(&self.inside, text.reads());
+        }
+        if let Action::Wait(until) = &step.action {
+            add(&self.inside, until.expr.reads());
+        }
+        if let Action::Job { template } = &step.action
+            && let Some(template) = engine.template(template)
+        {
+            add(&self.inside, template.reads());
+        }
+        let answered = self.answered();
+        if let Some(Expect::Holds(expr)) = &step.expect {
+            add(&answered, expr.reads());
+        }
+        for output in &step.outputs {
+            add(&answered, output.value.reads());
+        }
+        let recording = self.recording();
+        for (_, value) in &step.record {
+            add(&recording, value.reads());
+        }
+    }
+}
+
+impl Step {
+    /// What decides about it before its answer: `when`, `unless`, `until`.
+    pub(in crate::package) fn decisions(&self) -> impl Iterator<Item = &Expr> {
+        self.when.iter().chain(&self.unless).chain(&self.until)
+    }
+}
+
+impl Trigger {
+    /// Its expressions.
+    pub(in crate::package) fn expressions(&self) -> Vec<&Expr> {
+        let own = match &self.event {
+            Event::Condition { condition, .. } => Some(condition),
+            Event::Schedule { suspend, .. } => suspend.as_ref(),
+            _ => None,
+        };
+        own.into_iter().chain(&self.when).collect()
+    }
+
+    /// Its templates.
+    pub(in crate::package) fn texts(&self) -> Vec<&Text> {
+        match &self.event {
+            Event::Schedule { schedule, time_zone, .. } => {
+                std::iter::once(schedule).chain(time_zone).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn reads(&self) -> Vec<&Reads> {
+        let expressions = self.expressions().into_iter().map(Expr::reads);
+        expressions.chain(self.texts().into_iter().map(Text::reads)).collect()
+    }
+}
+
+impl Action {
+    /// Its templates.
+    pub(in crate::package) fn texts(&self) -> Vec<&Text> {
+        let mut texts = Vec::new();
+        match self {
+            Self::Apply(members) | Self::Delete(members) => {
+                texts.extend(members.iter().filter_map(|member| member.key.as_ref()));
+            }
+            Self::Exec(exec) => {
+                exec.public(&mut texts);
+                texts.extend(&exec.stdin);
+            }
+            Self::Http(http) => {
+                http.public(&mut texts);
+                texts.extend(http.secret());
+            }
+            Self::Pause(text) | Self::Fail(text) | Self::Approve { message: text, .. } => texts.push(text),
+            Self::Patch(patch) => {
+                texts.extend(std::iter::once(&patch.name).chain(&patch.namespace));
+                patch.merge.texts(&mut texts);
+            }
+            Self::Plan(call) => {
+                texts.extend(call.of.as_ref().map(|of| &of.name));
+                if let Some(params) = &call.params {
+                    params.texts(&mut texts);
+                }
+            }
+            Self::Wait(until) => {
+                if let Some(value) = &until.value {
+                    value.texts(&mut texts);
+                }
+            }
+            Self::Steps(..) | Self::Job { .. } | Self::Record => {}
+        }
+        texts
+    }
+}
+
+impl Exec {
+    /// The texts that are shown.
+    pub(in crate::package) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+        texts.extend(self.child.key.iter().chain(&self.ordinal).chain(&self.container));
+        self.command.texts(texts);
+    }
+}
+
+impl Http {
+    /// The texts that are shown.
+    pub(in crate::package) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+        texts.extend(std::iter::once(&self.url).chain(&self.key));
+    }
+
+    /// The texts that may hold secret data.
+    pub(in crate::package) fn secret(&self) -> Vec<&Text> {
+        let mut texts: Vec<&Text> = self.headers.iter().map(|(_, value)| value).collect();
+        match &self.body {
+            Body::Empty => {}
+            Body::Json(tree) => tree.texts(&mut texts),
+            Body::Form(fields) => texts.extend(fields.iter().map(|(_, value)| value)),
+            Body::Raw(text) => texts.push(text),
+        }
+        match &self.auth {
+            None => {}
+            Some(Auth::Bearer(token)) => texts.push(token),
+            Some(Auth::Basic(user, password)) => texts.extend([user, password]),
+        }
+        if let Some(tls) = &self.tls {
+            texts.extend(tls.ca.iter().chain(&tls.cert).chain(&tls.key));
+        }
+        texts
+    }
+}

@@ -1,0 +1,153 @@
+//! Stored revisions as Kubernetes objects.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{FORMAT, MOST_PARTS, StoreError, StoredRevision};
+use crate::api::ApiKind;
+
+/// The kind of stored revisions.
+const KIND: &str = "OperatorRevision";
+const PLURAL: &str = "operatorrevisions";
+const GROUP: &str = "operetta.dev";
+const VERSION: &str = "v1alpha1";
+/// Label of a revision and its parts: the package.
+pub const PACKAGE: &str = "operetta.dev/package";
+/// Label of a revision: the namespace of its parts, which is that of the manager that has stored it.
+pub const PARTS_NAMESPACE: &str = "operetta.dev/parts-namespace";
+/// Label of a part: its revision.
+pub const REVISION: &str = "operetta.dev/revision";
+/// The entry of a part's `binaryData`.
+const ENTRY: &str = "part";
+
+/// The kind of stored revisions.
+pub fn kind() -> ApiKind {
+    ApiKind {
+        group: GROUP.into(),
+        version: VERSION.into(),
+        kind: KIND.into(),
+        plural: PLURAL.into(),
+        namespaced: false,
+    }
+}
+
+/// The `OperatorRevision`. `namespace`: that of its parts.
+pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": KIND,
+        "metadata": {
+            "name": revision.name(),
+            "labels": {
+                "app.kubernetes.io/managed-by": "operetta", PACKAGE: revision.package, PARTS_NAMESPACE: namespace,
+            },
+        },
+        "spec": revision,
+    })
+}
+
+/// The `ConfigMap` of a part, in the manager's namespace. `owner`: the uid of the `OperatorRevision`, with which the garbage
+/// collector deletes the part.
+pub fn part(revision: &StoredRevision, index: usize, data: &[u8], namespace: &str, owner: &str) -> Value {
+    let name = revision.name();
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": revision.parts[index].name,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/managed-by": "operetta", PACKAGE: revision.package, REVISION: name},
+            "ownerReferences": [{
+                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "name": name, "uid": owner,
+            }],
+        },
+        "immutable": true,
+        "binaryData": {ENTRY: STANDARD.encode(data)},
+    })
+}
+
+/// The data of a part.
+///
+/// # Errors
+/// The `ConfigMap` holds none.
+pub fn part_data(config_map: &Value) -> Result<Vec<u8>, StoreError> {
+    let data = config_map["binaryData"][ENTRY].as_str().and_then(|text| STANDARD.decode(text).ok());
+    data.ok_or_else(|| {
+        let name = config_map["metadata"]["name"].as_str().unwrap_or_default();
+        StoreError::PartAltered(name.to_owned())
+    })
+}
+
+/// The `CustomResourceDefinition` of `OperatorRevision`.
+pub fn crd() -> Value {
+    let text = |description: &str, most: usize| json!({"type": "string", "minLength": 1, "maxLength": most, "description": description});
+    let digest = |description: &str| json!({"type": "string", "maxLength": 64, "pattern": "^[0-9a-f]{64}$", "description": description});
+    let column = |name: &str, path: &str, description: &str| json!({"name": name, "type": "string", "jsonPath": path, "description": description});
+    let spec = json!({
+        "type": "object",
+        "required": ["package", "version", "digest", "format", "operetta", "parts"],
+        "x-kubernetes-validations": [
+            {"rule": "self == oldSelf", "message": "a revision is immutable: create another OperatorRevision"},
+        ],
+        "properties": {
+            "package": text("The name of the package.", 63),
+            "version": text("The version of the package.", 128),
+            "digest": digest("SHA-256 of all files of the package."),
+            "format": {"type": "integer", "minimum": 1, "description": format!("The format of the parts, now {FORMAT}.")},
+            "operetta": text("The version of Operetta that has written it.", 128),
+            "parts": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MOST_PARTS,
+                "x-kubernetes-list-type": "atomic",
+                "description": "The compressed files: immutable ConfigMaps in the manager's namespace, in this order.",
+                "items": {
+                    "type": "object",
+                    "required": ["name", "digest"],
+                    "properties": {
+                        "name": text("The name of the ConfigMap.", 253),
+                        "digest": digest("SHA-256 of its data."),
+                    },
+                },
+            },
+        },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": KIND,
+                "listKind": format!("{KIND}List"),
+                "plural": PLURAL,
+                "singular": "operatorrevision",
+                "categories": ["operetta"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "A revision of a package: the files with which its instances are, or were, rendered.",
+                    "required": ["spec"],
+                    "properties": {
+                        "apiVersion": {"type": "string"},
+                        "kind": {"type": "string"},
+                        "metadata": {"type": "object"},
+                        "spec": spec,
+                    },
+                }},
+                "additionalPrinterColumns": [
+                    column("Package", ".spec.package", "The package."),
+                    column("Version", ".spec.version", "Its version."),
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "How old it is."},
+                ],
+            }],
+        },
+    })
+}

@@ -1,0 +1,607 @@
+//! Scans the raw text of a template without rendering it: names, namespaces, label keys.
+//!
+//! Every `{{ }}` is replaced by a word of the same length and every `{% %}` and `{# #}` by spaces. The rest is parsed
+//! as YAML, so positions in the outline are positions in the template. If the result is not valid YAML (an `{% if %}`
+//! with two variants of one key), there is no outline: checks that need one are done on the rendered object.
+
+mod positions;
+
+use std::sync::Arc;
+
+use super::lint::words::boolean_word;
+use super::metadata;
+use crate::diag::{Diagnostic, Location, Source, Span};
+use crate::naming;
+use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+
+pub(super) use positions::positions_without_outline;
+
+/// The prefix of labels and annotations that only Operetta sets.
+const OWN_PREFIX: &str = "operetta.dev/";
+
+/// The outline of one template.
+#[derive(Debug)]
+pub(super) struct Outline {
+    source: Arc<Source>,
+    node: Node,
+}
+
+/// The allowed values of a child's `metadata.namespace`. The spec of a namespaced instance must not choose it:
+/// otherwise a user who may create an instance could write to every namespace with the package's permissions. A
+/// rendered object does not show whether the author or a value set the namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Instances are cluster-scoped and may choose.
+    any: bool,
+    /// The template contains `{{ operator.namespace }}`.
+    operator: bool,
+    /// Literals in the template.
+    literal: Vec<String>,
+}
+
+impl Namespaces {
+    /// Whether a rendered child may have that namespace.
+    pub fn allows(&self, rendered: Option<&str>, instance: &str, operator: &str) -> bool {
+        rendered.is_none_or(|rendered| {
+            self.any
+                || rendered == instance
+                || (self.operator && rendered == operator)
+                || self.literal.iter().any(|literal| literal == rendered)
+        })
+    }
+
+    /// The allowed namespaces besides the instance's own; `None`: any.
+    pub fn beyond<'a>(&'a self, operator: &'a str) -> Option<impl Iterator<Item = &'a str>> {
+        let operator = self.operator.then_some(operator);
+        (!self.any).then(|| self.literal.iter().map(String::as_str).chain(operator))
+    }
+
+    /// Whether only the instance's own namespace is allowed.
+    pub(super) fn is_own(&self) -> bool {
+        !self.any && !self.operator && self.literal.is_empty()
+    }
+
+    /// For children of cluster-scoped instances.
+    pub(super) fn any() -> Self {
+        Self { any: true, ..Self::default() }
+    }
+
+    /// The namespaces of a child's template, for a namespaced instance. If the text does not show the namespace, only
+    /// the instance's own is allowed.
+    pub(super) fn of(
+        source: &Arc<Source>,
+        outline: Option<&Outline>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Self {
+        let mut namespaces = Self::default();
+        let Some(outline) = outline else {
+            if let Some(place) = names_a_namespace(&source.text) {
+                let message =
+                    "the namespace is unknown, because this text is not valid YAML without its expressions";
+                diagnostics.push(unknown_namespace(message).at(source, place));
+            }
+            return namespaces;
+        };
+        for node in outline.metadata_all("namespace") {
+            let text = outline.text(node);
+            if text.contains("{{") {
+                match lone_expression(text) {
+                    Some("namespace" | "instance.metadata.namespace") => {}
+                    Some("operator.namespace") => namespaces.operator = true,
+                    _ => diagnostics.push(
+                        Diagnostic::error("package::namespace", "a child's namespace must not be computed")
+                            .located(outline.location(node))
+                            .path("metadata.namespace")
+                            .help(
+                                "remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: \
+                                 else whoever may create an instance could write to any namespace",
+                            ),
+                    ),
+                }
+                continue;
+            }
+            match node.as_str().map(|name| (name, naming::check_namespace(name))) {
+                Some((name, Ok(()))) => namespaces.literal.push(name.to_owned()),
+                _ if text.contains("{%") => {
+                    let message = "the namespace is unknown, because it is assembled from several parts";
+                    diagnostics.push(unknown_namespace(message).located(outline.location(node)));
+                }
+                Some((_, Err(error))) => diagnostics.push(
+                    Diagnostic::error("package::namespace", format!("this cannot be a namespace: {error}"))
+                        .located(outline.location(node))
+                        .path("metadata.namespace")
+                        .help(
+                            "write the name of a namespace, or remove it (the default is the instance's own)",
+                        ),
+                ),
+                None => {}
+            }
+        }
+        namespaces
+    }
+}
+
+/// A warning about a namespace that only the rendered object shows.
+fn unknown_namespace(message: &str) -> Diagnostic {
+    Diagnostic::warning("package::namespace-unknown", message).path("metadata.namespace").help(
+        "only the instance's own namespace is allowed here; for another one, write `namespace:` with a literal or \
+         {{ operator.namespace }}, and put each `{% if %}` on lines of its own so that the text is YAML without it",
+    )
+}
+
+/// Where a text without an outline sets a `namespace` other than the instance's own.
+fn names_a_namespace(text: &str) -> Option<Span> {
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        let start = offset;
+        offset += line.len();
+        if line.trim_start().starts_with('#') {
+            continue;
+        }
+        for (at, _) in line.match_indices("namespace") {
+            let rest = line[at + "namespace".len()..].trim_start_matches(['"', '\'']);
+            let Some(value) = rest.strip_prefix(':') else { continue };
+            let value = value.split([',', '}', '#']).next().unwrap_or_default();
+            let whole = rest[1..].trim_start().trim_start_matches(['"', '\'']);
+            let own = whole.find("}}").and_then(|end| lone_expression(&whole[..end + 2]));
+            if !value.trim().is_empty() && !matches!(own, Some("namespace" | "instance.metadata.namespace")) {
+                return Some(Span::new(start + at, start + at + "namespace".len()));
+            }
+        }
+    }
+    None
+}
+
+impl Outline {
+    pub(super) fn of(source: &Arc<Source>) -> Option<Self> {
+        let blanked = Source::new(source.name.clone(), blank(&source.text)?);
+        let options = yaml::Options {
+            merge: Merge::Keep,
+            duplicate_keys: Duplicates::Keep,
+            ..yaml::Options::default()
+        };
+        let mut documents = yaml::parse(&blanked, &options).ok()?;
+        if documents.len() != 1 {
+            return None;
+        }
+        Some(Self { source: Arc::clone(source), node: documents.pop()? })
+    }
+
+    /// Its source text.
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn text(&self, node: &Node) -> &str {
+        self.source.text.get(node.span.start..node.span.end).unwrap_or_default().trim()
+    }
+
+    fn location(&self, node: &Node) -> Location {
+        Location::new(&self.source, node.span)
+    }
+
+    fn metadata(&self, key: &str) -> Option<&Node> {
+        self.node.get("metadata")?.get(key)
+    }
+
+    /// The values of a metadata field in all branches.
+    fn metadata_all(&self, field: &str) -> Vec<&Node> {
+        entries_of(&self.node, "metadata")
+            .flat_map(|(_, metadata)| entries_of(metadata, field))
+            .map(|(_, value)| value)
+            .collect()
+    }
+
+    /// The source text of `metadata.name`.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.metadata("name").map(|node| self.text(node))
+    }
+
+    /// Checks fields that a child's template must or must not set.
+    pub(super) fn fields(&self, diagnostics: &mut Vec<Diagnostic>) {
+        let never = |(key, _): &&(Node, Node)| key.as_str().is_some_and(|key| metadata::NEVER.contains(&key));
+        let of_metadata =
+            || entries_of(&self.node, "metadata").filter_map(|(_, metadata)| fields_of(metadata)).flatten();
+        for (key, _) in entries_of(&self.node, "status").chain(of_metadata().filter(never)) {
+            let message =
+                format!("`{}` must not be in the template of a child", key.as_str().unwrap_or_default());
+            let help = "Operetta and the API server set it; remove it";
+            diagnostics
+                .push(Diagnostic::error("package::field", message).located(self.location(key)).help(help));
+        }
+        for (key, value) in of_metadata().filter(|entry| !never(entry) && !entry.0.is_merge_key()) {
+            let name = key.as_str().unwrap_or_default();
+            if self.text(key).contains("{{")
+                || metadata::may_come_from_values(name)
+                || !self.text(value).contains("{{")
+            {
+                continue;
+            }
+            let message = format!("`metadata.{name}` must not be computed");
+            diagnostics.push(
+                Diagnostic::error("package::metadata", message)
+                    .located(self.location(key))
+                    .help("values may set only name, namespace, labels and annotations: use a literal"),
+            );
+        }
+        if let Some((key, metadata)) = self.node.entry("metadata")
+            && let NodeValue::Map(_) = metadata.value
+            && metadata.get("name").is_none()
+            && metadata.get("<<").is_none()
+        {
+            let error =
+                Diagnostic::error("package::field", "`metadata.name` is missing").located(self.location(key));
+            diagnostics.push(error.help("name the object after the instance: {{ name }}"));
+        }
+        self.written_name(diagnostics);
+        let pods = self.node.get("spec").and_then(|spec| spec.get("template"));
+        for metadata in [Some(&self.node), pods].into_iter().flatten().filter_map(|node| node.get("metadata"))
+        {
+            self.written_labels(metadata, diagnostics);
+        }
+    }
+
+    /// Reports a literal part of a name that no API server accepts. Only in groups whose names all follow one rule.
+    fn written_name(&self, diagnostics: &mut Vec<Diagnostic>) {
+        let group = self.node.get("apiVersion").and_then(Node::as_str);
+        let Some(name) =
+            self.metadata("name").filter(|_| matches!(group, Some("v1" | "apps/v1" | "batch/v1")))
+        else {
+            return;
+        };
+        let is_taken = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let wrong = name
+            .as_str()
+            .filter(|_| !self.text(name).contains("{%"))
+            .and_then(|text| text.find(|c| !is_taken(c)));
+        if wrong.is_some() {
+            let message = "a name may contain only lower case letters, digits, `-` and `.`";
+            let error = Diagnostic::error("package::object-name", message).located(self.location(name));
+            diagnostics.push(error.path("metadata.name").help("correct it, or use `| dns_label`"));
+        }
+    }
+
+    /// Reports literal labels and annotations that no API server accepts.
+    fn written_labels(&self, metadata: &Node, diagnostics: &mut Vec<Diagnostic>) {
+        for field in ["labels", "annotations"] {
+            let Some(NodeValue::Map(entries)) = metadata.get(field).map(|map| &map.value) else { continue };
+            for (key, value) in entries {
+                let is_written = |node| !self.text(node).contains("{{") && !self.text(node).contains("{%");
+                let name = key.as_str().unwrap_or_default();
+                if name == "<<" {
+                    continue;
+                }
+                let mut wrong = |node, message: String, help: &str| {
+                    let error = Diagnostic::error("package::label", message).located(self.location(node));
+                    diagnostics.push(error.path(format!("metadata.{field}")).help(help));
+                };
+                let rule = "letters, digits, `-`, `_` and `.`, a letter or digit at both ends, 63 at most";
+                let last = name.rsplit_once('/').map_or(name, |(_, last)| last);
+                if is_written(key) && (last.is_empty() || !is_label_value(last)) {
+                    wrong(key, format!("`{name}` cannot be a key of {field}"), rule);
+                }
+                match &value.value {
+                    _ if !is_written(value) => {}
+                    // Words such as `yes` have their own check for all positions.
+                    NodeValue::Bool(_) if boolean_word(&self.source, value).is_some() => {}
+                    NodeValue::Bool(_) | NodeValue::Number(_) => {
+                        wrong(value, format!("{field} must be strings"), "quote it");
+                    }
+                    NodeValue::String(text) if field == "labels" && !is_label_value(text) => {
+                        wrong(value, "this cannot be the value of a label".to_owned(), rule);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Reports labels and annotations that only Operetta sets.
+    pub(super) fn own_keys(&self, is_child: bool, diagnostics: &mut Vec<Diagnostic>) {
+        // A partial may be the map of labels itself.
+        self.own_keys_in(&self.node, !is_child, diagnostics);
+    }
+
+    fn own_keys_in(&self, node: &Node, is_labels: bool, diagnostics: &mut Vec<Diagnostic>) {
+        match &node.value {
+            NodeValue::Map(entries) => {
+                for (key, value) in entries {
+                    let name = key.as_str().unwrap_or_default();
+                    if is_labels && name.starts_with(OWN_PREFIX) {
+                        diagnostics.push(
+                            Diagnostic::error(
+                                "package::own-label",
+                                format!("`{name}`: labels and annotations of {OWN_PREFIX} are reserved for Operetta"),
+                            )
+                            .located(self.location(key))
+                            .help("use another prefix"),
+                        );
+                    }
+                    let labels = name == "labels" || name == "annotations" || (is_labels && name == "<<");
+                    self.own_keys_in(value, labels, diagnostics);
+                }
+            }
+            NodeValue::Seq(items) => {
+                for item in items {
+                    self.own_keys_in(item, is_labels, diagnostics);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The entries of a map; `None` for another node.
+fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
+    match &node.value {
+        NodeValue::Map(entries) => Some(entries),
+        _ => None,
+    }
+}
+
+/// The entries of a map with that key: several if branches set it.
+fn entries_of<'a>(node: &'a Node, key: &str) -> impl Iterator<Item = &'a (Node, Node)> {
+    let entries = fields_of(node).into_iter().flatten();
+    entries.filter(move |(name, _)| name.as_str() == Some(key))
+}
+
+/// Whether the API server accepts a text as the value of a label, and, unless it is empty, as the name in its key.
+pub fn is_label_value(text: &str) -> bool {
+    let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && ends_well(bytes.first())
+        && ends_well(bytes.last())
+}
+
+/// The expression of a text that is exactly one `{{ }}`, quoted or not.
+pub(super) fn lone_expression(text: &str) -> Option<&str> {
+    let text = text.trim_matches(['"', '\'']).trim();
+    let inner = text.strip_prefix("{{")?.strip_suffix("}}")?;
+    (!inner.contains("{{")).then(|| inner.trim_matches('-').trim())
+}
+
+/// The text without Jinja, with the same length; `None` if a block is not closed.
+pub(super) fn blank(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let (before, block) = rest.split_at(open);
+        out.push_str(before);
+        let (end, filler) = match block.as_bytes().get(1) {
+            Some(b'{') => (close(block, "}}")?, b'x'),
+            Some(b'%') => (close(block, "%}")?, b' '),
+            Some(b'#') => (block.find("#}")? + 2, b' '),
+            _ => {
+                out.push('{');
+                rest = &block[1..];
+                continue;
+            }
+        };
+        for byte in block[..end].bytes() {
+            // A statement over several lines keeps its line breaks; an expression becomes one word.
+            out.push(char::from(if byte == b'\n' && filler == b' ' { b'\n' } else { filler }));
+        }
+        rest = &block[end..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// The end of a block. Like MiniJinja, it skips strings and brackets within the block.
+fn close(block: &str, end: &str) -> Option<usize> {
+    let mut quote = None;
+    let mut skip = false;
+    let mut depth = 0_usize;
+    for (index, c) in block.char_indices().skip(2) {
+        match (quote, c) {
+            _ if skip => skip = false,
+            (Some(_), '\\') => skip = true,
+            (Some(open), _) if open == c => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, _) if depth == 0 && block[index..].starts_with(end) => return Some(index + end.len()),
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outline(text: &str) -> Option<Outline> {
+        Outline::of(&Source::new("t.yaml", text))
+    }
+
+    #[test]
+    fn blanking_keeps_positions() {
+        for (text, wanted) in [
+            ("a: {{ x }}b", "a: xxxxxxxb"),
+            ("a: {{ '}}' }}", "a: xxxxxxxxxx"),
+            ("a: {{ {'a': {}} }}", "a: xxxxxxxxxxxxxxx"),
+            ("a: {{ {'a': {}}}}", "a: xxxxxxxxxxxxxx"),
+            ("{% if a %}\nb: 1\n{% endif %}", "          \nb: 1\n           "),
+            ("a: {b: 1} # {# x #}", "a: {b: 1} #        "),
+            ("{{ 'ß' }}", "xxxxxxxxxx"),
+        ] {
+            let blanked = blank(text).unwrap();
+            assert_eq!(blanked, wanted);
+            assert_eq!(blanked.len(), text.len());
+        }
+        for text in ["{{", "{{ '}}", "{% if", "{# x"] {
+            assert_eq!(blank(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn namespaces_of_all_branches_count_and_other_literals_do_not() {
+        for (text, allowed, errors, warnings) in [
+            // The author wrote both branches.
+            (
+                "metadata:\n{% if x %}\n  namespace: a\n{% else %}\n  namespace: b\n{% endif %}",
+                &["a", "b"][..],
+                0,
+                0,
+            ),
+            (
+                "{% if x %}\nmetadata: {namespace: a}\n{% else %}\nmetadata: {namespace: b}\n{% endif %}",
+                &["a", "b"],
+                0,
+                0,
+            ),
+            // One of the branches is computed, in either order.
+            (
+                "metadata:\n{% if x %}\n  namespace: {{ spec.x }}\n{% else %}\n  namespace: b\n{% endif %}",
+                &["b"],
+                1,
+                0,
+            ),
+            (
+                "metadata:\n{% if x %}\n  namespace: b\n{% else %}\n  namespace: {{ spec.x }}\n{% endif %}",
+                &["b"],
+                1,
+                0,
+            ),
+            ("metadata: {namespace: a{% if x %}-b{% endif %}}", &[], 0, 1),
+            ("metadata: {namespace: \"{% if x %}a{% else %}b{% endif %}\"}", &[], 0, 1),
+            ("metadata: {namespace: A_b}", &[], 1, 0),
+            // None of these is the object's namespace.
+            ("metadata: {name: x}\nsubjects: [{namespace: a}]", &[], 0, 0),
+            ("metadata: {{ spec.metadata }}\ndata: {namespace: a}", &[], 0, 0),
+            ("{% macro m() %}\nnamespace: a\n{% endmacro %}\nmetadata: {name: x}", &[], 0, 0),
+            // Not valid YAML without the expressions.
+            ("metadata: {% if x %}{name: a}{% else %}{namespace: a}{% endif %}", &[], 0, 1),
+            ("data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nx: |\n  namespace: a\n", &[], 0, 1),
+            (
+                "data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nmetadata: {namespace: \"{{ spec.x }}\"}",
+                &[],
+                0,
+                1,
+            ),
+            (
+                "data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nmetadata: {namespace: {{ namespace }}}",
+                &[],
+                0,
+                0,
+            ),
+            ("data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\n# namespace: a\n", &[], 0, 0),
+        ] {
+            let source = Source::new("t.yaml", text);
+            let mut diagnostics = Vec::new();
+            let namespaces = Namespaces::of(&source, Outline::of(&source).as_ref(), &mut diagnostics);
+            let found = diagnostics.iter().filter(|d| d.is_error()).count();
+            assert_eq!((found, diagnostics.len() - found), (errors, warnings), "{text}: {diagnostics:?}");
+            for candidate in ["a", "b", "a-b", "kube-system"] {
+                let allows = namespaces.allows(Some(candidate), "own", "manager");
+                assert_eq!(allows, allowed.contains(&candidate), "{text}: {candidate}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_names_labels_and_annotations_may_be_computed() {
+        for (text, errors) in [
+            ("metadata: {name: a, finalizers: [example.org/x]}", 0),
+            ("metadata: {name: a, finalizers: \"{{ spec.x }}\"}", 1),
+            ("metadata: {name: a, finalizers: [example.org/x, \"{{ spec.x }}\"]}", 1),
+            ("metadata:\n  name: a\n  finalizers:\n{% for f in spec.x %}\n    - {{ f }}\n{% endfor %}", 1),
+            (
+                "metadata:\n  name: a\n{% if x %}\n  finalizers: [a/b]\n{% else %}\n  finalizers: {{ spec.x }}\n{% endif %}",
+                1,
+            ),
+            (
+                "metadata: {name: \"{{ spec.x }}\", labels: {{ spec.x }}, annotations: {a: \"{{ spec.x }}\"}}",
+                0,
+            ),
+            ("metadata: {name: a, ownerReferences: [], generateName: b, selfLink: c}", 3),
+            ("metadata: {{ spec.x }}", 0),
+            ("metadata: {name: a, <<: {{ spec.x }}}", 0),
+        ] {
+            let mut diagnostics = Vec::new();
+            outline(text).unwrap().fields(&mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{text}: {diagnostics:?}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_absent_literal_or_the_operators() {
+        for (namespace, allowed, errors) in [
+            ("", &["own"][..], 0),
+            ("kube-system", &["own", "kube-system"], 0),
+            ("\"kube-system\"", &["own", "kube-system"], 0),
+            ("{{ namespace }}", &["own"], 0),
+            ("\"{{ instance.metadata.namespace }}\"", &["own"], 0),
+            ("{{ operator.namespace }}", &["own", "manager"], 0),
+            ("{{ spec.namespace }}", &["own"], 1),
+            ("a-{{ name }}", &["own"], 1),
+            ("{{ labels.a }}{{ namespace }}", &["own"], 1),
+        ] {
+            let line = if namespace.is_empty() { String::new() } else { format!("namespace: {namespace}") };
+            let source = Source::new("t.yaml", format!("metadata:\n  name: a\n  {line}\n"));
+            let outline = Outline::of(&source).unwrap();
+            let mut diagnostics = Vec::new();
+            let namespaces = Namespaces::of(&source, Some(&outline), &mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{namespace}");
+            // Without an outline only the instance's own namespace is known.
+            let mut warnings = Vec::new();
+            assert_eq!(Namespaces::of(&source, None, &mut warnings), Namespaces::default(), "{namespace}");
+            let is_own = namespace.is_empty()
+                || matches!(lone_expression(namespace), Some(e) if e.ends_with("namespace") && !e.contains("operator") && !e.contains("spec"));
+            assert_eq!(warnings.len(), usize::from(!is_own), "{namespace}: {warnings:?}");
+            assert!(!warnings.iter().any(Diagnostic::is_error));
+            for candidate in ["own", "manager", "kube-system", "other"] {
+                let allows = namespaces.allows(Some(candidate), "own", "manager");
+                assert_eq!(allows, allowed.contains(&candidate), "{namespace}: {candidate}");
+            }
+            assert!(namespaces.allows(None, "own", "manager"));
+        }
+        assert!(Namespaces::any().allows(Some("other"), "own", "manager"));
+    }
+
+    #[test]
+    fn invalid_literal_names_and_labels_are_reported() {
+        let long = format!("metadata: {{name: a, labels: {{a: {}}}}}", "b".repeat(64));
+        for (text, errors) in [
+            (
+                "metadata: {name: \"{{ name | upper }}\", labels: {a: b, c.d/e-f: \"\", g: {{ x }}, h: \"1\"}}",
+                0,
+            ),
+            (
+                "metadata: {name: a, labels: {a: 1, b: true}, annotations: {c: 2, d: any text, e: \"{{ x }}\"}}",
+                3,
+            ),
+            ("metadata: {name: a, labels: {a: some text, \"b c\": d, \"{{ x }}\": e, <<: {f: 1}}}", 2),
+            ("metadata: {name: a}\nspec: {template: {metadata: {labels: {a: 1}}}}", 1),
+            (&long, 1),
+            ("apiVersion: v1\nmetadata: {name: \"A_{{ name }}\"}", 1),
+            ("apiVersion: v1\nmetadata: {name: \"{{ name ~ 'A' }}-b.c\"}", 0),
+            ("apiVersion: v1\nmetadata:\n  name: a{% if x %}-b{% endif %}\n", 0),
+            ("apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: \"system:{{ name }}\"}", 0),
+        ] {
+            let mut diagnostics = Vec::new();
+            outline(text).unwrap().fields(&mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{text}: {diagnostics:?}");
+        }
+    }
+
+    #[test]
+    fn reserved_labels_are_reported_at_every_position() {
+        for (text, is_child, errors) in [
+            ("metadata: {labels: {operetta.dev/x: y}}", true, 1),
+            ("metadata:\n  annotations:\n    operetta.dev/x: {{ y }}\n", true, 1),
+            ("spec: {template: {metadata: {labels: {operetta.dev/x: y}}}}", true, 1),
+            ("metadata: {labels: {<<: {operetta.dev/x: y}}}", true, 1),
+            ("spec: {selector: {operetta.dev/x: y}}", true, 0),
+            ("operetta.dev/x: y", false, 1),
+            ("operetta.dev.example/x: y", false, 0),
+        ] {
+            let mut diagnostics = Vec::new();
+            outline(text).unwrap().own_keys(is_child, &mut diagnostics);
+            assert_eq!(diagnostics.len(), errors, "{text}");
+        }
+    }
+}

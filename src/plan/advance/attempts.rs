@@ -1,0 +1,174 @@
+//! Steps that consist of attempts: their intent is stored before each, and the outcome after it.
+
+use std::time::Duration;
+
+use super::super::eval::NoValue;
+use super::super::run::short;
+use super::step::{Acted, has_attempts};
+use super::{At, Failure, Walk, millis};
+use crate::backoff::Backoff;
+use crate::package::plan::{Action, Retries, Step};
+
+/// The repetitions of a request that is settled, if its step has none.
+const SETTLING: Retries =
+    Retries { limit: None, backoff: Duration::from_secs(5), max_backoff: Duration::from_secs(5 * 60) };
+
+/// What is known of an attempt.
+pub(super) enum Attempt {
+    /// It has ended, with this outcome.
+    Ended(Acted),
+    /// It has failed.
+    Failed(Failure),
+    /// It is as if it had not been made.
+    Void,
+    /// Its outcome is open.
+    Open,
+}
+
+impl Walk<'_> {
+    pub(super) fn attempts<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, expired: bool) -> Acted {
+        let state = self.state(path);
+        if !state.is_some_and(|state| state.in_flight) {
+            return self.next_attempt(step, path, at, expired);
+        }
+        let attempt = match &step.action {
+            Action::Job { .. } => self.poll_job(step, path, at, expired),
+            Action::Plan(call) => self.poll_run(step, call, path, at, expired),
+            _ => self.poll_call(step, path, at, expired),
+        };
+        match attempt {
+            Attempt::Ended(acted) => acted,
+            Attempt::Open => Acted::Waiting,
+            Attempt::Void => {
+                let state = self.state_mut(path);
+                state.in_flight = false;
+                state.request = None;
+                if expired {
+                    return Acted::Failed(self.timed_out(step, path, at, "its last attempt was ended"));
+                }
+                self.wait(path, "Settling", "its last attempt was ended");
+                Acted::Waiting
+            }
+            Attempt::Failed(failure) => self.failed_attempt(step, path, at, failure, expired),
+        }
+    }
+
+    /// An attempt has failed: another one follows, or the step has failed.
+    fn failed_attempt(
+        &mut self,
+        step: &Step,
+        path: &str,
+        at: &At<'_>,
+        failure: Failure,
+        expired: bool,
+    ) -> Acted {
+        let (used, settle) = (self.used, self.settle);
+        let state = self.state_mut(path);
+        state.in_flight = false;
+        state.failures += 1;
+        // An answer that allows another attempt does not say what became of an earlier one without an answer.
+        state.unanswered = failure.unanswered || state.unanswered && failure.retryable;
+        let failures = state.failures;
+        let settles = state.unanswered && settle;
+        // To settle it, it is repeated until the timeout of the step, however many retries the step has.
+        let is_limited = |retries: Retries| retries.limit.is_some_and(|limit| failures > limit);
+        let retries = step.retries.filter(|retries| failure.retryable && !is_limited(*retries));
+        let Some(retries) = retries.or(settles.then_some(SETTLING)).filter(|_| !expired) else {
+            return Acted::Failed(failure);
+        };
+        self.progress.in_flight |= settles;
+        let backoff = Backoff::new(retries.backoff, retries.max_backoff).exact(failures);
+        let next = used + backoff.max(failure.retry_after.unwrap_or_default());
+        let state = self.state_mut(path);
+        state.retry_milliseconds = Some(millis(next));
+        failure.reason.clone_into(&mut state.reason);
+        state.message = short(&failure.message);
+        self.wake_at(next);
+        self.wait_for(step, path, at, "Retrying", &format!("attempt {failures} failed: {}", failure.message));
+        Acted::Waiting
+    }
+
+    /// Between attempts: decides whether the next one starts, and intends it.
+    fn next_attempt<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, expired: bool) -> Acted {
+        let state = self.state_mut(path);
+        let (failures, unanswered) = (state.failures, state.unanswered);
+        let (next, last) = (state.retry_milliseconds, state.message.clone());
+        if expired {
+            let message = if failures > 0 { last } else { "it has not started".to_owned() };
+            return Acted::Failed(self.timed_out(step, path, at, &message));
+        }
+        // A request that may have been carried out is in flight between its attempts, too: it is repeated until it is
+        // answered.
+        let settles = unanswered && self.settle;
+        if let Some(next) = next.map(Duration::from_millis).filter(|next| self.used < *next) {
+            self.progress.in_flight |= settles;
+            self.wake_at(next);
+            self.wait_for(step, path, at, "Retrying", &format!("attempt {failures} failed: {last}"));
+            return Acted::Waiting;
+        }
+        // That of other actions was decided when the step was reached.
+        let decided = if has_attempts(&step.action) { self.condition(step, path, at) } else { Ok(true) };
+        match decided {
+            Ok(true) => {}
+            Ok(false) => return Acted::Skipped,
+            Err(error) => {
+                self.progress.in_flight |= settles;
+                return self.no_value(step, path, at, false, error);
+            }
+        }
+        if self.hold && (!settles || self.world.paused) {
+            self.progress.in_flight |= settles;
+            self.wait(path, if self.world.paused { "Paused" } else { "Settling" }, "no attempt is started");
+            return Acted::Waiting;
+        }
+        let attempt = self.state(path).map_or(0, |state| state.attempt) + 1;
+        self.state_mut(path).attempt = attempt;
+        let intended = match &step.action {
+            Action::Job { .. } | Action::Plan(_) => {
+                self.intend_object(path, attempt);
+                Ok(())
+            }
+            _ => self.intend_call(step, path, at, attempt),
+        };
+        match intended {
+            Ok(()) => {
+                self.progress.in_flight |= settles;
+                let state = self.state_mut(path);
+                state.in_flight = true;
+                state.retry_milliseconds = None;
+                self.wait_for(step, path, at, "Starting", &format!("attempt {attempt} is being started"));
+                Acted::Waiting
+            }
+            Err(Blocked::NoValue(error)) => {
+                // The attempt has not been made.
+                self.state_mut(path).attempt = attempt - 1;
+                self.progress.in_flight |= settles;
+                self.no_value(step, path, at, false, error)
+            }
+            Err(Blocked::Failed(failure)) => Acted::Failed(failure),
+        }
+    }
+
+    pub(super) fn remaining_time(&mut self, step: &Step, path: &str, at: &At<'_>) -> Duration {
+        let timeout = self.timeout(step, path, at).ok().flatten();
+        let end = timeout.map(|timeout| self.since(path) + timeout);
+        end.map_or(LONGEST_CALL, |end| end.saturating_sub(self.used)).min(LONGEST_CALL)
+    }
+}
+
+/// How long one call may take without a timeout of its step.
+const LONGEST_CALL: Duration = Duration::from_secs(60 * 60);
+
+/// Why an attempt cannot start.
+pub(super) enum Blocked {
+    /// An expression has no value.
+    NoValue(NoValue),
+    /// The step fails.
+    Failed(Failure),
+}
+
+impl From<NoValue> for Blocked {
+    fn from(error: NoValue) -> Self {
+        Self::NoValue(error)
+    }
+}

@@ -1,0 +1,181 @@
+//! Steps that run Jobs.
+
+use serde_json::{Map, Value, json};
+
+use super::super::eval::NoValue;
+use super::super::names::attempt_name;
+use super::super::progress::Effect;
+use super::super::run::{AttemptObject, short};
+use super::super::world::{Job, JobResult, JobState};
+use super::attempts::Attempt;
+use super::step::Acted;
+use super::{At, Failure, Walk};
+use crate::package::plan::{Action, Step};
+
+/// Annotation of a Job: the `ttlSecondsAfterFinished` that it gets once its result is recorded.
+pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished";
+/// The TTL of a Job whose template has none.
+const DEFAULT_TTL: u64 = 60 * 60;
+/// How many objects of attempts a step remembers.
+const MOST_OBJECTS: usize = 10;
+
+impl Walk<'_> {
+    /// Intends the object of an attempt: its name is stored before it is created.
+    pub(super) fn intend_object(&mut self, path: &str, attempt: u32) {
+        let name = attempt_name(&self.world.instance.of.name, &self.stored.id, path, attempt);
+        let objects = &mut self.state_mut(path).objects;
+        objects.push(AttemptObject { name, uid: None });
+        if objects.len() > MOST_OBJECTS {
+            objects.remove(0);
+        }
+    }
+
+    /// The object of the last attempt.
+    pub(super) fn attempt_object(&self, path: &str) -> AttemptObject {
+        self.state(path).and_then(|state| state.objects.last()).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn record_uid(&mut self, path: &str, uid: &str) {
+        if let Some(object) = self.state_mut(path).objects.last_mut() {
+            object.uid = Some(uid.to_owned());
+        }
+    }
+
+    pub(super) fn poll_job(&mut self, step: &Step, path: &str, at: &At<'_>, expired: bool) -> Attempt {
+        let AttemptObject { name, uid } = self.attempt_object(path);
+        let gone = || {
+            let message = format!("Job {name} was deleted before its result was read");
+            Attempt::Failed(Failure::retryable(path, "JobGone", message))
+        };
+        let job = match self.world.observed.job(&name) {
+            JobState::Unknown(why) => {
+                self.progress.in_flight = true;
+                self.wait_for(step, path, at, "Unknown", &format!("Job {name}: {why}"));
+                return Attempt::Open;
+            }
+            JobState::Absent => {
+                return match uid {
+                    // It was deleted because the run is settled, or the time is over.
+                    Some(_) if (self.settle || expired) && !self.world.paused => Attempt::Void,
+                    Some(_) => gone(),
+                    None if self.settle || expired => Attempt::Void,
+                    None => self.create_job(step, path, at, &name),
+                };
+            }
+            JobState::Found(job) if !job.ours => {
+                let message = format!("another client created a Job {name}: delete it, or retry the run");
+                return Attempt::Failed(Failure::new(path, "AlreadyExists", message));
+            }
+            JobState::Found(job) if uid.as_ref().is_some_and(|uid| *uid != job.uid) => return gone(),
+            JobState::Found(job) => job,
+        };
+        match &job.result {
+            Some(JobResult::Completed(message)) => {
+                self.record_uid(path, &job.uid);
+                let message = message.as_deref().unwrap_or_default();
+                let value =
+                    serde_json::from_str(message).unwrap_or_else(|_| Value::String(message.to_owned()));
+                Attempt::Ended(Acted::Done(vec![("message", value)]))
+            }
+            Some(JobResult::Failed(why)) => {
+                self.record_uid(path, &job.uid);
+                Attempt::Failed(Failure::retryable(path, "JobFailed", format!("Job {name} failed: {why}")))
+            }
+            Some(JobResult::Reading) => {
+                self.progress.in_flight = true;
+                self.wait_for(
+                    step,
+                    path,
+                    at,
+                    "JobCompleted",
+                    &format!("the result of Job {name} is being read"),
+                );
+                Attempt::Open
+            }
+            None => self.running_job(step, path, at, &name, &job, expired),
+        }
+    }
+
+    fn running_job(
+        &mut self,
+        step: &Step,
+        path: &str,
+        at: &At<'_>,
+        name: &str,
+        job: &Job,
+        expired: bool,
+    ) -> Attempt {
+        self.record_uid(path, &job.uid);
+        self.progress.in_flight = true;
+        if (expired || self.settle) && !self.world.paused {
+            if !job.terminating {
+                self.progress.effects.push(Effect::DeleteJob { name: name.to_owned(), uid: job.uid.clone() });
+            }
+            self.wait_for(step, path, at, "DeletingJob", &format!("Job {name} is being deleted"));
+            return Attempt::Open;
+        }
+        let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+        self.wait_for(step, path, at, "JobRunning", &format!("Job {name} is not done{detail}"));
+        Attempt::Open
+    }
+
+    fn create_job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Attempt {
+        if self.world.paused {
+            self.wait(path, "Paused", "the Job is not created");
+            return Attempt::Open;
+        }
+        match self.job(step, path, at, name) {
+            Ok(job) => {
+                let attempt = self.state(path).map_or(1, |state| state.attempt);
+                self.progress.effects.push(Effect::CreateJob { step: path.to_owned(), attempt, job });
+                self.progress.in_flight = true;
+                self.wait_for(step, path, at, "CreatingJob", &format!("Job {name} is being created"));
+                Attempt::Open
+            }
+            Err(NoValue::Unknown(why)) => {
+                self.wait_for(step, path, at, "Unknown", &why);
+                Attempt::Open
+            }
+            Err(NoValue::Wrong(why)) => Attempt::Failed(Failure::new(path, "ExpressionFailed", why)),
+        }
+    }
+
+    /// The Job of a step, without the labels of the instance.
+    fn job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Result<Value, NoValue> {
+        let Action::Job { template } = &step.action else {
+            return Err(NoValue::Wrong("the step runs no Job".into()));
+        };
+        let wrong = |why: String| NoValue::Wrong(short(&format!("{template}: {why}")));
+        let scope = self.scope(step, path, at);
+        let engine = self.world.engine;
+        let compiled = engine.template(template).ok_or_else(|| wrong("there is no such template".into()))?;
+        let rendered = engine.render(compiled, &scope)?;
+        let Value::Object(mut job) = rendered else { return Err(wrong("it renders no object".into())) };
+        job.entry("apiVersion").or_insert_with(|| "batch/v1".into());
+        job.entry("kind").or_insert_with(|| "Job".into());
+        let metadata = object(&mut job, "metadata").ok_or_else(|| wrong("metadata is no map".into()))?;
+        metadata.insert("name".into(), name.into());
+        metadata.insert("namespace".into(), self.world.instance.namespace.clone().into());
+        let spec = object(&mut job, "spec").ok_or_else(|| wrong("spec is no map".into()))?;
+        let ttl = spec.remove("ttlSecondsAfterFinished").unwrap_or_else(|| DEFAULT_TTL.into());
+        spec.entry("backoffLimit").or_insert_with(|| json!(0));
+        let pod = object(spec, "template").and_then(|template| object(template, "spec"));
+        let pod = pod.ok_or_else(|| wrong("spec.template.spec is no map".into()))?;
+        pod.entry("restartPolicy").or_insert_with(|| "Never".into());
+        if let Some(metadata) = object(&mut job, "metadata")
+            && let Some(annotations) = object(metadata, "annotations")
+        {
+            annotations.insert(TTL_ANNOTATION.into(), ttl.to_string().into());
+        }
+        Ok(Value::Object(job))
+    }
+}
+
+/// The map of that name in a map, which is added if it is absent.
+fn object<'m>(map: &'m mut Map<String, Value>, name: &str) -> Option<&'m mut Map<String, Value>> {
+    let entry = map.entry(name).or_insert(Value::Null);
+    if entry.is_null() {
+        *entry = json!({});
+    }
+    entry.as_object_mut()
+}

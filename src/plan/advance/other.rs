@@ -1,0 +1,111 @@
+//! Steps that run a plan of another instance.
+
+use serde_json::Value;
+
+use super::super::eval::NoValue;
+use super::super::progress::Effect;
+use super::super::render;
+use super::super::run::{AttemptObject, Phase};
+use super::super::world::OtherRun;
+use super::attempts::Attempt;
+use super::step::Acted;
+use super::{At, Failure, Walk};
+use crate::package::plan::{Call, Step};
+
+impl Walk<'_> {
+    pub(super) fn poll_run(
+        &mut self,
+        step: &Step,
+        call: &Call,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+    ) -> Attempt {
+        let AttemptObject { name, uid } = self.attempt_object(path);
+        let Some(of) = &call.of else { return Attempt::Void };
+        let scope = self.scope(step, path, at);
+        let of = match render::other(self.world.engine, of, &scope) {
+            Ok(of) => of,
+            Err(NoValue::Unknown(why)) => {
+                self.wait_for(step, path, at, "Unknown", &why);
+                return Attempt::Open;
+            }
+            Err(NoValue::Wrong(why)) => return Attempt::Failed(Failure::new(path, "ExpressionFailed", why)),
+        };
+        let gone = || {
+            let message = format!("PlanRun {name} was deleted before it ended");
+            Attempt::Failed(Failure::retryable(path, "RunGone", message))
+        };
+        match self.world.observed.run(&of, &name) {
+            OtherRun::Unknown(why) => {
+                self.wait_for(step, path, at, "Unknown", &format!("PlanRun {name}: {why}"));
+                Attempt::Open
+            }
+            OtherRun::Absent if uid.is_some() => gone(),
+            OtherRun::Absent if self.settle || expired => Attempt::Void,
+            OtherRun::Absent => {
+                let params = match &call.params {
+                    None => Ok(Value::Null),
+                    Some(tree) => tree.eval(self.world.engine, &scope).map(Option::unwrap_or_default),
+                };
+                match params.map_err(NoValue::from) {
+                    Ok(params) => {
+                        if !self.world.paused {
+                            let (step, plan) = (path.to_owned(), call.plan.clone());
+                            self.progress.effects.push(Effect::CreateRun {
+                                step,
+                                name: name.clone(),
+                                of,
+                                plan,
+                                params,
+                            });
+                        }
+                        self.wait_for(
+                            step,
+                            path,
+                            at,
+                            "CreatingRun",
+                            &format!("PlanRun {name} is being created"),
+                        );
+                        Attempt::Open
+                    }
+                    Err(NoValue::Unknown(why)) => {
+                        self.wait_for(step, path, at, "Unknown", &why);
+                        Attempt::Open
+                    }
+                    Err(NoValue::Wrong(why)) => Attempt::Failed(Failure::new(path, "ExpressionFailed", why)),
+                }
+            }
+            OtherRun::Found { uid: found, .. } if uid.as_ref().is_some_and(|uid| *uid != found) => gone(),
+            OtherRun::Found { uid: found, phase, message } => {
+                self.record_uid(path, &found);
+                match phase {
+                    Phase::Succeeded => Attempt::Ended(Acted::done()),
+                    Phase::Failed | Phase::Cancelled | Phase::Superseded => {
+                        let message = format!("PlanRun {name} is {phase:?}: {message}");
+                        Attempt::Failed(Failure::retryable(path, "RunFailed", message))
+                    }
+                    Phase::Pending | Phase::Running | Phase::Interrupted if self.cancel || expired => {
+                        self.progress.effects.push(Effect::CancelRun { of, name: name.clone() });
+                        self.progress.in_flight = true;
+                        self.wait_for(
+                            step,
+                            path,
+                            at,
+                            "CancellingRun",
+                            &format!("PlanRun {name} is being cancelled"),
+                        );
+                        Attempt::Open
+                    }
+                    Phase::Pending | Phase::Running | Phase::Interrupted => {
+                        let detail = if message.is_empty() { message } else { format!(": {message}") };
+                        let message =
+                            format!("PlanRun {name} of {} {} has not ended{detail}", of.kind, of.name);
+                        self.wait_for(step, path, at, "RunActive", &message);
+                        Attempt::Open
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Steps without requests: phases, inline plans, waits, pauses, approvals, failures.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::super::eval::{NoValue, duration, holds, string};
+use super::super::run::{Cause, Verdict, short};
+use super::step::Acted;
+use super::{At, Failure, Flow, Walk};
+use crate::package::plan::{Call, Step, Strategy, Until};
+use crate::template::Text;
+
+/// The reason of a step that waits for people.
+pub(super) const APPROVAL: &str = "ApprovalNeeded";
+
+impl Walk<'_> {
+    pub(super) fn phase<'p>(
+        &mut self,
+        step: &'p Step,
+        strategy: Strategy,
+        steps: &'p [Step],
+        path: &str,
+        at: &At<'p>,
+        expired: bool,
+    ) -> Acted {
+        let inner = At { prefix: format!("{path}/"), ..at.clone() };
+        self.within(step, path, at, expired, |walk| walk.steps(strategy, steps, &inner))
+    }
+
+    pub(super) fn inline<'p>(
+        &mut self,
+        step: &'p Step,
+        call: &'p Call,
+        path: &str,
+        at: &At<'p>,
+        expired: bool,
+    ) -> Acted {
+        let params = match (&call.params, self.state(path).and_then(|state| state.params.clone())) {
+            (None, _) => at.params.clone(),
+            (Some(_), Some(params)) => params,
+            (Some(tree), None) => {
+                let scope = self.scope(step, path, at);
+                match tree.eval(self.world.engine, &scope).map_err(NoValue::from) {
+                    Ok(params) => {
+                        let params = params.unwrap_or(Value::Null);
+                        self.state_mut(path).params = Some(params.clone());
+                        params
+                    }
+                    Err(error) => return self.no_value(step, path, at, expired, error),
+                }
+            }
+        };
+        let depth = at.depth + 1;
+        self.within(step, path, at, expired, |walk| walk.plan(&call.plan, format!("{path}/"), params, depth))
+    }
+
+    /// Walks what a step contains. After its timeout, what is in flight is settled, and the step fails.
+    fn within(
+        &mut self,
+        step: &Step,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+        walk: impl FnOnce(&mut Self) -> Flow,
+    ) -> Acted {
+        if !expired {
+            return match walk(self) {
+                Flow::Done => Acted::done(),
+                Flow::Waiting => Acted::Waiting,
+                Flow::Failed(failure) => Acted::Failed(failure),
+            };
+        }
+        let (hold, settle) = (self.hold, self.settle);
+        let in_flight = std::mem::take(&mut self.progress.in_flight);
+        (self.hold, self.settle) = (true, true);
+        let flow = walk(self);
+        let settled = !self.progress.in_flight;
+        (self.hold, self.settle) = (hold, settle);
+        self.progress.in_flight |= in_flight;
+        match flow {
+            Flow::Done => Acted::done(),
+            Flow::Failed(failure) => Acted::Failed(failure),
+            Flow::Waiting if settled => {
+                Acted::Failed(self.timed_out(step, path, at, "its steps are not done"))
+            }
+            Flow::Waiting => Acted::Waiting,
+        }
+    }
+
+    /// A step whose expression has no value: it waits, or fails.
+    pub(super) fn no_value(
+        &mut self,
+        step: &Step,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+        error: NoValue,
+    ) -> Acted {
+        match error {
+            NoValue::Wrong(why) => Acted::Failed(Failure::new(path, "ExpressionFailed", why)),
+            NoValue::Unknown(why) if expired => Acted::Failed(self.timed_out(step, path, at, &why)),
+            NoValue::Unknown(why) => {
+                self.wait_for(step, path, at, "Unknown", &why);
+                Acted::Waiting
+            }
+        }
+    }
+
+    pub(super) fn until(
+        &mut self,
+        step: &Step,
+        until: &Until,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+    ) -> Acted {
+        let scope = self.scope(step, path, at);
+        let message = match until.expr.text() {
+            Some(text) => format!("`{}` is not true yet", short(text)),
+            None => "its condition is not true yet".to_owned(),
+        };
+        match holds(until.holds(self.world.engine, &scope)) {
+            Ok(true) => Acted::done(),
+            Ok(false) if expired => Acted::Failed(self.timed_out(step, path, at, &message)),
+            Ok(false) => {
+                self.wait_for(step, path, at, "Waiting", &message);
+                Acted::Waiting
+            }
+            Err(error) => self.no_value(step, path, at, expired, error),
+        }
+    }
+
+    pub(super) fn pause(&mut self, step: &Step, text: &Text, path: &str, at: &At<'_>) -> Acted {
+        let scope = self.scope(step, path, at);
+        let pause = match duration(self.world.engine, text, &scope, "wait.duration") {
+            Ok(pause) => pause,
+            Err(error) => return self.no_value(step, path, at, false, error),
+        };
+        let end = self.since(path) + pause;
+        if self.used >= end {
+            return Acted::done();
+        }
+        self.wake_at(end);
+        self.wait_for(step, path, at, "Pausing", &format!("it pauses for {pause:?}"));
+        Acted::Waiting
+    }
+
+    #[allow(clippy::too_many_arguments)] // those of the step, and of every action
+    pub(super) fn approve(
+        &mut self,
+        step: &Step,
+        message: &Text,
+        count: u32,
+        not_requester: bool,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+    ) -> Acted {
+        if self.state(path).is_none_or(|state| state.asked.is_none()) {
+            let scope = self.scope(step, path, at);
+            match string(self.world.engine, message, &scope, "approve.message") {
+                Ok(question) => {
+                    let asked = self.run.spec.approvals.len();
+                    let state = self.state_mut(path);
+                    state.message = short(&question);
+                    state.asked = Some(asked);
+                }
+                Err(error) => return self.no_value(step, path, at, expired, error),
+            }
+        }
+        if not_requester && self.run.spec.requested_by.is_none() && self.stored.cause == Cause::Request {
+            let message = "the PlanRun does not say who has requested it (spec.requestedBy), so nobody else can be told \
+                           from the requester: request the run again";
+            return Acted::Failed(Failure::new(path, "RequesterUnknown", message));
+        }
+        let asked = self.state(path).and_then(|state| state.asked).unwrap_or_default();
+        let question = self.state(path).map(|state| state.message.clone()).unwrap_or_default();
+        let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        let own = self.run.spec.approvals.iter().skip(asked).filter(|answer| answer.step == path);
+        let carried = self.stored.approvals.iter().filter(|answer| {
+            answer.message.as_deref() == Some(&*question) && last(&answer.step) == last(path)
+        });
+        let mut approvers = BTreeSet::new();
+        for answer in carried.chain(own) {
+            if answer.verdict == Verdict::Reject {
+                let message = format!("{} has rejected: {question}", answer.by);
+                return Acted::Failed(Failure::new(path, "Rejected", message));
+            }
+            let is_requester = self.run.spec.requested_by.as_ref() == Some(&answer.by);
+            if !(not_requester && is_requester) {
+                approvers.insert(answer.by.clone());
+            }
+        }
+        let given = u32::try_from(approvers.len()).unwrap_or(u32::MAX);
+        if given >= count.max(1) {
+            return Acted::done();
+        }
+        if expired {
+            return Acted::Failed(self.timed_out(step, path, at, &question));
+        }
+        let progress = if count > 1 { format!(" ({given} of {count} approvals)") } else { String::new() };
+        self.wait(path, APPROVAL, format!("{question}{progress}"));
+        Acted::Waiting
+    }
+
+    pub(super) fn fail_step(
+        &mut self,
+        step: &Step,
+        message: &Text,
+        path: &str,
+        at: &At<'_>,
+        expired: bool,
+    ) -> Acted {
+        let scope = self.scope(step, path, at);
+        match string(self.world.engine, message, &scope, "fail.message") {
+            Ok(message) => Acted::Failed(Failure::new(path, "FailStep", message)),
+            Err(error) => self.no_value(step, path, at, expired, error),
+        }
+    }
+}

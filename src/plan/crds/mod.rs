@@ -1,0 +1,23 @@
+//! The objects that plans need on an API server: the CustomResourceDefinition of `PlanRun`, and the admission policy that
+//! decides who may run and approve plans. All are values; the manager applies them.
+
+mod plan_run;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+pub use plan_run::plan_run;
+pub use policy::{POLICY, binding, policy};
+
+/// The group of the kinds of Operetta.
+pub const GROUP: &str = "operetta.dev";
+/// Its version.
+pub const VERSION: &str = "v1alpha1";
+/// The kind of a run.
+pub const PLAN_RUN: &str = "PlanRun";
+/// Its plural.
+pub const PLAN_RUNS: &str = "planruns";
+/// The verb that a user needs on an instance to run a plan, and to cancel a run.
+pub const RUN: &str = "run";
+/// The verb that a user needs on an instance to answer an approve step.
+pub const APPROVE: &str = "approve";

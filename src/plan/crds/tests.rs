@@ -1,0 +1,104 @@
+use super::*;
+use crate::crd;
+
+#[test]
+fn the_crd_is_one_that_the_api_server_accepts() {
+    let crd = plan_run();
+    assert_eq!(crd::check(&crd), Vec::new());
+    let kind = crd::kind(&crd).unwrap();
+    assert_eq!((kind.plural.as_str(), kind.kind.as_str(), kind.namespaced), (PLAN_RUNS, PLAN_RUN, true));
+}
+
+#[test]
+fn a_run_and_its_status_fit_the_schema() {
+    let crd = plan_run();
+    let schema = crd::schema_of(&crd, VERSION).unwrap();
+    let run = serde_json::json!({
+        "apiVersion": "operetta.dev/v1alpha1",
+        "kind": PLAN_RUN,
+        "metadata": {"name": "db-1"},
+        "spec": {
+            "of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": "db"},
+            "plan": "restore",
+            "params": {"source": {"any": [1]}},
+            "retryOf": "db-0",
+            "cancel": true,
+            "requestedBy": "eve",
+            "approvals": [{"step": "leaving[prod]/sure", "verdict": "Approve", "by": "eve"}],
+        },
+        "status": {
+            "phase": "Running",
+            "startedAt": "2026-01-01T00:00:00Z",
+            "lost": [{"child": "members", "key": 0}],
+            "record": {"primary": {"value": 1, "sequence": 3}},
+            "steps": [{"path": "a/b", "phase": "Failed", "attempt": 2, "items": [{"key": "0", "value": 0}]}],
+            "more": {"a": 1},
+        },
+    });
+    assert!(crd::validate(schema, &run).is_empty(), "{:?}", crd::validate(schema, &run));
+    let wrong = |pointer: &str, value: serde_json::Value| {
+        let mut run = run.clone();
+        *run.pointer_mut(pointer).unwrap() = value;
+        !crd::validate(schema, &run).is_empty()
+    };
+    assert!(wrong("/spec/of/apiVersion", "v1".into()));
+    assert!(wrong("/spec/plan", "".into()));
+    assert!(wrong("/spec/approvals/0/verdict", "Yes".into()));
+    assert!(wrong("/spec/approvals/0/by", "".into()));
+    assert!(wrong("/status/phase", "Done".into()));
+}
+
+#[test]
+fn the_policy_names_the_manager_and_the_verbs() {
+    let policy = policy("system:serviceaccount:operetta:manager");
+    let text = policy.to_string();
+    for part in
+        ["system:serviceaccount:operetta:manager", "check('run')", "check('approve')", "operetta.dev/taken"]
+    {
+        assert!(text.contains(part), "{part}");
+    }
+    assert_eq!(binding()["spec"]["policyName"], policy["metadata"]["name"]);
+}
+
+#[test]
+fn what_the_engine_stores_fits_the_schema() {
+    use crate::plan::{Member, Phase, Recorded, RunStatus, StepPhase, StepState};
+    let crd = plan_run();
+    let schema = crd::schema_of(&crd, VERSION).unwrap();
+    let member = |key| Member::new("members", key);
+    for phase in [
+        Phase::Pending,
+        Phase::Running,
+        Phase::Interrupted,
+        Phase::Succeeded,
+        Phase::Failed,
+        Phase::Cancelled,
+        Phase::Superseded,
+    ] {
+        let step = |phase| StepState { path: "a[0]/b".to_owned(), phase, attempt: 1, ..StepState::default() };
+        let steps = [
+            StepPhase::Pending,
+            StepPhase::Running,
+            StepPhase::Succeeded,
+            StepPhase::Skipped,
+            StepPhase::Failed,
+        ];
+        let status = RunStatus {
+            phase,
+            plans: vec!["deploy".to_owned()],
+            started_at: Some("2026-01-01T00:00:00Z".to_owned()),
+            lost: vec![member(None), member(Some(0.into())), member(Some("a".into()))],
+            steps: steps.map(step).to_vec(),
+            record: [("primary".to_owned(), Recorded { value: 1.into(), sequence: 2 })].into(),
+            ..RunStatus::default()
+        };
+        let run = serde_json::json!({
+            "apiVersion": "operetta.dev/v1alpha1",
+            "kind": PLAN_RUN,
+            "metadata": {"name": "db-1"},
+            "spec": {"of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": "db"}, "plan": "deploy"},
+            "status": serde_json::to_value(status).unwrap(),
+        });
+        assert!(crd::validate(schema, &run).is_empty(), "{:?}", crd::validate(schema, &run));
+    }
+}

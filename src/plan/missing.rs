@@ -1,0 +1,178 @@
+//! Runs that name something that does not exist: a plan, or an instance. It may be created yet, so they wait for an hour.
+//! A run in a namespace where runs of its instance do not belong fails at once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::run::{Phase, PlanRun, RunStatus, short};
+
+/// The reason of a run that names a plan that does not exist.
+pub(super) const PLAN_MISSING: &str = "PlanMissing";
+/// The reason of a run that names an instance that does not exist.
+const INSTANCE_MISSING: &str = "InstanceMissing";
+/// The reason of a run in a namespace where runs of its instance do not belong.
+const WRONG_NAMESPACE: &str = "WrongNamespace";
+/// How long a run waits for what it names, in seconds.
+const PATIENCE: i64 = 60 * 60;
+
+/// What becomes of such a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Missing {
+    /// Its new status, if it has changed.
+    pub status: Option<RunStatus>,
+    /// When to decide again.
+    pub wake: Option<Duration>,
+}
+
+impl PlanRun {
+    /// Whether it is to be admitted: it has no status yet, or named something that did not exist.
+    pub fn is_new(&self) -> bool {
+        let is_waiting = |status: &RunStatus| {
+            status.phase == Phase::Pending
+                && [PLAN_MISSING, INSTANCE_MISSING].contains(&status.reason.as_str())
+        };
+        self.status.as_ref().is_none_or(is_waiting)
+    }
+
+    /// The state of a run that was started before and has lost its state: it never runs again.
+    pub(super) fn state_lost(&self, now: Timestamp) -> RunStatus {
+        let message = "the run was started before, and its state is lost: it does not run again. Request another run of \
+                       the plan";
+        self.failed("StateLost", message, now)
+    }
+
+    pub(super) fn failed(&self, reason: &str, message: &str, now: Timestamp) -> RunStatus {
+        RunStatus {
+            phase: Phase::Failed,
+            reason: reason.to_owned(),
+            message: short(message),
+            cause: self.cause(),
+            finished_at: Some(now.to_string()),
+            ..self.status.clone().unwrap_or_default()
+        }
+    }
+}
+
+/// Why no plan of an instance is run for a run.
+#[derive(Debug, Clone, Copy)]
+pub enum Stray<'a> {
+    /// There is no such instance.
+    NoInstance {
+        /// The kind of the instance.
+        kind: &'a str,
+        /// Its name.
+        name: &'a str,
+    },
+    /// The kind of the instance has no plans.
+    NoPlans {
+        /// The kind.
+        kind: &'a str,
+    },
+    /// Runs of the kind belong in another namespace. The answer does not tell whether the instance exists.
+    WrongNamespace {
+        /// The kind, which is cluster-scoped.
+        kind: &'a str,
+        /// Where its runs belong.
+        home: &'a str,
+    },
+}
+
+/// What becomes of a run that cannot run.
+pub fn stray(run: &PlanRun, why: Stray<'_>, now: Timestamp) -> Missing {
+    if !run.is_new() {
+        return Missing::default();
+    }
+    let (reason, message) = match why {
+        Stray::WrongNamespace { kind, home } => {
+            let message =
+                format!("{kind} is cluster-scoped: runs of this kind belong in the namespace {home}");
+            return Missing { status: Some(run.failed(WRONG_NAMESPACE, &message, now)), wake: None };
+        }
+        Stray::NoInstance { kind, name } => (INSTANCE_MISSING, format!("there is no {kind} {name}")),
+        Stray::NoPlans { kind } => (PLAN_MISSING, format!("{kind} has no plans")),
+    };
+    // A restored run, whose instance may be restored after it.
+    if run.taken().is_some() {
+        return Missing { status: Some(run.state_lost(now)), wake: None };
+    }
+    missing(run, reason, &message, now)
+}
+
+/// What becomes of a new run that names something that does not exist.
+pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp) -> Missing {
+    let created = run.created.parse::<Timestamp>().unwrap_or(now);
+    let rest = PATIENCE - now.as_second().saturating_sub(created.as_second()).max(0);
+    if rest <= 0 {
+        return Missing { status: Some(run.failed(reason, message, now)), wake: None };
+    }
+    let status = RunStatus {
+        cause: run.cause(),
+        reason: reason.to_owned(),
+        message: short(&format!("{message}; the run fails an hour after its creation")),
+        ..RunStatus::default()
+    };
+    let rest = Duration::from_secs(u64::try_from(rest).unwrap_or_default());
+    Missing { status: (run.status.as_ref() != Some(&status)).then_some(status), wake: Some(rest) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::TAKEN;
+
+    const DESK: Stray<'_> = Stray::NoInstance { kind: "Desk", name: "a" };
+
+    #[test]
+    fn a_run_waits_an_hour_for_what_it_names() {
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let mut run = PlanRun { created: at(0).to_string(), ..PlanRun::default() };
+        let first = stray(&run, DESK, at(600));
+        assert_eq!(first.wake, Some(Duration::from_secs(3_000)));
+        let status = first.status.unwrap();
+        assert_eq!((status.phase, &*status.reason), (Phase::Pending, "InstanceMissing"));
+        assert!(status.message.starts_with("there is no Desk a"), "{}", status.message);
+        run.status = Some(status);
+        assert!(run.is_new(), "its instance may be created yet");
+        let again = stray(&run, DESK, at(700));
+        assert_eq!((again.status, again.wake), (None, Some(Duration::from_secs(2_900))));
+        let last = stray(&run, DESK, at(3_600)).status.unwrap();
+        assert_eq!((last.phase, &*last.message), (Phase::Failed, "there is no Desk a"));
+        run.status = Some(last);
+        assert_eq!(stray(&run, DESK, at(4_000)), Missing::default());
+    }
+
+    #[test]
+    fn a_restored_run_never_runs_though_its_instance_is_restored_later() {
+        let mut run = PlanRun::default();
+        run.annotations.insert(TAKEN.into(), "an earlier uid".into());
+        let status = stray(&run, DESK, Timestamp::UNIX_EPOCH).status.unwrap();
+        assert_eq!((status.phase, &*status.reason), (Phase::Failed, "StateLost"));
+    }
+
+    #[test]
+    fn a_run_waits_for_the_plans_of_a_kind_without_plans() {
+        let run = PlanRun::default();
+        let found = stray(&run, Stray::NoPlans { kind: "Desk" }, Timestamp::UNIX_EPOCH);
+        let status = found.status.unwrap();
+        assert_eq!((status.phase, &*status.reason), (Phase::Pending, "PlanMissing"));
+        assert!(status.message.starts_with("Desk has no plans"), "{}", status.message);
+        assert!(found.wake.is_some());
+    }
+
+    #[test]
+    fn a_run_in_a_wrong_namespace_fails_once() {
+        let why = Stray::WrongNamespace { kind: "Desk", home: "operetta" };
+        let mut run = PlanRun::default();
+        // A restored run as well.
+        run.annotations.insert(TAKEN.into(), "an earlier uid".into());
+        let found = stray(&run, why, Timestamp::UNIX_EPOCH);
+        assert_eq!(found.wake, None);
+        let status = found.status.unwrap();
+        assert_eq!((status.phase, &*status.reason), (Phase::Failed, "WrongNamespace"));
+        let message = "Desk is cluster-scoped: runs of this kind belong in the namespace operetta";
+        assert_eq!(status.message, message);
+        run.status = Some(status);
+        assert_eq!(stray(&run, why, Timestamp::UNIX_EPOCH), Missing::default());
+    }
+}

@@ -1,0 +1,351 @@
+//! The rules between the runs of one instance: which of them is active, which waits, ends or begins.
+
+mod cleanup;
+mod order;
+mod wishes;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::condition::Verdict;
+use super::history::sorted;
+use super::missing::{PLAN_MISSING, missing};
+use super::origin::Origin;
+use super::progress::{Directive, Ending};
+use super::run::{Cause, Member, Phase, PlanRun, RunStatus};
+use super::select::Selected;
+use crate::package::plan::{Concurrency, Event, Plan};
+
+pub use cleanup::Cleanup;
+
+/// The most requested runs of an instance that wait.
+const MOST_WAITING: usize = 100;
+
+/// What is known of the runs of an instance, and why runs should begin.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+pub struct Situation<'a> {
+    /// The plans of the newest revision.
+    pub plans: &'a [Plan],
+    /// All runs of the instance, in any order.
+    pub runs: &'a [PlanRun],
+    /// The name of the instance.
+    pub instance: &'a str,
+    /// Whether the instance is being deleted.
+    pub deleting: bool,
+    /// Whether a person has released the instance from its cleanup.
+    pub skip_cleanup: bool,
+    /// Whether its namespace is being deleted.
+    pub namespace_terminating: bool,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// The run that `status.plan` of the instance announces: its uid.
+    pub announced: Option<&'a str>,
+    /// The instance, its package and what it reads, as they are now.
+    pub newest: Origin<'a>,
+    /// The origins that are stored.
+    pub origins: &'a [Origin<'a>],
+    /// The rollout that is needed: see [`super::select()`].
+    pub rollout: Option<Selected>,
+    /// The lost children, with the plan for their loss.
+    pub losses: Vec<(String, Vec<Member>)>,
+    /// The plans with conditions, and what is known of them.
+    pub conditions: Vec<(String, Verdict)>,
+    /// The plans whose schedule is due, with the name of the run and its time.
+    pub due: Vec<(String, String, Timestamp)>,
+    /// What is wrong with the parameters of a request, against the schema of its plan.
+    pub wrong_params: &'a dyn Fn(&Plan, &Value) -> Option<String>,
+    /// The time of day.
+    pub now: Timestamp,
+}
+
+/// What the rules come to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Agenda {
+    /// The runs to advance, by name.
+    pub active: Vec<(String, Directive)>,
+    /// What is to be written, in this order; after each the runs are decided again.
+    pub writes: Vec<RunWrite>,
+    /// The runs that wait, and for what.
+    pub waiting: Vec<(String, String)>,
+    /// How the cleanup of an instance that is being deleted stands.
+    pub cleanup: Cleanup,
+    /// When to decide again, if nothing happens before.
+    pub wake: Option<Duration>,
+}
+
+/// A write of a `PlanRun`, or of the summary of the instance.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunWrite {
+    /// Creates a run. After a 409 of a numbered name the runs are listed and decided again; of a scheduled one it exists.
+    Create(NewRun),
+    /// Writes the status, under the run's `resourceVersion`. The origin that it names is stored first.
+    Status {
+        /// The name of the run.
+        run: String,
+        /// The status.
+        status: Box<RunStatus>,
+    },
+    /// Sets [`super::TAKEN`] to the run's uid, under its `resourceVersion`.
+    Take {
+        /// The name of the run.
+        run: String,
+    },
+    /// Writes the run to `status.plan` of the instance, under the `resourceVersion` of the instance.
+    Announce {
+        /// The name of the run.
+        run: String,
+    },
+}
+
+/// A run to create.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NewRun {
+    /// Its name.
+    pub name: String,
+    /// Its plan.
+    pub plan: String,
+    /// What starts it: annotation [`super::CAUSE`].
+    pub cause: Cause,
+    /// The failed run that it resumes.
+    pub retry_of: Option<String>,
+    /// The time of its schedule: annotation [`super::SCHEDULED_AT`].
+    pub scheduled_at: Option<Timestamp>,
+}
+
+/// Applies the rules.
+pub fn agenda(situation: &Situation<'_>) -> Agenda {
+    let mut rules = Rules {
+        situation,
+        runs: sorted(situation.runs.iter().filter(|run| !run.deleting)),
+        agenda: Agenda::default(),
+        ended: BTreeSet::new(),
+    };
+    rules.end_invalid();
+    if situation.deleting {
+        rules.delete();
+    } else {
+        rules.replace();
+        rules.conclude_rollouts();
+        rules.wishes();
+        rules.order();
+        rules.admit_next();
+    }
+    rules.agenda
+}
+
+/// What has started a run; a retry has the cause of the run that it resumes.
+fn cause_of(run: &PlanRun, runs: &[PlanRun]) -> Cause {
+    let retried = run.spec.retry_of.as_ref().filter(|_| run.is_new());
+    let retried = retried.and_then(|name| runs.iter().find(|other| other.name == *name));
+    retried.map_or_else(|| run.cause(), PlanRun::cause)
+}
+
+/// Whether a run changes children, so that only one such run is active at a time.
+pub fn is_exclusive(run: &PlanRun, plans: &[Plan]) -> bool {
+    matches!(run.cause(), Cause::Rollout | Cause::Cleanup)
+        || plans_of(run, plans).is_none_or(|plan| plan.exclusive)
+}
+
+fn plans_of<'p>(run: &PlanRun, plans: &'p [Plan]) -> Option<&'p Plan> {
+    plans.iter().find(|plan| plan.name == run.spec.plan)
+}
+
+struct Rules<'a> {
+    situation: &'a Situation<'a>,
+    /// From the oldest.
+    runs: Vec<&'a PlanRun>,
+    agenda: Agenda,
+    /// The runs that end in this decision.
+    ended: BTreeSet<&'a str>,
+}
+
+impl<'a> Rules<'a> {
+    /// The runs that have not ended.
+    fn open(&self) -> Vec<&'a PlanRun> {
+        self.runs
+            .iter()
+            .filter(|run| !run.is_final() && !self.ended.contains(run.name.as_str()))
+            .copied()
+            .collect()
+    }
+
+    fn plan(&self, run: &PlanRun) -> Option<&'a Plan> {
+        plans_of(run, self.situation.plans)
+    }
+
+    /// Ends a run that is not active.
+    fn end(&mut self, run: &'a PlanRun, phase: Phase, reason: &str, message: impl Into<String>) {
+        let status = RunStatus {
+            phase,
+            reason: reason.to_owned(),
+            message: super::run::short(&message.into()),
+            cause: cause_of(run, self.situation.runs),
+            finished_at: Some(self.situation.now.to_string()),
+            ..run.status.clone().unwrap_or_default()
+        };
+        self.ended.insert(&run.name);
+        self.write(run, status);
+    }
+
+    fn write(&mut self, run: &PlanRun, status: RunStatus) {
+        let write = RunWrite::Status { run: run.name.clone(), status: Box::new(status) };
+        self.agenda.writes.push(write);
+    }
+
+    /// Ends an active run, after what it has in flight is settled.
+    fn settle(&mut self, run: &'a PlanRun, phase: Phase, reason: &'static str, message: impl Into<String>) {
+        self.ended.insert(&run.name);
+        let ending = Ending { phase, reason, message: message.into() };
+        self.agenda.active.push((run.name.clone(), Directive::Settle(ending)));
+    }
+
+    /// Ends a run, whether it is active or not.
+    fn stop(&mut self, run: &'a PlanRun, phase: Phase, reason: &'static str, message: impl Into<String>) {
+        if run.phase() == Phase::Running {
+            self.settle(run, phase, reason, message);
+        } else {
+            self.end(run, phase, reason, message);
+        }
+    }
+
+    fn wait(&mut self, run: &PlanRun, why: impl Into<String>) {
+        self.agenda.waiting.push((run.name.clone(), why.into()));
+    }
+
+    fn wake_after(&mut self, wait: Duration) {
+        let wait = wait.max(Duration::from_millis(1));
+        self.agenda.wake = Some(self.agenda.wake.map_or(wait, |known| known.min(wait)));
+    }
+
+    /// Ends runs that are cancelled or whose state is lost.
+    fn end_invalid(&mut self) {
+        for run in self.open() {
+            let is_taken = run.taken().is_some();
+            let has_started = matches!(run.phase(), Phase::Running | Phase::Interrupted);
+            if run.is_new() && is_taken || has_started && run.taken().is_some_and(|uid| uid != run.uid) {
+                self.ended.insert(&run.name);
+                self.write(run, run.state_lost(self.situation.now));
+            } else if run.spec.cancel {
+                self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
+            }
+        }
+    }
+
+    /// Takes note of new runs: of one in each decision, after everything else, those of the manager first. A tenant may
+    /// request thousands.
+    fn admit_next(&mut self) {
+        let mut new: Vec<&PlanRun> = self.open().into_iter().filter(|run| run.is_new()).collect();
+        new.sort_by_key(|run| run.cause() == Cause::Request);
+        for run in new {
+            if !self.agenda.writes.is_empty() {
+                return;
+            }
+            self.admit(run);
+        }
+    }
+
+    /// A new run: it is recorded as waiting, or ends.
+    fn admit(&mut self, run: &'a PlanRun) {
+        let cause = cause_of(run, self.situation.runs);
+        let is_request = run.cause() == Cause::Request;
+        if self.situation.deleting && cause != Cause::Cleanup {
+            return;
+        }
+        let Some(plan) = self.plan(run) else {
+            if matches!(cause, Cause::Rollout) {
+                return self.pend(run);
+            }
+            let message = format!("the package has no plan `{}`", run.spec.plan);
+            let found = missing(run, PLAN_MISSING, &message, self.situation.now);
+            if let Some(status) = found.status {
+                self.write(run, status);
+            }
+            if let Some(wake) = found.wake {
+                self.wake_after(wake);
+            }
+            return;
+        };
+        if let Some(failed) = &run.spec.retry_of {
+            let target = self.runs.iter().find(|other| other.name == *failed);
+            let problem = match target {
+                None => Some(format!("there is no run `{failed}` of this instance")),
+                Some(target) if target.spec.plan != run.spec.plan => {
+                    Some(format!("run `{failed}` is of plan `{}`", target.spec.plan))
+                }
+                Some(target) if target.phase() != Phase::Failed => {
+                    Some(format!("run `{failed}` is {:?}: only a failed run can be retried", target.phase()))
+                }
+                Some(target) if target.status.as_ref().is_none_or(|status| status.steps.is_empty()) => {
+                    Some(format!("run `{failed}` has not reached any step: request another run of the plan"))
+                }
+                Some(_) => None,
+            };
+            if let Some(problem) = problem {
+                return self.end(run, Phase::Failed, "NotRetryable", problem);
+            }
+        } else if is_request && let Some(problem) = (self.situation.wrong_params)(plan, &run.spec.params) {
+            return self.end(run, Phase::Failed, "InvalidParams", problem);
+        }
+        let others: Vec<&PlanRun> = self.open();
+        let is_same =
+            |other: &&&PlanRun| other.name != run.name && other.spec.plan == run.spec.plan && !other.is_new();
+        let same = others.iter().find(is_same);
+        let may_be_second = matches!(cause, Cause::Rollout | Cause::Cleanup | Cause::Loss | Cause::Condition);
+        if plan.concurrency == Concurrency::Forbid
+            && !may_be_second
+            && let Some(other) = same
+        {
+            let message = format!("run {} of plan `{}` has not ended", other.name, plan.name);
+            let (phase, reason) = match cause {
+                Cause::Schedule => (Phase::Cancelled, "Skipped"),
+                _ => (Phase::Failed, "AlreadyRunning"),
+            };
+            return self.end(run, phase, reason, message);
+        }
+        let waiting =
+            others.iter().filter(|other| !other.is_new() && other.phase() == Phase::Pending).count();
+        if is_request && waiting >= MOST_WAITING {
+            let message = format!("{MOST_WAITING} runs of this instance wait already");
+            return self.end(run, Phase::Failed, "TooManyRuns", message);
+        }
+        self.pend(run);
+    }
+
+    /// Ends runs whose place newer ones of the same plan take.
+    fn replace(&mut self) {
+        let mut open = self.open();
+        // Creation times are whole seconds: a run that has started is older than one that waits.
+        open.sort_by_key(|run| run.phase() == Phase::Pending);
+        for (index, run) in open.iter().enumerate() {
+            let is_such = self.plan(run).is_some_and(|plan| plan.concurrency == Concurrency::Replace)
+                && !run.is_new()
+                && matches!(run.cause(), Cause::Request | Cause::Schedule);
+            if !is_such {
+                continue;
+            }
+            for older in open[..index].iter().filter(|older| older.spec.plan == run.spec.plan) {
+                if !self.ended.contains(older.name.as_str()) {
+                    self.stop(
+                        older,
+                        Phase::Superseded,
+                        "Replaced",
+                        format!("run {} takes its place", run.name),
+                    );
+                }
+            }
+        }
+    }
+
+    fn pend(&mut self, run: &PlanRun) {
+        let cause = cause_of(run, self.situation.runs);
+        self.write(run, RunStatus { cause, ..RunStatus::default() });
+    }
+
+    /// Whether a plan has a trigger of that kind.
+    fn triggered(&self, is_such: impl Fn(&Event) -> bool) -> Option<&'a Plan> {
+        self.situation.plans.iter().find(|plan| plan.triggers.iter().any(|trigger| is_such(&trigger.event)))
+    }
+}

@@ -1,0 +1,124 @@
+//! The runs of an instance that is being deleted.
+
+use super::super::progress::{Directive, Ending};
+use super::super::run::{Cause, Phase, PlanRun};
+use super::super::start::{Start, resumed, started};
+use super::{NewRun, Rules, RunWrite, cause_of};
+use crate::package::plan::{CleanupFailure, Event};
+
+/// How the cleanup of an instance stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Cleanup {
+    /// The instance is not being deleted, or its plans have nothing more to do: its children may be deleted.
+    #[default]
+    Done,
+    /// Runs are being ended, or the cleanup runs.
+    Active,
+    /// The cleanup has failed, and holds the deletion. Names the run, and says why.
+    Held(String, String),
+}
+
+impl<'a> Rules<'a> {
+    /// Whether the instance has another spec, or its package another revision, than when a run started.
+    fn has_changed_since(&self, run: &PlanRun) -> bool {
+        let name = run.status.as_ref().and_then(|status| status.origin.as_deref());
+        let origin = self.situation.origins.iter().find(|origin| Some(origin.name) == name);
+        let newest = &self.situation.newest;
+        origin.is_some_and(|origin| (origin.spec, origin.revision) != (newest.spec, newest.revision))
+    }
+
+    /// Ends every run but the cleanup, which then runs.
+    pub(super) fn delete(&mut self) {
+        let situation = self.situation;
+        let plan =
+            self.triggered(|event| matches!(event, Event::Deleted)).filter(|_| !situation.skip_cleanup);
+        let message = "the instance is being deleted";
+        let mut ending = false;
+        for run in self.open() {
+            if cause_of(run, situation.runs) == Cause::Cleanup && plan.is_some() {
+                continue;
+            }
+            if run.phase() != Phase::Running {
+                self.end(run, Phase::Cancelled, "InstanceDeleted", message);
+                continue;
+            }
+            ending = true;
+            let phase = Phase::Cancelled;
+            let end = Ending { phase, reason: "InstanceDeleted", message: message.to_owned() };
+            let directive = if plan.is_some() { Directive::Settle(end) } else { Directive::Abandon(end) };
+            self.agenda.active.push((run.name.clone(), directive));
+        }
+        // A run that was being settled for another reason is in the list already.
+        ending |= !self.agenda.active.is_empty();
+        let Some(plan) = plan else {
+            self.agenda.cleanup = if ending { Cleanup::Active } else { Cleanup::Done };
+            return;
+        };
+        // The newest cleanup; one that is active goes first, and a request that could not be followed is none.
+        let is_cleanup = |run: &&&PlanRun| {
+            let is_refused = run.status.as_ref().is_some_and(|status| status.reason == "NotRetryable");
+            cause_of(run, situation.runs) == Cause::Cleanup && !is_refused
+        };
+        let mut cleanups: Vec<&'a PlanRun> = self.runs.iter().filter(is_cleanup).copied().collect();
+        cleanups.sort_by_key(|run| run.phase() == Phase::Running);
+        let newest = cleanups.last().copied();
+        self.agenda.cleanup = Cleanup::Active;
+        let Some(run) = newest else {
+            if ending {
+                return;
+            }
+            // A run cannot be created there.
+            if situation.namespace_terminating {
+                let why = "its namespace is being deleted, so no run of it can be created".to_owned();
+                self.agenda.cleanup = match plan.on_cleanup_failure {
+                    Some(CleanupFailure::Hold) => Cleanup::Held(plan.name.clone(), why),
+                    _ => Cleanup::Done,
+                };
+            } else {
+                let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
+                self.agenda.writes.push(RunWrite::Create(new));
+            }
+            return;
+        };
+        match run.phase() {
+            Phase::Succeeded => self.agenda.cleanup = Cleanup::Done,
+            Phase::Failed | Phase::Cancelled | Phase::Superseded => {
+                let holds = match plan.on_cleanup_failure {
+                    Some(CleanupFailure::Hold) => true,
+                    Some(CleanupFailure::Skip) => false,
+                    None => !situation.namespace_terminating,
+                };
+                let why = run.status.as_ref().map(|status| status.message.clone()).unwrap_or_default();
+                if !holds {
+                    self.agenda.cleanup = Cleanup::Done;
+                } else if !ending && !situation.namespace_terminating && self.has_changed_since(run) {
+                    let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
+                    self.agenda.writes.push(RunWrite::Create(new));
+                } else {
+                    self.agenda.cleanup = Cleanup::Held(run.name.clone(), why);
+                }
+            }
+            Phase::Running => self.agenda.active.push((run.name.clone(), Directive::Continue)),
+            Phase::Pending if run.is_new() => self.admit(run),
+            Phase::Pending | Phase::Interrupted if ending => self.wait(run, "other runs are being ended"),
+            Phase::Pending | Phase::Interrupted => {
+                if !self.begin(run) {
+                    return;
+                }
+                let status = match (&run.status, &run.spec.retry_of) {
+                    (Some(status), _) if run.phase() == Phase::Interrupted => resumed(status),
+                    (_, Some(failed)) => match self.retried(failed) {
+                        Some(status) => status,
+                        None => return,
+                    },
+                    _ => started(
+                        run,
+                        Start { plans: vec![plan.name.clone()], ..self.start(run) },
+                        situation.now,
+                    ),
+                };
+                self.write(run, status);
+            }
+        }
+    }
+}

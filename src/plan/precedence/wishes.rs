@@ -1,0 +1,197 @@
+//! The runs that the manager itself creates: rollouts, for losses, conditions and schedules.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::super::condition::Verdict;
+use super::super::run::{Cause, Phase, PlanRun};
+use super::super::select::DEPLOY;
+use super::{NewRun, Rules, RunWrite, is_exclusive};
+use crate::backoff::Backoff;
+
+/// The wait before a failed run for a loss is repeated.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
+
+impl<'a> Rules<'a> {
+    /// Ends rollouts that newer changes replace.
+    pub(super) fn conclude_rollouts(&mut self) {
+        let situation = self.situation;
+        for run in self.open() {
+            let Some(status) = &run.status else { continue };
+            if status.cause != Cause::Rollout {
+                continue;
+            }
+            if run.phase() == Phase::Running {
+                let Some(name) = status.origin.as_deref().filter(|name| *name != situation.newest.name)
+                else {
+                    continue;
+                };
+                let origin = situation.origins.iter().find(|origin| origin.name == name);
+                let is_new_spec = origin.is_none_or(|origin| origin.spec != situation.newest.spec);
+                if is_new_spec && self.is_interruptible(run) {
+                    self.settle(run, Phase::Superseded, "NewerSpec", "a newer spec takes its place");
+                } else if status.only_asks() {
+                    let message = "a newer revision takes its place while it waits for approval";
+                    self.settle(run, Phase::Superseded, "NewerRevision", message);
+                }
+            } else if run.spec.retry_of.is_none() && situation.rollout.is_none() {
+                self.end(run, Phase::Superseded, "NothingToDo", "nothing is left to be rolled out");
+            } else if run.phase() == Phase::Interrupted && self.may_go_on(run) {
+                self.end(run, Phase::Superseded, "DecidedAgain", "the rollout is decided again");
+            }
+        }
+    }
+
+    /// Whether an interrupted run may start again: one that waits for approval only after another answer.
+    pub(super) fn may_go_on(&self, run: &PlanRun) -> bool {
+        let parked = run.status.as_ref().and_then(|status| status.parked);
+        let is_alone = || {
+            self.open()
+                .iter()
+                .all(|other| other.name == run.name || !is_exclusive(other, self.situation.plans))
+        };
+        parked.is_none_or(|answers| run.spec.approvals.len() > answers) || is_alone()
+    }
+
+    pub(super) fn is_interruptible(&self, run: &PlanRun) -> bool {
+        let named = run.status.iter().flat_map(|status| &status.plans).chain([&run.spec.plan]);
+        let mut plans = named.filter_map(|name| self.situation.plans.iter().find(|plan| plan.name == *name));
+        plans.all(|plan| plan.interruptible)
+    }
+
+    /// Creates the run that is needed most.
+    pub(super) fn wishes(&mut self) {
+        if self.situation.paused {
+            return;
+        }
+        let new = self.for_losses().or_else(|| self.for_conditions()).or_else(|| self.for_rollout());
+        self.agenda.writes.extend(new.map(RunWrite::Create));
+        self.for_schedules();
+    }
+
+    /// A run with the next number.
+    pub(super) fn numbered(&self) -> NewRun {
+        let highest = self.situation.runs.iter().filter_map(PlanRun::number).max().unwrap_or_default();
+        let instance = self.situation.instance;
+        NewRun { name: format!("{instance}-{}", highest + 1), ..NewRun::default() }
+    }
+
+    /// The newest run with that cause and plan.
+    fn newest(&self, cause: Cause, plan: &str) -> Option<&'a PlanRun> {
+        let is_such = |run: &&&PlanRun| run.cause() == cause && run.spec.plan == plan;
+        self.runs.iter().rev().find(is_such).copied()
+    }
+
+    fn for_losses(&mut self) -> Option<NewRun> {
+        let mut wanted = None;
+        for (plan, lost) in &self.situation.losses {
+            if lost.is_empty()
+                || self.open().iter().any(|run| run.cause() == Cause::Loss && run.spec.plan == *plan)
+            {
+                continue;
+            }
+            if let Some(rest) = self.backoff(Cause::Loss, plan) {
+                self.wake_after(rest);
+                continue;
+            }
+            let new = NewRun { plan: plan.clone(), cause: Cause::Loss, ..self.numbered() };
+            wanted.get_or_insert(new);
+        }
+        wanted
+    }
+
+    /// How long to wait after failed runs.
+    fn backoff(&self, cause: Cause, plan: &str) -> Option<Duration> {
+        let ended = self.runs.iter().rev().filter(|run| run.cause() == cause && run.spec.plan == plan);
+        let failed: Vec<_> = ended.take_while(|run| run.phase() == Phase::Failed).collect();
+        let last = failed.first()?.status.as_ref()?.finished_at.as_ref()?.parse::<Timestamp>().ok()?;
+        let passed = Duration::try_from(self.situation.now.duration_since(last)).unwrap_or_default();
+        let wait = BACKOFF.exact(u32::try_from(failed.len()).unwrap_or(u32::MAX));
+        wait.checked_sub(passed).filter(|rest| !rest.is_zero())
+    }
+
+    fn for_conditions(&mut self) -> Option<NewRun> {
+        let mut wanted = None;
+        for (plan, verdict) in &self.situation.conditions {
+            if self.open().iter().any(|run| run.cause() == Cause::Condition && run.spec.plan == *plan) {
+                continue;
+            }
+            // What it has recorded is only half of it: it is resumed, whatever the condition says now.
+            let half_done = self.newest(Cause::Condition, plan).filter(|run| {
+                let status = run.status.as_ref();
+                status.is_some_and(|status| status.phase == Phase::Failed && self.has_recorded(run))
+            });
+            let new = NewRun { plan: plan.clone(), cause: Cause::Condition, ..self.numbered() };
+            if let Some(failed) = half_done {
+                match self.backoff(Cause::Condition, plan) {
+                    Some(rest) => self.wake_after(rest),
+                    None => {
+                        wanted.get_or_insert(NewRun { retry_of: Some(failed.name.clone()), ..new });
+                    }
+                }
+                continue;
+            }
+            match verdict {
+                Verdict::Due => {
+                    wanted.get_or_insert(new);
+                }
+                Verdict::Holding(rest) | Verdict::Cooldown(rest) => self.wake_after(*rest),
+                Verdict::Unknown | Verdict::Cleared => {}
+            }
+        }
+        wanted
+    }
+
+    /// Whether a run, or one that it retries, has recorded facts.
+    fn has_recorded(&self, run: &PlanRun) -> bool {
+        let mut run = Some(run);
+        let mut depth = 0;
+        while let Some(at) = run.filter(|_| depth < 100) {
+            if at.status.as_ref().is_some_and(|status| !status.record.is_empty()) {
+                return true;
+            }
+            depth += 1;
+            let retried = at.spec.retry_of.as_ref();
+            run = retried.and_then(|name| self.runs.iter().find(|other| other.name == *name).copied());
+        }
+        false
+    }
+
+    fn for_rollout(&mut self) -> Option<NewRun> {
+        let rollout = self.situation.rollout.as_ref()?;
+        let is_rollout = |run: &&&PlanRun| run.cause() == Cause::Rollout;
+        if self.open().iter().any(|run| run.cause() == Cause::Rollout) || self.is_ending_rollout() {
+            return None;
+        }
+        // What has failed is tried again with another spec or revision, or at the request of a person.
+        let has_started = |run: &&&PlanRun| run.status.as_ref().is_some_and(|status| status.origin.is_some());
+        let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
+        if let Some(status) = last.and_then(|run| run.status.as_ref())
+            && matches!(status.phase, Phase::Failed | Phase::Cancelled)
+            && status.reason != "StateLost"
+            && status.origin.as_deref() == Some(self.situation.newest.name)
+        {
+            return None;
+        }
+        let plan = rollout.plans.first().map_or(DEPLOY, String::as_str);
+        Some(NewRun { plan: plan.to_owned(), cause: Cause::Rollout, ..self.numbered() })
+    }
+
+    /// Whether a rollout is active, though it is being ended.
+    fn is_ending_rollout(&self) -> bool {
+        self.runs.iter().any(|run| run.cause() == Cause::Rollout && run.phase() == Phase::Running)
+    }
+
+    fn for_schedules(&mut self) {
+        for (plan, name, at) in &self.situation.due {
+            if self.situation.runs.iter().any(|run| run.name == *name) {
+                continue;
+            }
+            let (plan, name) = (plan.clone(), name.clone());
+            let new =
+                NewRun { name, plan, cause: Cause::Schedule, scheduled_at: Some(*at), ..NewRun::default() };
+            self.agenda.writes.push(RunWrite::Create(new));
+        }
+    }
+}

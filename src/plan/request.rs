@@ -1,0 +1,117 @@
+//! Requests that steps and observations send, and what comes back. `cluster::http` and `cluster::exec` carry them out.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// An HTTP request, rendered.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct HttpRequest {
+    /// For example POST.
+    pub method: String,
+    /// Where to.
+    pub url: String,
+    /// The hosts that may be called, redirects included: `api.example.com`, `*.example.com` for one label more. If it is
+    /// empty: the host of the URL alone. Which addresses they may have decides the client.
+    pub hosts: Vec<String>,
+    /// All headers, `Idempotency-Key` and `Authorization` included.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// PEM of the CA, of our certificate and of its key.
+    pub tls: Tls,
+    /// How many redirects are followed; each is checked as the first URL is.
+    pub redirects: u8,
+    /// The most bytes of an answer.
+    pub max_bytes: usize,
+    /// How long until the whole answer must be there.
+    pub timeout: Duration,
+}
+
+/// TLS material, PEM.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Tls {
+    /// The CA; without it the system's.
+    pub ca: Option<String>,
+    /// Our certificate.
+    pub cert: Option<String>,
+    /// Its key.
+    pub key: Option<String>,
+}
+
+/// Headers, body and TLS may be secret: only method and host are shown.
+impl fmt::Debug for HttpRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to an HTTP request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpReply {
+    /// For example 200.
+    pub status: u16,
+    /// By lower-case name; of several with one name the values joined by `, `.
+    pub headers: Vec<(String, String)>,
+    /// JSON if it reads as such, else text; null if it is empty.
+    pub body: Value,
+    /// `Retry-After`, if the answer has it.
+    pub retry_after: Option<Duration>,
+}
+
+/// A command in a container of a pod, rendered.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ExecRequest {
+    /// The namespace of the pod.
+    pub namespace: String,
+    /// The pod.
+    pub pod: String,
+    /// Its uid: another pod of that name is not asked.
+    pub uid: String,
+    /// The container; without it the pod's only one, or its default.
+    pub container: Option<String>,
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Its input; may be secret.
+    pub stdin: Option<String>,
+    /// The most bytes of stdout, and of stderr.
+    pub max_bytes: usize,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for ExecRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, pod, .. } = self;
+        f.debug_struct("ExecRequest").field("namespace", namespace).field("pod", pod).finish_non_exhaustive()
+    }
+}
+
+/// What a command came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecReply {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Its output, lossy UTF-8.
+    pub stdout: String,
+    /// Its errors.
+    pub stderr: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailure {
+    /// Nothing was sent, or it certainly did not arrive: refused connections, names that do not resolve. Says why.
+    #[error("{0}")]
+    NotSent(String),
+    /// It may have been carried out: the connection was cut, or the time is over. Says why.
+    #[error("{0}")]
+    Unanswered(String),
+    /// It must not be sent, or its answer is not acceptable; the same again comes to the same. Says why and what to do.
+    #[error("{0}")]
+    Refused(String),
+}

@@ -1,0 +1,505 @@
+//! A run as it is stored: a `PlanRun` object. Its status is the authoritative state of the run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and has no
+/// status never runs.
+pub const TAKEN: &str = "operetta.dev/taken";
+/// Annotation of a `PlanRun`: the whole record of the instance when the run ended, as JSON. Backups drop the status.
+pub const RECORD: &str = "operetta.dev/record";
+/// Annotation of a `PlanRun`: what started it, a [`Cause`]. The manager sets it when it creates the run.
+pub const CAUSE: &str = "operetta.dev/cause";
+/// Annotation of a `PlanRun`: the time that a schedule has set for it.
+pub const SCHEDULED_AT: &str = "operetta.dev/scheduled-at";
+/// Annotation of a `PlanRun`: `"true"` if the manager or the CLI has created it, so that it may be pruned.
+pub const PRUNABLE: &str = "operetta.dev/prunable";
+
+/// The built-in plan that deletes one child with `deletionPolicy: Ask`. No plan of a package has a slash in its name.
+pub const DELETE_CHILD: &str = "operetta.dev/delete-child";
+
+/// The most bytes of one output.
+pub const MAX_OUTPUT: usize = 4 << 10;
+/// The most bytes of all outputs of a run.
+pub const MAX_OUTPUTS: usize = 64 << 10;
+/// The most bytes of the record of an instance.
+pub const MAX_RECORD: usize = 32 << 10;
+/// The most bytes of a message.
+pub(super) const MAX_MESSAGE: usize = 1 << 10;
+
+/// A `PlanRun`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PlanRun {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: Option<String>,
+    /// Its uid.
+    pub uid: String,
+    /// Its version, for preconditions.
+    pub resource_version: String,
+    /// `creationTimestamp`: RFC 3339 in UTC, so that texts compare as times do.
+    pub created: String,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// What is asked for.
+    pub spec: RunSpec,
+    /// Its state; `None` until a manager has seen it.
+    pub status: Option<RunStatus>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunSpec {
+    /// Of which instance.
+    pub of: Of,
+    /// Which plan; of a rollout the first of its plans.
+    pub plan: String,
+    /// Its parameters.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub params: Value,
+    /// The name of a failed run that is resumed at its failed step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
+    /// Whether it is to be cancelled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cancel: bool,
+    /// Who asks for it, as the admission policy has checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// Answers to its approve steps; entries are only ever added.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
+}
+
+/// An instance, as a `PlanRun` names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Of {
+    /// `group/version`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// The plural of its kind, for the admission policy.
+    pub resource: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The answer of a person to an approve step.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Approval {
+    /// The path of the step.
+    pub step: String,
+    /// Yes or no.
+    pub verdict: Verdict,
+    /// Who answers.
+    pub by: String,
+    /// Of an approval that another run was given: the question that it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// No.
+    #[default]
+    Reject,
+    /// Yes.
+    Approve,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// It waits for its turn.
+    #[default]
+    Pending,
+    /// It is active.
+    Running,
+    /// A run that takes precedence has interrupted it. A request resumes, a rollout is decided again.
+    Interrupted,
+    /// All steps have succeeded.
+    Succeeded,
+    /// A step has failed, or the run could not start.
+    Failed,
+    /// A person has cancelled it, or its instance is being deleted.
+    Cancelled,
+    /// A newer run takes its place.
+    Superseded,
+}
+
+impl Phase {
+    /// Whether it never changes again.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Superseded)
+    }
+}
+
+/// What starts a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    /// A person, or another program.
+    #[default]
+    Request,
+    /// A change of the instance, of its package or of what it reads.
+    Rollout,
+    /// A condition of a trigger.
+    Condition,
+    /// A lost child.
+    Loss,
+    /// A point in time.
+    Schedule,
+    /// The deletion of the instance.
+    Cleanup,
+    /// The deletion of a child that waits for approval.
+    Deletion,
+}
+
+impl Cause {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "Request",
+            Self::Rollout => "Rollout",
+            Self::Condition => "Condition",
+            Self::Loss => "Loss",
+            Self::Schedule => "Schedule",
+            Self::Cleanup => "Cleanup",
+            Self::Deletion => "Deletion",
+        }
+    }
+
+    /// Of its text.
+    pub fn parse(text: &str) -> Option<Self> {
+        use Cause::{Cleanup, Condition, Deletion, Loss, Request, Rollout, Schedule};
+        let all = [Request, Rollout, Condition, Loss, Schedule, Cleanup, Deletion];
+        all.into_iter().find(|cause| cause.as_str() == text)
+    }
+}
+
+/// One member of a child: its id and key; a child without `forEach` has no key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Member {
+    /// The id of the child.
+    pub child: String,
+    /// The key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Value>,
+}
+
+impl Member {
+    /// The member of that child with that key.
+    pub fn new(child: impl Into<String>, key: Option<Value>) -> Self {
+        Self { child: child.into(), key }
+    }
+}
+
+impl std::fmt::Display for Member {
+    /// `members[0]`, or `service`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.key {
+            None => f.write_str(&self.child),
+            Some(Value::String(key)) => write!(f, "{}[{key}]", self.child),
+            Some(key) => write!(f, "{}[{key}]", self.child),
+        }
+    }
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunStatus {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why, one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, a sentence.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What has started it.
+    pub cause: Cause,
+    /// The uid of the first run that this one retries, or its own. Names of Jobs and idempotency keys derive from it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Its plans, in the order in which they run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<String>,
+    /// The name of the `ControllerRevision` of the origin that it renders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// The revision of the package that it runs with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// When it started first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// For how long it had been running at the last transition.
+    pub used_milliseconds: u64,
+    /// The children whose loss has started it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Member>,
+    /// The steps that it has reached, in the order in which it reached them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepState>,
+    /// The children that its steps have come to apply, recorded before they are applied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub applied: Vec<Member>,
+    /// The children that its steps have deleted and not applied since, recorded before they are deleted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<Member>,
+    /// The facts that its steps have recorded.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub record: BTreeMap<String, Recorded>,
+    /// Approvals that a run which this one replaces was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
+    /// The number of `spec.approvals` when it was interrupted while it only waited for approval: it goes on only after
+    /// another one, or while no other run is active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked: Option<usize>,
+}
+
+/// One recorded fact.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Recorded {
+    /// Its value.
+    pub value: Value,
+    /// Of two values of one fact, the one with the higher number counts.
+    pub sequence: u64,
+}
+
+/// Where a step stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StepPhase {
+    /// It is reached, and it is not decided whether it runs.
+    #[default]
+    Pending,
+    /// It runs.
+    Running,
+    /// It is done.
+    Succeeded,
+    /// Its `when` or `unless` has excluded it.
+    Skipped,
+    /// It has failed.
+    Failed,
+}
+
+impl StepPhase {
+    /// Whether it never changes again.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+}
+
+/// The state of one step that a run has reached.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StepState {
+    /// Its identity: its path with item keys and inlined plans, `leaving[prod]/sure`.
+    pub path: String,
+    /// Where it stands.
+    pub phase: StepPhase,
+    /// Why it failed, one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why it failed, why its last attempt failed, or what people are asked.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When it was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// For how long the run had been running when it was reached.
+    pub since_milliseconds: u64,
+    /// The number of its last attempt, from 1; 0 if it needs none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub attempt: u32,
+    /// How many attempts have failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failures: u32,
+    /// Whether the outcome of its last attempt is open: intended, and perhaps sent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_flight: bool,
+    /// Whether the last attempt may have been carried out without an answer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
+    /// The hash of the request of its last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// For how long the run has to have been running before the next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_milliseconds: Option<u64>,
+    /// The objects of its attempts: Jobs, or `PlanRuns` of other instances. The last is that of the last attempt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<AttemptObject>,
+    /// The items of its loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<LoopItem>>,
+    /// The parameters of the plan that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
+    /// The number of `spec.approvals` when its question was asked: earlier ones do not answer it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<usize>,
+    /// Of the implicit last step: how many of `applied` the steps before it have applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_before: Option<usize>,
+    /// Whether it has failed, and the plan for that case runs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failing: bool,
+    /// Whether its failure does not count: the run has continued.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
+    /// Its outputs.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub outputs: Map<String, Value>,
+}
+
+/// An object that an attempt of a step has created.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttemptObject {
+    /// Its name.
+    pub name: String,
+    /// Its uid, once it is seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// One item of a loop.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoopItem {
+    /// Its key in paths.
+    pub key: String,
+    /// The item.
+    pub value: Value,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl PlanRun {
+    /// Reads the object of a `PlanRun`.
+    ///
+    /// # Errors
+    ///
+    /// Says which part of the object cannot be read.
+    pub fn parse(object: &Value) -> Result<Self, String> {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        let annotations = metadata["annotations"].as_object().into_iter().flatten();
+        let annotations = annotations
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect();
+        let part = |name: &str, error: &serde_json::Error| format!("{name} of the PlanRun: {error}");
+        let status = match object.get("status") {
+            Some(Value::Object(status)) if !status.is_empty() => {
+                Some(RunStatus::deserialize(&object["status"]).map_err(|error| part("status", &error))?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            name: text("name"),
+            namespace: metadata["namespace"].as_str().map(str::to_owned),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            created: text("creationTimestamp"),
+            annotations,
+            deleting: !metadata["deletionTimestamp"].is_null(),
+            spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,
+            status,
+        })
+    }
+
+    /// Where it stands; Pending without a status.
+    pub fn phase(&self) -> Phase {
+        self.status.as_ref().map(|status| status.phase).unwrap_or_default()
+    }
+
+    /// Whether it has ended.
+    pub fn is_final(&self) -> bool {
+        self.phase().is_final()
+    }
+
+    /// What has started it: as its status says, or the annotation of a run that the manager has created.
+    pub fn cause(&self) -> Cause {
+        let annotated = || self.annotations.get(CAUSE).and_then(|text| Cause::parse(text));
+        self.status.as_ref().map(|status| status.cause).or_else(annotated).unwrap_or_default()
+    }
+
+    /// The uid that it was taken with.
+    pub fn taken(&self) -> Option<&str> {
+        self.annotations.get(TAKEN).map(String::as_str)
+    }
+
+    /// The number at the end of a name `<instance>-<n>`, if it has one.
+    pub fn number(&self) -> Option<u64> {
+        self.name.strip_prefix(&self.spec.of.name)?.strip_prefix('-')?.parse().ok()
+    }
+
+    /// The facts that it holds: those of its status, and of its annotation.
+    pub fn recorded(&self) -> BTreeMap<String, Recorded> {
+        let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
+        let mut all: BTreeMap<String, Recorded> = annotated.unwrap_or_default();
+        for (key, fact) in self.status.iter().flat_map(|status| &status.record) {
+            if all.get(key).is_none_or(|known| known.sequence <= fact.sequence) {
+                all.insert(key.clone(), fact.clone());
+            }
+        }
+        all
+    }
+}
+
+impl RunStatus {
+    /// As JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// The state of the step with that path, if it is reached.
+    pub fn step(&self, path: &str) -> Option<&StepState> {
+        self.steps.iter().find(|step| step.path == path)
+    }
+
+    /// Whether a step has come to apply that member.
+    pub fn has_applied(&self, member: &Member) -> bool {
+        self.applied.contains(member)
+    }
+
+    /// Whether a step has deleted that member, and none has applied it since.
+    pub fn has_deleted(&self, member: &Member) -> bool {
+        self.deleted.contains(member)
+    }
+}
+
+/// Cuts a message to [`MAX_MESSAGE`] bytes.
+pub(super) fn short(text: &str) -> String {
+    if text.len() <= MAX_MESSAGE {
+        return text.to_owned();
+    }
+    let mut end = MAX_MESSAGE - 3;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...", &text[..end])
+}

@@ -1,0 +1,210 @@
+//! What a run sees of the cluster: values and one trait. The engine asks nothing else.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::progress::Request;
+use super::request::{CallFailure, ExecReply, HttpReply};
+use super::run::{Member, Of, Phase, Recorded};
+use crate::template::{Engine, Scope};
+
+/// What a run sees at one moment.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// The templates of the run's revision.
+    pub engine: &'a Engine,
+    /// The variables of expressions: all but `run` and `outputs`. `record` is the record of the instance.
+    pub scope: &'a Scope,
+    /// The record of the instance, see [`super::record`].
+    pub record: &'a std::collections::BTreeMap<String, Recorded>,
+    /// The instance.
+    pub instance: &'a Instance,
+    /// Children, Jobs, and the answers to requests.
+    pub observed: &'a dyn Observed,
+    /// Whether the scope has answers of observations. They were made before the effects that this state shows.
+    pub has_observations: bool,
+    /// Whether the instance is paused.
+    pub paused: bool,
+    /// Whether its namespace is being deleted: no object can be created there.
+    pub namespace_terminating: bool,
+    /// For how long this process has run the run since it saw its stored `usedMilliseconds` first, see [`super::Stopwatch`].
+    pub elapsed: Duration,
+    /// The time of day, for what people read.
+    pub now: Timestamp,
+}
+
+/// The instance of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Instance {
+    /// Its kind and name.
+    pub of: Of,
+    /// Its uid.
+    pub uid: String,
+    /// Its namespace; that of the manager, where its Jobs and `PlanRuns` lie, if it is cluster-scoped.
+    pub namespace: String,
+    /// A secret of the installation: hashes of requests are keyed with it, because requests may contain secret data.
+    pub digest_key: Vec<u8>,
+}
+
+/// What is observed of children, Jobs, other runs and requests.
+pub trait Observed {
+    /// The ids of all children, in the order of the graph.
+    fn children(&self) -> Vec<String>;
+
+    /// The ids of the children that a child depends on directly.
+    fn dependencies(&self, child: &str) -> Vec<String>;
+
+    /// The members of a child in the target of the run, in order: `[None]` for one without forEach, none if its `when` is
+    /// false.
+    ///
+    /// # Errors
+    ///
+    /// Why they are unknown.
+    fn target(&self, child: &str) -> Result<Vec<Option<Value>>, String>;
+
+    /// The members of a child that a delete step means: those that are live, in any target, or were there.
+    ///
+    /// # Errors
+    ///
+    /// Why they are unknown.
+    fn existing(&self, child: &str) -> Result<Vec<Option<Value>>, String>;
+
+    /// What is known of one member.
+    fn member(&self, member: &Member) -> MemberState;
+
+    /// The pod for a command: the pod itself, or a ready pod of a workload (with an ordinal: that one).
+    ///
+    /// # Errors
+    ///
+    /// Why there is none now.
+    fn pod(&self, child: &str, key: Option<&Value>, ordinal: Option<u64>) -> Result<Pod, String>;
+
+    /// The Job of that name in the namespace of the instance's Jobs.
+    fn job(&self, name: &str) -> JobState;
+
+    /// The `PlanRun` of that name, of another instance.
+    fn run(&self, of: &Of, name: &str) -> OtherRun;
+
+    /// What is known of an attempt of a step of this run.
+    fn call(&self, step: &str, attempt: u32) -> CallState<'_>;
+
+    /// The values of the secret outputs of a step, once they are stored: see [`super::Effect::StoreSecrets`].
+    fn secrets(&self, step: &str) -> Option<Map<String, Value>> {
+        let _ = step;
+        None
+    }
+}
+
+/// What is known of one member of a child.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+pub struct MemberState {
+    /// Whether its object exists, terminating or not.
+    pub exists: bool,
+    /// Whether the object is being deleted.
+    pub terminating: bool,
+    /// Whether the object is what an apply step of this run renders.
+    pub current: bool,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether its object was deleted to be created again, and the new one does not exist yet.
+    pub recreating: bool,
+    /// Why it is not written, not ready, or not gone.
+    pub message: Option<String>,
+}
+
+/// A pod that a command runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// What is known of a Job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobState {
+    /// Nothing, for that reason.
+    Unknown(String),
+    /// There is none of that name.
+    Absent,
+    /// It exists.
+    Found(Job),
+}
+
+/// A Job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Job {
+    /// Its uid.
+    pub uid: String,
+    /// Whether its labels name this instance.
+    pub ours: bool,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// How it ended.
+    pub result: Option<JobResult>,
+    /// Why its pod does not run: `ImagePullBackOff: ...`.
+    pub message: Option<String>,
+    /// Whether it has a `ttlSecondsAfterFinished`.
+    pub has_ttl: bool,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobResult {
+    /// It has completed, and its pods are still being read.
+    Reading,
+    /// It has completed; with the termination message of its pod.
+    Completed(Option<String>),
+    /// It has failed; says why, with the last lines of its log.
+    Failed(String),
+}
+
+/// What is known of a `PlanRun` of another instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OtherRun {
+    /// Nothing, for that reason.
+    Unknown(String),
+    /// There is none of that name.
+    Absent,
+    /// It exists.
+    Found {
+        /// Its uid.
+        uid: String,
+        /// Where it stands.
+        phase: Phase,
+        /// What its status says.
+        message: String,
+    },
+}
+
+/// What is known of an attempt of a step.
+#[derive(Debug, Clone, Copy)]
+pub enum CallState<'a> {
+    /// Nothing: an earlier process may have sent it.
+    Unknown,
+    /// This process has stored its intent and not sent the request yet.
+    Intended(&'a Request),
+    /// It is sent, and not answered yet.
+    InFlight,
+    /// It is answered.
+    Answered(&'a Answer),
+    /// It has no answer. The request is there if this process has sent it.
+    Failed(&'a CallFailure, Option<&'a Request>),
+}
+
+/// The answer to a request of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Of an HTTP server.
+    Http(HttpReply),
+    /// Of a command.
+    Exec(ExecReply),
+    /// The object is patched.
+    Patched,
+}

@@ -1,0 +1,338 @@
+//! Steps and observations that call: HTTP requests and commands in pods.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{CALLER, Stage, api};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, uid_of};
+use crate::support::plans::{Answer, Commands, PLAN_RUN, phase, story_of};
+
+const KIND: (&str, crate::support::ext::Kind) = ("Caller", CALLER);
+
+const CANARY: &str = "canary-3f9c";
+
+async fn caller(spec: Value) -> (Stage, Commands) {
+    let (stage, commands) = (Stage::new().await, Commands::new());
+    let mut spec = spec;
+    spec["script"] = commands.script().into();
+    stage.ready_with(KIND, "c", spec).await;
+    (stage, commands)
+}
+
+/// Runs a plan to its end.
+async fn run(stage: &Stage, plan: &str, ends: &str) -> Value {
+    let run = stage.request(KIND, "c", plan, &Value::Null).await;
+    stage.run_is(&run, ends).await
+}
+
+#[tokio::test]
+async fn a_post_is_sent_once_and_its_answer_recorded() {
+    let (stage, _) = caller(json!({})).await;
+    run(&stage, "post", "Succeeded").await;
+    let calls = api().calls("POST", &stage.items("c"));
+    assert_eq!(calls.len(), 1, "{calls:#?}");
+    assert_eq!(calls[0].body, json!({"text": "hello", "size": 3, "tags": ["a", "c"]}));
+    assert!(calls[0].headers["content-type"].starts_with("application/json"), "{calls:#?}");
+    assert!(!calls[0].key.is_empty(), "{calls:#?}");
+    let id = api().items(&stage.items("c"))[0].path.rsplit('/').next().unwrap().to_owned();
+    stage
+        .until("the id", CALLER, "c", |o| {
+            o["status"]["itemId"] == id.as_str() && o["status"]["note"] == id.as_str()
+        })
+        .await;
+}
+
+/// What is tried again, and what is not; all attempts have the same key, and one effect.
+#[tokio::test]
+async fn failures_of_the_other_side_are_tried_again() {
+    let cases: [(&str, Vec<Answer>, &str, usize); 6] = [
+        (
+            "500 and 503",
+            vec![Answer::Is(500, Value::Null), Answer::Is(503, json!({"why": "busy"}))],
+            "Succeeded",
+            3,
+        ),
+        ("429", vec![Answer::Is(429, Value::Null)], "Succeeded", 2),
+        ("cut before", vec![Answer::Cut], "Succeeded", 2),
+        ("cut after", vec![Answer::DoneAndCut, Answer::DoneAndCut], "Succeeded", 3),
+        ("400", vec![Answer::Is(400, json!({"why": "no seats"}))], "Failed", 1),
+        ("always 500", vec![Answer::Is(500, Value::Null); 9], "Failed", 5),
+    ];
+    for (what, answers, ends, count) in cases {
+        let (stage, _) = caller(json!({})).await;
+        let items = stage.items("c");
+        api().next("POST", &items, answers);
+        let run = run(&stage, "post", ends).await;
+        let calls = api().calls("POST", &items);
+        assert_eq!(calls.len(), count, "{what}: {}", story_of(&run));
+        let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
+        assert_eq!(keys.len(), 1, "{what}: {keys:?}");
+        assert_eq!(api().items(&items).len(), usize::from(ends == "Succeeded"), "{what}");
+        if ends == "Failed" {
+            let story = story_of(&run);
+            assert!(
+                story.contains("make") && (story.contains("400") || story.contains("500")),
+                "{what}: {story}"
+            );
+        }
+    }
+}
+
+/// Without `retries` there is one attempt.
+#[tokio::test]
+async fn without_retries_there_is_one_attempt() {
+    let (stage, _) = caller(json!({})).await;
+    api().next("POST", &stage.items("c"), [Answer::Is(503, Value::Null)]);
+    run(&stage, "once", "Failed").await;
+    assert_eq!(api().calls("POST", &stage.items("c")).len(), 1);
+}
+
+/// The answer comes after the timeout of the attempt: the same request again has the same key, so one thing is done.
+#[tokio::test]
+async fn a_late_answer_is_asked_for_again_with_the_same_key() {
+    let (stage, _) = caller(json!({})).await;
+    let items = stage.items("c");
+    api().always("POST", &items, Answer::DoneAndSilent);
+    let run = stage.request(KIND, "c", "post-patient", &Value::Null).await;
+    eventually("two attempts", LONG, async || match api().calls("POST", &items).len() {
+        2.. => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    api().lift(&items);
+    stage.run_is(&run, "Succeeded").await;
+    let keys: BTreeSet<String> = api().calls("POST", &items).into_iter().map(|call| call.key).collect();
+    assert_eq!((keys.len(), api().items(&items).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn forms_bodies_headers_keys_and_credentials_are_as_written() {
+    let (stage, _) = caller(json!({"text": "a b/ü&c=%?"})).await;
+    let items = stage.items("c");
+    run(&stage, "forms", "Succeeded").await;
+    let posts = api().calls("POST", &items);
+    let [form, raw] = posts.as_slice() else { panic!("{posts:#?}") };
+    assert_eq!(form.headers["content-type"], "application/x-www-form-urlencoded");
+    assert_eq!(form.body, "text=a+b%2F%C3%BC%26c%3D%25%3F&plus=1%2B1");
+    assert_eq!(form.path, format!("{items}?a=a%20b%2F%C3%BC%26c%3D%25%3F"));
+    // A segment of a path stays one.
+    assert_eq!(raw.path, format!("{items}/a%20b%2F%C3%BC%26c%3D%25%3F"));
+    assert_eq!(raw.body, "text: a b/ü&c=%?");
+    assert_eq!(raw.headers["x-more"], "c");
+    let uid = stage.get(CALLER, "c").await["metadata"]["uid"].clone();
+    assert_eq!(raw.key, uid.as_str().unwrap());
+    let gets = api().calls("GET", &items);
+    let given: Vec<&str> = gets.iter().map(|call| call.headers["authorization"].as_str()).collect();
+    let basic = STANDARD.encode(format!("ann:{CANARY}"));
+    assert_eq!(given, [format!("Bearer {CANARY}"), format!("Basic {basic}")]);
+    for object in [stage.get(CALLER, "c").await, stage.runs("c").await.into()] {
+        assert!(!object.to_string().contains(CANARY), "{object:#}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_and_what_must_not_is_said() {
+    let (stage, _) = caller(json!({})).await;
+    for (plan, says) in [("closed", "127.0.0.1:9"), ("link-local", "169.254.169.254")] {
+        let run = run(&stage, plan, "Failed").await;
+        let story = story_of(&run);
+        assert!(story.contains("call") && story.contains(says), "{plan}: {story}");
+        // The run before has failed, too: the condition follows.
+        let tells = |o: &Value| {
+            let told = condition(o, "Stalled")["message"].as_str().unwrap_or_default().to_owned();
+            told.contains(plan) && told.contains("call")
+        };
+        stage.until("Stalled because of this plan", CALLER, "c", tells).await;
+    }
+}
+
+#[tokio::test]
+async fn redirects_sizes_and_outputs_are_bounded() {
+    let (stage, _) = caller(json!({})).await;
+    let items = stage.items("c");
+    api().next("GET", &items, [Answer::Is(302, Value::Null)]);
+    let story = story_of(&run(&stage, "redirect", "Failed").await);
+    assert!(story.contains("302"), "{story}");
+    api().next("GET", &items, [Answer::Is(200, json!("x".repeat(2000)))]);
+    let story = story_of(&run(&stage, "bounded", "Failed").await);
+    assert!(story.contains("1000"), "{story}");
+    // The item was made: it is not made again.
+    let story = story_of(&run(&stage, "missing", "Failed").await);
+    assert!(story.contains("none"), "{story}");
+    assert_eq!(api().items(&items).len(), 1);
+}
+
+#[tokio::test]
+async fn commands_run_in_pods_of_children() {
+    let (stage, commands) = caller(json!({})).await;
+    commands.prints("say", "hello from the pod\n");
+    commands.prints("json", "{\"ok\": true, \"id\": \"j-1\"}");
+    run(&stage, "exec", "Succeeded").await;
+    stage.until("its output", CALLER, "c", |o| o["status"]["note"] == "hello from the pod").await;
+    assert_eq!(commands.calls("say"), ["say hello"]);
+    run(&stage, "exec-json", "Succeeded").await;
+    stage.until("its output", CALLER, "c", |o| o["status"]["note"] == "j-1").await;
+    commands.prints("json", "{\"ok\": false}");
+    let story = story_of(&run(&stage, "exec-json", "Failed").await);
+    assert!(story.contains("run"), "{story}");
+    let story = story_of(&run(&stage, "exec-other", "Failed").await);
+    assert!(story.contains("none"), "{story}");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_is_tried_again() {
+    let (stage, commands) = caller(json!({})).await;
+    commands.fails("flaky", Some("not in sync"));
+    let name = stage.request(KIND, "c", "exec-retried", &Value::Null).await;
+    eventually("two attempts", LONG, async || match commands.calls("flaky").len() {
+        2.. => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    stage.until("its error", PLAN_RUN, &name, |run| story_of(run).contains("exit")).await;
+    commands.fails("flaky", None);
+    stage.run_is(&name, "Succeeded").await;
+}
+
+/// A step whose `unless` reads what it changes does it once.
+#[tokio::test]
+async fn a_command_whose_work_is_done_does_not_run() {
+    let (stage, commands) = caller(json!({})).await;
+    commands.prints("peers", "[\"old\"]");
+    stage.edit(CALLER, "c", json!({"watch": true})).await;
+    stage.until("its peers", CALLER, "c", |o| o["status"]["peers"] == json!(["old"])).await;
+    let run_ = stage.request(KIND, "c", "exec-unless", &Value::Null).await;
+    eventually(
+        "the command",
+        LONG,
+        async || if commands.calls("add").is_empty() { Err("none") } else { Ok(()) },
+    )
+    .await;
+    commands.prints("peers", "[\"old\", \"new\"]");
+    stage.run_is(&run_, "Succeeded").await;
+    run(&stage, "exec-unless", "Succeeded").await;
+    assert_eq!(commands.calls("add").len(), 1);
+}
+
+/// Observations are polled at their rate; what they say is in the status, and children follow.
+#[tokio::test]
+async fn observations_are_polled_and_children_follow() {
+    let (stage, commands) = caller(json!({})).await;
+    commands.prints("peers", "[\"a\"]");
+    api().put(&format!("/{}/c/watched", stage.namespace()), json!({"n": 1}));
+    stage.edit(CALLER, "c", json!({"watch": true})).await;
+    stage
+        .until("what they say", CALLER, "c", |o| {
+            o["status"]["watched"] == "made" && o["status"]["peers"] == json!(["a"])
+        })
+        .await;
+    stage
+        .until("a child", CONFIG_MAP, "c-seen", |o| o["data"]["peers"] == "a" && o["data"]["item"] == "made")
+        .await;
+    commands.prints("peers", "[\"a\", \"b\"]");
+    stage.until("the change", CONFIG_MAP, "c-seen", |o| o["data"]["peers"] == "a,b").await;
+    // Not oftener than the package says.
+    let before = commands.calls("peers").len();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let polls = commands.calls("peers").len() - before;
+    assert!((1..=4).contains(&polls), "{polls} polls in 12 s, one in 5 s was asked for");
+}
+
+/// Every observation is refused for a while: nothing is deleted, nothing decided, all of it said; then it goes on.
+#[tokio::test]
+async fn what_cannot_be_observed_is_unknown_and_not_empty() {
+    let (stage, commands) = caller(json!({})).await;
+    let watched = format!("/{}/c/watched", stage.namespace());
+    commands.prints("peers", "[\"a\"]");
+    api().put(&watched, json!({"n": 1}));
+    stage.edit(CALLER, "c", json!({"watch": true})).await;
+    let seen = stage.until("a child", CONFIG_MAP, "c-seen", |o| o["data"]["item"] == "made").await;
+    stage.ready(CALLER, "c").await;
+
+    commands.fails("peers", Some("refused"));
+    api().always("GET", &watched, Answer::Is(503, Value::Null));
+    let said = |o: &Value| {
+        let told = o["status"]["conditions"].to_string();
+        !is_ready(o) && told.contains("peers") && told.contains("item")
+    };
+    let live = stage.until("both are said", CALLER, "c", said).await;
+    assert_eq!((&live["status"]["watched"], &live["status"]["peers"]), (&json!("made"), &json!(["a"])));
+    let run = stage.request(KIND, "c", "decide", &Value::Null).await;
+    stage.run_is(&run, "Running").await;
+    // Long enough for several polls.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(phase(&stage.get(PLAN_RUN, &run).await), "Running");
+    assert_eq!(
+        stage.get(CONFIG_MAP, "c-seen").await["metadata"]["resourceVersion"],
+        seen["metadata"]["resourceVersion"]
+    );
+
+    commands.fails("peers", None);
+    api().lift(&watched);
+    stage.run_is(&run, "Succeeded").await;
+    let fine = stage.ready(CALLER, "c").await;
+    assert!(condition(&fine, "Stalled").is_null(), "{:#}", fine["status"]);
+}
+
+/// The same for longer than the timeout of the step that waits: the step fails, nothing else happens.
+#[tokio::test]
+async fn a_step_that_reads_what_is_unknown_waits_until_its_timeout() {
+    let (stage, _) = caller(json!({})).await;
+    let watched = format!("/{}/c/watched", stage.namespace());
+    api().always("GET", &watched, Answer::Cut);
+    stage.edit(CALLER, "c", json!({"watch": true})).await;
+    let run = stage.request(KIND, "c", "decide", &Value::Null).await;
+    let run = stage.run_is(&run, "Failed").await;
+    let story = story_of(&run);
+    assert!(story.contains("item") && story.contains("timed out"), "{story}");
+    assert!(stage.get(CALLER, "c").await["status"]["note"].is_null());
+}
+
+/// Every request and every command is refused for a while in mid-run: nothing is deleted, the run waits and says why; then it
+/// goes on by itself, and what was asked for is done once.
+#[tokio::test]
+async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
+    let (stage, commands) = caller(json!({})).await;
+    let items = stage.items("c");
+    let pods = async || -> BTreeSet<String> {
+        stage.list(POD).await.iter().map(|pod| uid_of(pod).to_owned()).collect()
+    };
+    let before = pods().await;
+    for (plan, reason) in [("post-patient", "503"), ("post-patient", "connection"), ("exec-retried", "exit")]
+    {
+        match reason {
+            "503" => api().always("POST", &items, Answer::Is(503, Value::Null)),
+            "connection" => api().always("POST", &items, Answer::Cut),
+            _ => commands.fails("flaky", Some("refused")),
+        }
+        let attempts = || api().calls("POST", &items).len() + commands.calls("flaky").len();
+        let first = attempts();
+        let run = stage.request(KIND, "c", plan, &Value::Null).await;
+        eventually("four attempts", LONG, async || match attempts() - first {
+            4.. => Ok(()),
+            count => Err(count),
+        })
+        .await;
+        stage
+            .until("the reason", CALLER, "c", |o| {
+                !is_ready(o) && o["status"]["conditions"].to_string().contains(reason)
+            })
+            .await;
+        assert_eq!(phase(&stage.get(PLAN_RUN, &run).await), "Running");
+        if plan == "exec-retried" {
+            commands.fails("flaky", None);
+        } else {
+            api().lift(&items);
+        }
+        stage.run_is(&run, "Succeeded").await;
+        stage.ready(CALLER, "c").await;
+    }
+    assert_eq!(pods().await, before);
+    let made = api().items(&items);
+    assert_eq!(made.iter().map(|item| item.effects).collect::<Vec<_>>(), [1, 1], "{made:#?}");
+}

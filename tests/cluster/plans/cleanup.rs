@@ -1,0 +1,147 @@
+//! Deletion: cleanup plans that succeed, hold, are skipped; what is in flight; terminating namespaces.
+
+use serde_json::{Value, json};
+
+use super::{HALL, ROOM, Stage, api};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG};
+use crate::support::plans::{Answer, PLAN_RUN};
+
+const ROOMS: &str = "rooms.fixtures.operetta.dev";
+const HALLS: &str = "halls.fixtures.operetta.dev";
+
+#[tokio::test]
+async fn a_cleanup_runs_and_then_everything_goes() {
+    let stage = Stage::new().await;
+    stage.ready_with(("Room", ROOM), "r", json!({})).await;
+    stage.kubectl(&["delete", ROOMS, "r"]).await;
+    let items = api().items(&stage.items("r"));
+    assert!(items.len() == 1 && items[0].deleted, "{items:#?}");
+    stage.gone(CONFIG_MAP, "r-config").await;
+    eventually("no run to be left", LONG, async || match stage.runs("r").await.len() {
+        0 => Ok(()),
+        n => Err(n),
+    })
+    .await;
+}
+
+/// An instance that is deleted while its POST is unanswered: made and removed, never made and forgotten.
+#[tokio::test]
+async fn a_deletion_settles_what_is_in_flight_first() {
+    let stage = Stage::new().await;
+    let items = stage.items("r");
+    api().always("POST", &items, Answer::DoneAndSilent);
+    stage.create(("Room", ROOM), "r", json!({})).await;
+    eventually(
+        "the POST",
+        LONG,
+        async || if api().calls("POST", &items).is_empty() { Err("none") } else { Ok(()) },
+    )
+    .await;
+    stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
+    // An attempt ends without an answer meanwhile.
+    eventually("a second attempt", LONG, async || match api().calls("POST", &items).len() {
+        2.. => Ok(()),
+        n => Err(n),
+    })
+    .await;
+    assert!(api().calls("DELETE", &items).is_empty());
+    assert!(stage.find(ROOM, "r").await.is_some());
+    api().lift(&items);
+    stage.gone(ROOM, "r").await;
+    let made = api().items(&items);
+    assert!(made.len() == 1 && made[0].deleted, "{made:#?}");
+}
+
+/// Hold: the deletion waits and says why; it goes on by itself, or by hand.
+#[tokio::test]
+async fn a_cleanup_that_fails_holds_the_deletion() {
+    let stage = Stage::new().await;
+    let room = ("Room", ROOM);
+    stage.ready_with(room, "r", json!({"fails": true})).await;
+    stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
+    let told = stage.stalled(ROOM, "r").await;
+    for word in ["cleanup", "refuse", "the cleanup fails"] {
+        assert!(told.contains(word), "no {word} in {told}");
+    }
+    assert!(stage.find(CONFIG_MAP, "r-config").await.is_some(), "children go after the cleanup");
+    stage.kubectl(&["annotate", ROOMS, "r", "operetta.dev/skip-cleanup=true"]).await;
+    stage.gone(ROOM, "r").await;
+    stage.gone(CONFIG_MAP, "r-config").await;
+
+    // An edit that mends it is a retry.
+    stage.ready_with(room, "s", json!({"fails": true})).await;
+    stage.kubectl(&["delete", ROOMS, "s", "--wait=false"]).await;
+    stage.stalled(ROOM, "s").await;
+    stage.edit(ROOM, "s", json!({"fails": false})).await;
+    stage.gone(ROOM, "s").await;
+    assert!(api().items(&stage.items("s")).iter().all(|item| item.deleted));
+}
+
+#[tokio::test]
+async fn a_cleanup_that_fails_is_skipped_where_the_package_says_so() {
+    let stage = Stage::new().await;
+    stage.ready_with(("Hall", HALL), "h", json!({"fails": true})).await;
+    stage.kubectl(&["delete", HALLS, "h"]).await;
+    stage.gone(CONFIG_MAP, "h-config").await;
+}
+
+/// The other side is away for long: the deletion waits, for cleanup has no timeout of its own.
+#[tokio::test]
+async fn a_cleanup_waits_for_the_other_side() {
+    let stage = Stage::new().await;
+    let items = stage.items("r");
+    stage.ready_with(("Room", ROOM), "r", json!({})).await;
+    api().always("DELETE", &items, Answer::Is(503, Value::Null));
+    stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
+    eventually("attempts", LONG, async || match api().calls("DELETE", &items).len() {
+        3.. => Ok(()),
+        n => Err(n),
+    })
+    .await;
+    assert!(stage.find(ROOM, "r").await.is_some());
+    api().lift(&items);
+    stage.gone(ROOM, "r").await;
+    assert!(api().items(&items).iter().all(|item| item.deleted));
+}
+
+/// In a terminating namespace no run can be created: a cleanup does not hold.
+#[tokio::test]
+async fn a_terminating_namespace_is_not_held() {
+    let stage = Stage::new().await;
+    stage.ready_with(("Room", ROOM), "r", json!({"fails": true})).await;
+    stage.ready_with(("Hall", HALL), "h", json!({})).await;
+    stage.ready_with(("Room", ROOM), "s", json!({})).await;
+    stage.kubectl(&["delete", "namespace", stage.namespace(), "--wait=false"]).await;
+    let path = format!("/api/v1/namespaces/{}", stage.namespace());
+    eventually("the namespace to be gone", LONG, async || {
+        match crate::support::ext::read(&stage.client(), &path).await {
+            None => Ok(()),
+            Some(namespace) => Err(format!("{:#}", namespace["status"])),
+        }
+    })
+    .await;
+}
+
+/// A deletion ends a run, and starts none but `cleanup`.
+#[tokio::test]
+async fn a_deletion_ends_a_run_that_waits() {
+    let stage = Stage::new().await;
+    let items = stage.items("r");
+    api().next("POST", &items, vec![Answer::Is(503, Value::Null); 200]);
+    stage.create(("Room", ROOM), "r", json!({})).await;
+    eventually(
+        "an attempt",
+        LONG,
+        async || if api().calls("POST", &items).is_empty() { Err("none") } else { Ok(()) },
+    )
+    .await;
+    let runs = stage.runs("r").await;
+    assert_eq!(runs.len(), 1, "{runs:#?}");
+    stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
+    stage.gone(ROOM, "r").await;
+    assert!(api().items(&items).is_empty(), "it was never made");
+    for run in runs {
+        stage.gone(PLAN_RUN, crate::support::ext::name_of(&run)).await;
+    }
+}

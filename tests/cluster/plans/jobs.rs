@@ -1,0 +1,168 @@
+//! Jobs of steps: outputs, failures, attempts, timeouts, and Jobs that disappear.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{PROCEDURE, Stage};
+use crate::support::eventually;
+use crate::support::ext::{JOB, LONG, POD, name_of};
+use crate::support::plans::{PLAN_RUN, phase, story_of};
+
+const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
+
+async fn stage_with(name: &str) -> Stage {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, name, json!({})).await;
+    stage
+}
+
+#[tokio::test]
+async fn outputs_come_from_the_termination_message() {
+    let stage = stage_with("p").await;
+    let params = json!({"message": "{\"id\": \"m-17\"}"});
+    let run = stage.request(KIND, "p", "job", &params).await;
+    stage.run_is(&run, "Succeeded").await;
+    stage
+        .until("record and output", PROCEDURE, "p", |o| {
+            o["status"]["jobId"] == "m-17" && o["status"]["note"] == "m-17"
+        })
+        .await;
+    let jobs = stage.jobs().await;
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    let job = stage.get(JOB, jobs.keys().next().unwrap()).await;
+    // Once its result is stored, it may go by itself.
+    stage.until("a TTL", JOB, name_of(&job), |job| job["spec"]["ttlSecondsAfterFinished"].is_u64()).await;
+    // A text that is not JSON is a text.
+    let run = stage.request(KIND, "p", "text-job", &json!({"message": "plain text"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("the text", PROCEDURE, "p", |o| o["status"]["note"] == "plain text").await;
+}
+
+/// Declared outputs that are missing fail the step; the Job is not run again.
+#[tokio::test]
+async fn a_missing_output_fails_the_step_without_a_rerun() {
+    for message in ["", "no JSON", "{\"other\": 1}"] {
+        let stage = stage_with("p").await;
+        let run = stage.request(KIND, "p", "job", &json!({"message": message})).await;
+        let run = stage.run_is(&run, "Failed").await;
+        let story = story_of(&run);
+        assert!(story.contains("work") && story.contains("id"), "{message:?}: {story}");
+        assert_eq!(stage.jobs().await.len(), 1, "{message:?}: {story}");
+    }
+}
+
+/// Every attempt has a Job of its own, and no more than there should be.
+#[tokio::test]
+async fn a_failed_job_is_tried_as_often_as_the_step_says() {
+    for (failures, ends, jobs) in [(2, "Succeeded", 3), (3, "Failed", 3)] {
+        let stage = stage_with("p").await;
+        let run = stage
+            .request(KIND, "p", "retried-job", &json!({"failures": failures, "message": "out of coal"}))
+            .await;
+        let run = stage.run_is(&run, ends).await;
+        let found = stage.jobs().await;
+        assert_eq!(found.len(), jobs, "{failures} failures: {found:?} {}", story_of(&run));
+        if ends == "Failed" {
+            assert!(story_of(&run).contains("out of coal"), "{}", story_of(&run));
+            let told = stage.stalled(PROCEDURE, "p").await;
+            assert!(told.contains("retried-job") && told.contains("work"), "{told}");
+        }
+    }
+}
+
+/// A Job that does not end, and one whose pod never starts, end with the timeout of the step; their pods go.
+#[tokio::test]
+async fn a_job_that_does_not_end_is_ended() {
+    for end in ["never", "stuck"] {
+        let stage = stage_with("p").await;
+        let run = stage.request(KIND, "p", "slow-job", &json!({"end": end})).await;
+        let run = stage.run_is(&run, "Failed").await;
+        let story = story_of(&run);
+        assert!(story.contains("work") && story.contains("timed out"), "{end}: {story}");
+        eventually("no pod to run on", LONG, async || {
+            let pods = stage.list(POD).await;
+            let active: Vec<&str> = pods
+                .iter()
+                .filter(|pod| {
+                    !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default())
+                })
+                .map(name_of)
+                .collect();
+            if active.is_empty() { Ok(()) } else { Err(format!("{end}: {active:?}")) }
+        })
+        .await;
+    }
+}
+
+/// A Job that is deleted while it runs is a failed attempt, and no second Job of the same attempt.
+#[tokio::test]
+async fn a_job_that_disappears_is_a_failed_attempt() {
+    let stage = stage_with("p").await;
+    let uids = stage.watch_uids(JOB).await;
+    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
+    let job = eventually("a Job", LONG, async || stage.jobs().await.into_keys().next().ok_or("none")).await;
+    stage.until("its uid in the run", PLAN_RUN, &run, |run| run["status"].to_string().contains(&job)).await;
+    stage.kubectl(&["delete", "job", &job]).await;
+    let run = stage.run_is(&run, "Failed").await;
+    assert!(story_of(&run).contains(&job), "{}", story_of(&run));
+    let seen: BTreeMap<String, usize> = uids.counts();
+    assert_eq!(seen, BTreeMap::from([(job, 1)]));
+}
+
+/// Pods of a Job do not outlive it.
+#[tokio::test]
+async fn a_cancelled_run_leaves_no_job_running() {
+    let stage = stage_with("p").await;
+    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
+    eventually("a pod", LONG, async || if stage.list(POD).await.is_empty() { Err("none") } else { Ok(()) })
+        .await;
+    stage.cancel(&run).await;
+    stage.run_is(&run, "Cancelled").await;
+    eventually("no Job and no pod", LONG, async || {
+        let (jobs, pods) = (stage.list(JOB).await, stage.list(POD).await);
+        if jobs.is_empty() && pods.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} and {}", jobs.len(), pods.len()))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn items_run_side_by_side_and_each_has_its_job() {
+    let stage = stage_with("p").await;
+    let params = json!({"message": "{\"id\": 1}", "after": "2s"});
+    let run = stage.request(KIND, "p", "each-job", &params).await;
+    eventually("three Jobs at once", LONG, async || {
+        let jobs = stage.list(JOB).await;
+        let active = jobs.iter().filter(|job| job["status"]["active"] == 1).count();
+        let run = stage.get(PLAN_RUN, &run).await;
+        assert!(phase(&run) != "Succeeded", "they ran one after another: {}", story_of(&run));
+        if active == 3 { Ok(()) } else { Err(format!("{active} are active")) }
+    })
+    .await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("the items", PROCEDURE, "p", |o| o["status"]["note"] == "1,2,3").await;
+}
+
+/// A Job of an instance that is deleted goes with it.
+#[tokio::test]
+async fn a_deleted_instance_leaves_no_job_and_no_run() {
+    let stage = stage_with("p").await;
+    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
+    eventually("a pod", LONG, async || if stage.list(POD).await.is_empty() { Err("none") } else { Ok(()) })
+        .await;
+    stage.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
+    stage.gone(PLAN_RUN, &run).await;
+    eventually("no Job and no pod", LONG, async || {
+        let (jobs, pods): (Vec<Value>, Vec<Value>) = (stage.list(JOB).await, stage.list(POD).await);
+        if jobs.is_empty() && pods.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} and {}", jobs.len(), pods.len()))
+        }
+    })
+    .await;
+}

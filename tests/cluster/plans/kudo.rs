@@ -1,0 +1,569 @@
+//! The cases of KUDO's own end-to-end and integration tests that carry over, each named after its origin.
+//! docs/design/0022-kudo-tests.md lists those that do not, and why.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::Operetta;
+use crate::support::eventually;
+use crate::support::ext::{
+    CONFIG_MAP, CRD, DEPLOYMENT, JOB, Kind, LONG, POD, SERVICE, Scene, condition, is_ready, run_as, uid_of,
+    watching,
+};
+use crate::support::plans::{phase, story_of};
+
+/// A package of a test's own with a manager of its own.
+pub(super) struct Own {
+    pub(super) scene: Scene,
+    folder: TempDir,
+    name: &'static str,
+    pub(super) kind: Kind,
+    manager: Option<Operetta>,
+}
+
+/// The files of the package `kudo`; `PLANS` is what a test has.
+const OPERATOR: &str = "
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: kudo-NAME}
+spec:
+  version: VERSION
+  resources:
+    - crd: crds/server.yaml
+      children:
+        - {id: config, template: templates/config.yaml}
+        - {id: deployment, template: templates/deployment.yaml}
+        - {id: service, template: templates/nested/service.yaml}
+        - {id: toggled, template: templates/toggled.yaml, when: spec.enabled}
+      status: {trace: record.trace, note: record.note}
+      plans:
+PLANS
+        facts: # declares the facts that the status shows
+          steps: [{name: facts, record: {trace: \"record.trace | default('')\", note: \"record.note | default('')\"}}]
+";
+
+const SERVER: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servers.NAME.kudo.example.com}
+spec:
+  group: NAME.kudo.example.com
+  scope: Namespaced
+  names: {kind: Server, plural: servers, singular: server, listKind: ServerList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          required: [spec]
+          properties:
+            spec:
+              type: object
+              properties:
+                replicas: {type: integer, default: 1}
+                image: {type: string, default: \"registry.example.com/work:1\"}
+                enabled: {type: boolean, default: true}
+                param: {type: string, default: a}
+                custom: {type: string, default: a}
+                list: {type: array, items: {type: string}, default: [one, two]}
+                map: {type: object, additionalProperties: {type: integer}, default: {a: 1}}
+                sidecar: {type: boolean, default: true}
+                fixed: {type: string, default: born, x-kubernetes-validations: [{rule: self == oldSelf, message: fixed is immutable}]}
+                broken: {type: boolean, default: false}
+";
+
+const FILES: [(&str, &str); 5] = [
+    (
+        "templates/config.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-config\"}\ndata:\n  version: \"{{ operator.version }}\"\n  param: \"{{ spec.param }}\"\n  list: \"{{ spec.list | join(',') }}\"\n  map: \"{{ spec.map | tojson }}\"\n  enabled: \"{{ spec.enabled }}\"\n  broken: \"{{ spec.map.missing if spec.broken else '' }}\"\n",
+    ),
+    (
+        "templates/deployment.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: \"{{ name }}\"}\nspec:\n  replicas: {{ spec.replicas }}\n  selector: {matchLabels: {app: \"{{ name }}\"}}\n  template:\n    metadata:\n      labels: {app: \"{{ name }}\"}\n      annotations: {config-hash: \"{{ children.config.data | tojson | sha256 }}\"}\n    spec:\n      containers:\n        - {name: main, image: \"{{ spec.image }}\"}\n        - {{ {'name': 'sidecar', 'image': 'registry.example.com/sidecar:1'} if spec.sidecar else omit }}\n",
+    ),
+    (
+        "templates/nested/service.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: \"{{ name }}\", labels: {param: \"{{ spec.param }}\"}}\nspec: {selector: {app: \"{{ name }}\"}, ports: [{port: 80}]}\n",
+    ),
+    ("templates/toggled.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-toggled\"}\n"),
+    (
+        "templates/job.yaml",
+        "apiVersion: batch/v1\nkind: Job\nspec:\n  backoffLimit: 0\n  activeDeadlineSeconds: {{ 2 if run.params.end == 'never' else omit }}\n  template:\n    metadata: {annotations: {script.example.com/end: \"{{ run.params.end }}\"}}\n    spec: {restartPolicy: Never, containers: [{name: work, image: \"registry.example.com/work:1\"}]}\n",
+    ),
+];
+
+/// A plan that says that it ran.
+fn traced(name: &str, trigger: &str) -> String {
+    format!(
+        "        {name}:\n{trigger}          steps:\n            - {{name: trace, record: {{trace: \"record.trace | default('') ~ '{name} '\"}}}}\n"
+    )
+}
+
+const ALL: &str = "
+        deploy:
+          steps:
+            - {name: config, apply: [config]}
+            - {name: server, apply: [deployment, service]}
+";
+
+impl Own {
+    /// `name` is the test's.
+    pub(super) async fn new(name: &'static str, plans: &str) -> Self {
+        let own = Self {
+            scene: Scene::unmanaged().await,
+            folder: tempfile::tempdir().unwrap(),
+            name,
+            kind: Kind::of(format!("{name}.kudo.example.com/v1"), "servers".to_owned()),
+            manager: None,
+        };
+        own.at("0.1.0", plans).await
+    }
+
+    /// With another version of the package.
+    pub(super) async fn at(mut self, version: &str, plans: &str) -> Self {
+        drop(self.manager.take());
+        let put = |path: &str, text: &str| {
+            let path = self.folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("crds/server.yaml", &SERVER.replace("NAME", self.name));
+        put(
+            "operator.yaml",
+            &OPERATOR
+                .replace("NAME", self.name)
+                .replace("VERSION", version)
+                .replace("PLANS", plans.trim_matches('\n')),
+        );
+        for (path, text) in FILES {
+            put(path, text);
+        }
+        let mut manager = run_as(
+            &format!("kudo-{}", self.name),
+            self.scene.plane(),
+            &[self.folder.path().to_str().unwrap()],
+        );
+        watching(&mut manager, 1).await;
+        self.manager = Some(manager);
+        self
+    }
+
+    fn instance(&self) -> (&str, Kind) {
+        ("Server", self.kind)
+    }
+
+    pub(super) async fn create(&self, spec: Value) {
+        let object = json!({"apiVersion": self.kind.api_version(), "kind": "Server", "metadata": {"name": "s"}, "spec": spec});
+        self.scene.apply(&object.to_string()).await;
+    }
+
+    pub(super) async fn edit(&self, spec: Value) {
+        self.scene.patch(self.kind, "s", "merge", &json!({"spec": spec})).await;
+    }
+
+    pub(super) async fn ready(&self) -> Value {
+        self.scene.ready(self.kind, "s").await
+    }
+
+    async fn traced(&self, trace: &str) {
+        self.scene.until(trace, self.kind, "s", |o| is_ready(o) && o["status"]["trace"] == trace).await;
+    }
+
+    async fn run(&self, plan: &str, params: Value, ends: &str) -> Value {
+        let run = self.scene.request(self.instance(), "s", plan, &params).await;
+        self.scene.run_is(&run, ends).await
+    }
+
+    pub(super) async fn request(&self, plan: &str) -> String {
+        self.scene.request(self.instance(), "s", plan, &Value::Null).await
+    }
+
+    async fn delete(&self) {
+        self.scene.kubectl(&["delete", &self.kind.resource_name(), "s"]).await;
+    }
+}
+
+#[tokio::test]
+async fn apply_delete_apply() {
+    let plans = format!(
+        "{ALL}        again:\n          steps:\n            - {{name: apply, apply: [config]}}\n            - {{name: delete, delete: [config]}}\n            - {{name: back, apply: [config]}}\n"
+    );
+    let own = Own::new("apply-delete-apply", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let uid = uid_of(&own.scene.get(CONFIG_MAP, "s-config").await).to_owned();
+    own.run("again", Value::Null, "Succeeded").await;
+    assert_ne!(uid_of(&own.scene.get(CONFIG_MAP, "s-config").await), uid);
+    own.delete().await;
+}
+
+#[tokio::test]
+async fn cli_install_uninstall() {
+    let plans = format!("{ALL}{}", traced("cleanup", ""));
+    let own = Own::new("cli-install-uninstall", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.delete().await;
+    eventually("an Event about the cleanup", LONG, async || {
+        let events = own.scene.list(crate::support::ext::EVENT).await;
+        let told = events.iter().any(|e| e.to_string().contains("cleanup"));
+        if told { Ok(()) } else { Err("none") }
+    })
+    .await;
+    for kind in [CONFIG_MAP, DEPLOYMENT, SERVICE] {
+        eventually("nothing to be left", LONG, async || match own.scene.names(kind).await {
+            names if names.is_empty() => Ok(()),
+            names => Err(format!("{names:?}")),
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn dependencies_hash() {
+    let own = Own::new("dependencies-hash", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let hash = async || {
+        own.scene.get(DEPLOYMENT, "s").await["spec"]["template"]["metadata"]["annotations"]["config-hash"]
+            .clone()
+    };
+    let first = hash().await;
+    own.edit(json!({"replicas": 2})).await;
+    own.scene.until("two", DEPLOYMENT, "s", |o| o["spec"]["replicas"] == 2).await;
+    own.ready().await;
+    assert_eq!(hash().await, first);
+    own.edit(json!({"param": "b"})).await;
+    own.scene.until("b", CONFIG_MAP, "s-config", |o| o["data"]["param"] == "b").await;
+    own.ready().await;
+    assert_ne!(hash().await, first);
+}
+
+/// And `immutable-parameter-with-default`: the rule is the CRD's.
+#[tokio::test]
+async fn immutable_parameter() {
+    let own = Own::new("immutable-parameter", ALL).await;
+    own.create(json!({})).await;
+    assert_eq!(own.ready().await["spec"]["fixed"], "born");
+    let told = own
+        .scene
+        .kubectl_input(
+            &["patch", &own.kind.resource_name(), "s", "--type=merge", "-p", "{\"spec\":{\"fixed\":\"x\"}}"],
+            "",
+        )
+        .await;
+    assert!(told.is_err_and(|told| told.contains("fixed is immutable")));
+    assert_eq!(own.ready().await["spec"]["fixed"], "born");
+}
+
+#[tokio::test]
+async fn plan_trigger() {
+    let own = Own::new("plan-trigger", &format!("{ALL}{}", traced("other", ""))).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.run("other", Value::Null, "Succeeded").await;
+    own.traced("other ").await;
+    let runs = own.scene.runs("s").await;
+    assert_eq!(runs.iter().map(phase).collect::<Vec<_>>(), ["Succeeded", "Succeeded"], "{runs:#?}");
+}
+
+#[tokio::test]
+async fn readiness() {
+    let own = Own::new("readiness", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.edit(json!({"image": "registry.example.com/bad:1"})).await;
+    let o = own.scene.until("not Ready", own.kind, "s", |o| condition(o, "Ready")["status"] == "False").await;
+    assert!(condition(&o, "Ready")["message"].to_string().contains("deployment"), "{:#}", o["status"]);
+}
+
+#[tokio::test]
+async fn terminal_failed_job() {
+    let plans = format!(
+        "{ALL}        work:\n          params: {{type: object, properties: {{end: {{type: string}}}}}}\n          steps: [{{name: work, job: {{template: templates/job.yaml}}, timeout: 1m}}]\n"
+    );
+    let own = Own::new("terminal-failed-job", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    for (end, word) in [("fail", "BackoffLimitExceeded"), ("never", "DeadlineExceeded")] {
+        let run = own.run("work", json!({"end": end}), "Failed").await;
+        assert!(story_of(&run).contains(word), "{end}: {}", story_of(&run));
+    }
+    assert_eq!(own.scene.list(JOB).await.len(), 2);
+}
+
+#[tokio::test]
+async fn toggle_task() {
+    let own = Own::new("toggle-task", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.scene.get(CONFIG_MAP, "s-toggled").await;
+    own.edit(json!({"enabled": false})).await;
+    own.scene.gone(CONFIG_MAP, "s-toggled").await;
+    own.edit(json!({"enabled": true})).await;
+    own.scene.until("back", CONFIG_MAP, "s-toggled", |_| true).await;
+    own.ready().await;
+}
+
+/// A new version and a new value: `upgrade` runs, not `update`.
+#[tokio::test]
+async fn update_with_upgrade() {
+    let plans = format!("{ALL}{}{}", traced("update", ""), traced("upgrade", ""));
+    let own = Own::new("update-with-upgrade", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let own = own.at("0.2.0", &plans).await;
+    own.traced("upgrade ").await;
+    own.edit(json!({"param": "b"})).await;
+    own.traced("upgrade update ").await;
+}
+
+/// A new version changes a child and adds a step; the run ends.
+#[tokio::test]
+async fn upgrade() {
+    let own = Own::new("upgrade", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let more = format!("{ALL}            - {{name: more, record: {{note: \"'more'\"}}}}\n");
+    let own = own.at("0.2.0", &more).await;
+    own.scene.until("the new step", own.kind, "s", |o| is_ready(o) && o["status"]["note"] == "more").await;
+}
+
+/// And `cli-install`, `first-operator-test`, `operator-test`: replicas and labels follow the spec.
+#[tokio::test]
+async fn operator_test() {
+    let own = Own::new("operator-test", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.edit(json!({"replicas": 3, "param": "blue"})).await;
+    own.scene.until("three", DEPLOYMENT, "s", |o| o["status"]["readyReplicas"] == 3).await;
+    own.scene.until("blue", SERVICE, "s", |o| o["metadata"]["labels"]["param"] == "blue").await;
+    own.ready().await;
+}
+
+/// And `update-command`, `upgrade-command`.
+#[tokio::test]
+async fn update_parameters() {
+    let plans = format!(
+        "{}{}{}",
+        traced("deploy", ""),
+        traced("update", ""),
+        traced("custom", "          trigger: {changed: [spec.custom]}\n")
+    );
+    let own = Own::new("update-parameters", &plans).await;
+    own.create(json!({})).await;
+    own.traced("deploy ").await;
+    own.edit(json!({"param": "b"})).await;
+    own.traced("deploy update ").await;
+    own.edit(json!({"custom": "b"})).await;
+    own.traced("deploy update custom ").await;
+}
+
+/// A client sets a field that the template leaves open: it stays.
+#[tokio::test]
+async fn immutable_client_ip() {
+    let own = Own::new("immutable-client-ip", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let address = own.scene.get(SERVICE, "s").await["spec"]["clusterIP"].clone();
+    own.edit(json!({"param": "b"})).await;
+    let after = own.scene.until("b", SERVICE, "s", |o| o["metadata"]["labels"]["param"] == "b").await;
+    assert_eq!(after["spec"]["clusterIP"], address);
+}
+
+/// A template that fails for this instance: the run fails and says where.
+#[tokio::test]
+async fn rendering_error_plan_failed() {
+    let own = Own::new("rendering-error-plan-failed", ALL).await;
+    own.create(json!({"broken": true})).await;
+    let told = own
+        .scene
+        .until("what is wrong", own.kind, "s", |o| {
+            o["status"]["conditions"].to_string().contains("templates/config.yaml")
+        })
+        .await;
+    assert!(!is_ready(&told));
+    assert!(own.scene.find(DEPLOYMENT, "s").await.is_none());
+    own.edit(json!({"broken": false})).await;
+    own.ready().await;
+}
+
+/// Which plan a change or a new version selects. Each changes the child that `deploy` names: without `update` and `upgrade`,
+/// a change that changes no such child starts no run.
+async fn selects(name: &'static str, plans: &[&str], edit: Option<Value>, trace: &str) {
+    let text = |plan: &&str| match *plan {
+        "custom" => traced(plan, "          trigger: {changed: [spec.custom]}\n"),
+        "deploy" => traced(plan, "") + "            - {name: config, apply: [config]}\n",
+        plan => traced(plan, ""),
+    };
+    let texts: String = plans.iter().map(text).collect();
+    let own = Own::new(name, &texts).await;
+    own.create(json!({})).await;
+    own.traced("deploy ").await;
+    let own = match edit {
+        Some(edit) => {
+            own.edit(edit).await;
+            own
+        }
+        None => own.at("0.2.0", &texts).await,
+    };
+    own.traced(trace).await;
+}
+
+#[tokio::test]
+async fn instance_controller_param_change_custom_trigger() {
+    selects(
+        "custom-trigger",
+        &["deploy", "update", "custom"],
+        Some(json!({"custom": "b"})),
+        "deploy custom ",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn instance_controller_param_change_no_trigger() {
+    selects("no-trigger", &["deploy", "update", "custom"], Some(json!({"param": "b"})), "deploy update ")
+        .await;
+}
+
+#[tokio::test]
+async fn instance_controller_param_change_fallback_to_deploy() {
+    selects("fallback-to-deploy", &["deploy"], Some(json!({"param": "b"})), "deploy deploy ").await;
+}
+
+#[tokio::test]
+async fn instance_controller_upgrade() {
+    selects("upgrade-plan", &["deploy", "update", "upgrade"], None, "deploy upgrade ").await;
+}
+
+#[tokio::test]
+async fn instance_controller_upgrade_fallback_to_update() {
+    selects("upgrade-to-update", &["deploy", "update"], None, "deploy update ").await;
+}
+
+#[tokio::test]
+async fn instance_controller_upgrade_fallback_to_deploy() {
+    selects("upgrade-to-deploy", &["deploy"], None, "deploy deploy ").await;
+}
+
+/// And `operator-with-subdirectory-resources`: lists, maps and booleans keep their type.
+#[tokio::test]
+async fn parameter_types() {
+    let own = Own::new("parameter-types", ALL).await;
+    own.create(json!({"list": ["x"], "map": {"k": 7}, "enabled": false})).await;
+    own.ready().await;
+    let data = own.scene.get(CONFIG_MAP, "s-config").await["data"].clone();
+    assert_eq!(
+        (&data["list"], &data["map"], &data["enabled"]),
+        (&json!("x"), &json!("{\"k\":7}"), &json!("false"))
+    );
+    assert!(own.scene.find(CONFIG_MAP, "s-toggled").await.is_none());
+}
+
+#[tokio::test]
+async fn remove_pod_container() {
+    let own = Own::new("remove-pod-container", ALL).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    own.edit(json!({"sidecar": false})).await;
+    own.scene
+        .until("one container", DEPLOYMENT, "s", |o| {
+            o["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len) == Some(1)
+        })
+        .await;
+    own.ready().await;
+    eventually("pods of one container", LONG, async || {
+        let pods = own.scene.list(POD).await;
+        let all = pods.iter().all(|pod| pod["spec"]["containers"].as_array().map(Vec::len) == Some(1));
+        if all { Ok(()) } else { Err(pods.len()) }
+    })
+    .await;
+}
+
+/// A plan that only deletes ends, and ends again after an edit.
+#[tokio::test]
+async fn step_delete() {
+    let plans = format!(
+        "{ALL}        drop:\n          trigger: {{changed: [spec.custom]}}\n          steps: [{{name: gone, delete: [config]}}]\n"
+    );
+    let own = Own::new("step-delete", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    for value in ["b", "c"] {
+        let uid = uid_of(&own.scene.get(CONFIG_MAP, "s-config").await).to_owned();
+        own.edit(json!({"custom": value})).await;
+        // What a successful run deleted is part of the target, and comes back with its end.
+        own.scene.until("another", CONFIG_MAP, "s-config", |o| uid_of(o) != uid).await;
+        own.ready().await;
+    }
+}
+
+/// And `install-existing-crds-in-operator`: a CRD, then an object of it in the next step.
+#[tokio::test]
+async fn operator_with_custom_crd() {
+    let crd = SERVER
+        .replace("servers", "gadgets")
+        .replace("Server", "Gadget")
+        .replace("singular: server", "singular: gadget");
+    let crd = crd.replace("NAME.kudo", "made.custom-crd");
+    let plans = "        deploy:\n          steps:\n            - {name: crd, apply: [crd], timeout: 1m}\n            - {name: gadget, apply: [gadget], timeout: 1m}\n";
+    let own = Own::new("custom-crd", ALL).await;
+    let put = |path: &str, text: &str| std::fs::write(own.folder.path().join(path), text).unwrap();
+    put("templates/crd.yaml", &crd);
+    put(
+        "templates/gadget.yaml",
+        "apiVersion: made.custom-crd.example.com/v1\nkind: Gadget\nmetadata: {name: \"{{ name }}\"}\nspec: {}\n",
+    );
+    let operator = OPERATOR.replace("NAME", own.name).replace("VERSION", "0.2.0").replace("PLANS", plans).replace(
+        "        - {id: toggled",
+        "        - {id: crd, template: templates/crd.yaml, deletionPolicy: Delete}\n        - {id: gadget, template: templates/gadget.yaml}\n        - {id: toggled",
+    );
+    put("operator.yaml", &operator);
+    let mut own = own;
+    drop(own.manager.take());
+    let mut manager = run_as("kudo-custom-crd", own.scene.plane(), &[own.folder.path().to_str().unwrap()]);
+    watching(&mut manager, 1).await;
+    own.manager = Some(manager);
+    own.create(json!({})).await;
+    own.ready().await;
+    own.scene.get(Kind::of("made.custom-crd.example.com/v1".into(), "gadgets".into()), "s").await;
+    own.delete().await;
+    let name = "gadgets.made.custom-crd.example.com";
+    eventually("the CRD to be gone", LONG, async || {
+        let left = crate::support::ext::find_in(own.scene.plane(), CRD, None, name).await;
+        if left.is_none() { Ok(()) } else { Err("it is there") }
+    })
+    .await;
+    assert!(Path::new(own.folder.path()).exists());
+}
+
+/// A kind that is not served: the run says so and waits, and ends with its timeout.
+#[tokio::test]
+async fn invalid_crd_install() {
+    let plans =
+        "        deploy:\n          steps:\n            - {name: stranger, apply: [stranger], timeout: 3s}\n";
+    let own = Own::new("invalid-crd", ALL).await;
+    let put = |path: &str, text: &str| std::fs::write(own.folder.path().join(path), text).unwrap();
+    put(
+        "templates/stranger.yaml",
+        "apiVersion: nobody.example.com/v1\nkind: Stranger\nmetadata: {name: \"{{ name }}\"}\n",
+    );
+    let operator = OPERATOR.replace("NAME", own.name).replace("VERSION", "0.2.0").replace("PLANS", plans).replace(
+        "        - {id: toggled",
+        "        - {id: stranger, template: templates/stranger.yaml, deletionPolicy: Delete}\n        - {id: toggled",
+    );
+    put("operator.yaml", &operator);
+    let mut own = own;
+    drop(own.manager.take());
+    let mut manager = run_as("kudo-invalid-crd", own.scene.plane(), &[own.folder.path().to_str().unwrap()]);
+    watching(&mut manager, 1).await;
+    own.manager = Some(manager);
+    own.create(json!({})).await;
+    let told = own.scene.stalled(own.kind, "s").await;
+    assert!(told.contains("deploy") && told.contains("stranger"), "{told}");
+}

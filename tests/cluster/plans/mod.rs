@@ -1,0 +1,126 @@
+//! Plans, as a user has them: instances, `PlanRun`s and `operetta plan` against a manager that is a process, with Jobs that
+//! end as their annotations say, commands that run on this machine, and an HTTP API that is told how to answer.
+
+mod calls;
+mod cleanup;
+mod cluster_scoped;
+mod commands;
+mod harness;
+mod jobs;
+mod kudo;
+mod restore;
+mod rights;
+mod rollouts;
+mod rules;
+mod steps;
+mod triggers;
+mod upgrades;
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::ext::{Kind, Scene, kind, run_flags, watching};
+use crate::support::plans::{Api, LOOPBACK, with_api};
+use crate::support::{Operetta, plane};
+
+pub(crate) const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
+pub(crate) const CALLER: Kind = kind("fixtures.operetta.dev/v1", "callers");
+pub(crate) const FLEET: Kind = kind("fixtures.operetta.dev/v1", "fleets");
+pub(crate) const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
+pub(crate) const ROOM: Kind = kind("fixtures.operetta.dev/v1", "rooms");
+pub(crate) const CONTINENT: Kind = kind("fixtures.operetta.dev/v1", "continents");
+pub(crate) const HALL: Kind = kind("fixtures.operetta.dev/v1", "halls");
+
+/// The packages of the manager; `plans-cleanup` has two kinds.
+const PACKAGES: [&str; 5] = ["plans-steps", "plans-calls", "plans-rollouts", "plans-rules", "plans-cleanup"];
+
+/// The API that the packages call.
+pub(crate) fn api() -> &'static Api {
+    static API: OnceLock<Api> = OnceLock::new();
+    API.get_or_init(Api::start)
+}
+
+static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
+
+/// A namespace with the manager of plans. When its test fails, the manager's words about it are shown.
+pub(crate) struct Stage(Scene);
+
+impl Deref for Stage {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.0
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        MANAGER
+            .get_or_init(async || {
+                let copies: Vec<_> = PACKAGES
+                    .iter()
+                    .map(|name| with_api(Path::new(&crate::support::ext::fixture(name)), api()))
+                    .collect();
+                let folders: Vec<&str> =
+                    copies.iter().map(|copy| copy.path().to_str().expect("UTF-8")).collect();
+                let flags = ["--leader-elect=false", "--leader-elect-resource-name=plans", LOOPBACK];
+                let mut manager = run_flags(plane().await, &flags, &folders);
+                watching(&mut manager, PACKAGES.len() + 1).await;
+                // The manager has read them.
+                drop(copies);
+                Mutex::new(manager)
+            })
+            .await;
+        Self(Scene::unmanaged().await)
+    }
+
+    /// Creates an instance.
+    pub(crate) async fn create(&self, kind: (&str, Kind), name: &str, spec: Value) {
+        self.apply(&instance(kind, name, spec).to_string()).await;
+    }
+
+    /// Creates an instance, and waits until it is Ready.
+    pub(crate) async fn ready_with(&self, kind: (&str, Kind), name: &str, spec: Value) -> Value {
+        self.create(kind, name, spec).await;
+        self.ready(kind.1, name).await
+    }
+
+    /// Changes the spec of an instance.
+    pub(crate) async fn edit(&self, kind: Kind, name: &str, spec: Value) {
+        self.patch(kind, name, "merge", &json!({"spec": spec})).await;
+    }
+
+    /// A `ConfigMap` that a plan waits for.
+    pub(crate) async fn flag(&self, name: &str, data: Value) {
+        let flag = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+        self.apply(&flag.to_string()).await;
+    }
+
+    /// The path of the API's items of an instance.
+    pub(crate) fn items(&self, name: &str) -> String {
+        format!("/{}/{name}/items", self.namespace())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let Some(manager) = MANAGER.get().filter(|_| std::thread::panicking()) else { return };
+        let output = manager.lock().unwrap_or_else(PoisonError::into_inner).output();
+        let about = format!("/{}/", self.namespace());
+        let says = |line: &&str| line.contains(&about) || line.contains("ERROR") || line.contains("panic");
+        let lines: Vec<&str> = output.lines().filter(says).collect();
+        eprintln!(
+            "the manager about {}:\n{}",
+            self.namespace(),
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        );
+    }
+}
+
+pub(crate) fn instance((kind, plural): (&str, Kind), name: &str, spec: Value) -> Value {
+    json!({"apiVersion": plural.api_version(), "kind": kind, "metadata": {"name": name}, "spec": spec})
+}

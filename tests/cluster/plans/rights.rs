@@ -1,0 +1,145 @@
+//! Who may request, cancel and approve runs: the API server itself asks for the verbs `run` and `approve` of the instance.
+
+use serde_json::{Value, json};
+
+use super::{DESK, Stage};
+use crate::support::ext::LONG;
+use crate::support::plans::{PLAN_RUN, phase, story_of};
+use crate::support::{eventually, kubectl_of};
+
+const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
+
+/// A namespace with a desk, and users who may do anything to `PlanRun`s, and these verbs to desks: on all, or on one.
+async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
+    let stage = Stage::new().await;
+    let mut items = vec![
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "planruns"},
+        "rules": [{"apiGroups": ["operetta.dev"], "resources": ["planruns"], "verbs": ["*"]}]}),
+    ];
+    let binding = |role: &str, user: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": format!("{role}-{user}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+    };
+    for (user, verbs, name) in users {
+        items.push(binding("planruns", user));
+        if verbs.is_empty() {
+            continue;
+        }
+        let mut rule = json!({"apiGroups": [DESK.group()], "resources": ["desks"], "verbs": verbs});
+        if let Some(name) = name {
+            rule["resourceNames"] = json!([name]);
+        }
+        let role = format!("desks-{user}");
+        items.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": role}, "rules": [rule]}));
+        items.push(binding(&role, user));
+    }
+    stage.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+    stage.ready_with(KIND, "d", json!({})).await;
+    stage
+}
+
+/// Runs kubectl as a user.
+async fn as_user(stage: &Stage, user: &str, args: &[&str], input: &str) -> Result<String, String> {
+    let who = format!("--as={user}");
+    let mut all = vec!["-n", stage.namespace(), &who];
+    all.extend(args);
+    kubectl_of(stage.plane(), &all, input).await.result()
+}
+
+async fn request(stage: &Stage, user: &str, instance: &str, plan: &str) -> Result<String, String> {
+    let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"generateName": "run-"},
+        "spec": {"of": {"apiVersion": DESK.api_version(), "kind": "Desk", "resource": "desks", "name": instance}, "plan": plan, "requestedBy": user}});
+    let created = as_user(stage, user, &["create", "-o", "name", "-f", "-"], &run.to_string()).await?;
+    Ok(created.trim().rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+async fn patch(stage: &Stage, user: &str, run: &str, spec: Value) -> Result<String, String> {
+    let patch = json!({"spec": spec}).to_string();
+    as_user(stage, user, &["patch", "planrun", run, "--type=merge", "-p", &patch], "").await
+}
+
+fn verdict(by: &str) -> Value {
+    json!({"approvals": [{"step": "ask", "verdict": "Approve", "by": by}]})
+}
+
+#[tokio::test]
+async fn without_the_verb_run_a_request_is_refused() {
+    let stage =
+        stage_with(&[("ann", &["run"], None), ("bob", &[], None), ("eve", &["run"], Some("e"))]).await;
+    // RBAC takes a moment.
+    let run =
+        eventually("a user with the verb", LONG, async || request(&stage, "ann", "d", "hold").await).await;
+    stage.run_is(&run, "Running").await;
+    for user in ["bob", "eve"] {
+        let told = eventually("the right to edit PlanRuns", LONG, async || {
+            let told = request(&stage, user, "d", "hold").await.expect_err("it is refused");
+            if told.contains("cannot create resource \"planruns\"") { Err(told) } else { Ok(told) }
+        })
+        .await;
+        assert!(told.contains("run") && told.contains("ValidatingAdmissionPolicy"), "{user}: {told}");
+        let told = patch(&stage, user, &run, json!({"cancel": true})).await.expect_err("it is refused");
+        assert!(told.contains("run"), "{user}: {told}");
+    }
+    request(&stage, "eve", "e", "hold").await.expect("resourceNames count");
+    let told = patch(&stage, "ann", &run, json!({"params": {"a": 1}})).await.expect_err("it is immutable");
+    assert!(told.contains("params is immutable"), "{told}");
+    patch(&stage, "ann", &run, json!({"cancel": true})).await.expect("she may");
+    stage.run_is(&run, "Cancelled").await;
+}
+
+#[tokio::test]
+async fn approvals_are_given_in_ones_own_name_and_stay() {
+    let users: [(&str, &[&str], Option<&str>); 4] = [
+        ("ann", &["run", "approve"], None),
+        ("bob", &["approve"], None),
+        ("cid", &["approve"], None),
+        ("dan", &["run"], None),
+    ];
+    let stage = stage_with(&users).await;
+    let run = eventually("a request", LONG, async || request(&stage, "ann", "d", "sure-two").await).await;
+    stage.until("the question", PLAN_RUN, &run, |run| story_of(run).contains("Really?")).await;
+    let refused = [("dan", verdict("dan"), "approve"), ("bob", verdict("cid"), "by")];
+    for (user, spec, word) in refused {
+        let told = patch(&stage, user, &run, spec.clone()).await.expect_err("it is refused");
+        assert!(told.contains(word), "{user} {spec}: {told}");
+    }
+    // notRequester: ann's own does not count.
+    patch(&stage, "ann", &run, verdict("ann")).await.expect("she may approve");
+    let both = |a: &str, b: &str| {
+        let mut all = verdict(a);
+        let more = verdict(b)["approvals"][0].clone();
+        all["approvals"].as_array_mut().expect("a list").push(more);
+        all
+    };
+    patch(&stage, "bob", &run, both("ann", "bob")).await.expect("he adds his own");
+    let told = patch(&stage, "bob", &run, verdict("bob")).await.expect_err("ann's is not his to take back");
+    assert!(told.contains("approv"), "{told}");
+    let told = patch(&stage, "ann", &run, json!({"approvals": []})).await.expect_err("nor can she");
+    assert!(told.contains("approv"), "{told}");
+    assert_eq!(
+        phase(&stage.get(PLAN_RUN, &run).await),
+        "Running",
+        "one who is not the requester has approved"
+    );
+    let mut all = both("ann", "bob");
+    all["approvals"].as_array_mut().expect("a list").push(verdict("cid")["approvals"][0].clone());
+    patch(&stage, "cid", &run, all).await.expect("he adds his own");
+    stage.run_is(&run, "Succeeded").await;
+}
+
+/// An approval is bound to what was asked: another question is asked again.
+#[tokio::test]
+async fn an_approval_is_bound_to_its_question() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "d", json!({})).await;
+    // Approved in advance, before anything was asked.
+    let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": "early"},
+        "spec": {"of": {"apiVersion": DESK.api_version(), "kind": "Desk", "resource": "desks", "name": "d"}, "plan": "sure", "requestedBy": "admin",
+            "approvals": [{"step": "elsewhere", "verdict": "Approve", "by": "admin"}]}});
+    stage.apply(&run.to_string()).await;
+    stage.until("the question", PLAN_RUN, "early", |run| story_of(run).contains("stage one?")).await;
+    assert_eq!(phase(&stage.get(PLAN_RUN, "early").await), "Running");
+    stage.cancel("early").await;
+    stage.run_is("early", "Cancelled").await;
+}

@@ -1,0 +1,267 @@
+//! Which plans a change selects, children during a run, failed runs, losses.
+
+use serde_json::{Value, json};
+
+use super::{FLEET, Stage};
+use crate::support::ext::{CONFIG_MAP, POD, condition, is_pod_ready, is_ready, uid_of};
+use crate::support::plans::{phase, story_of};
+
+const KIND: (&str, crate::support::ext::Kind) = ("Fleet", FLEET);
+
+const GOOD: &str = "registry.example.com/work:2";
+/// No pod with it starts.
+const BAD: &str = "registry.example.com/bad:1";
+
+fn image(pod: &Value) -> &str {
+    pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
+}
+
+fn trace(o: &Value) -> String {
+    o["status"]["trace"].as_str().unwrap_or_default().trim().to_owned()
+}
+
+/// Waits until the fleet is Ready and has run these plans in all.
+async fn traced(stage: &Stage, wanted: &str) -> Value {
+    stage.until(&format!("trace {wanted:?}"), FLEET, "f", |o| is_ready(o) && trace(o) == wanted).await
+}
+
+/// An edit, and the plans that it adds to those that ran.
+#[tokio::test]
+async fn a_change_selects_the_plan_that_names_it_most_specifically() {
+    let stage = Stage::new().await;
+    stage.create(KIND, "f", json!({})).await;
+    let mut so_far = "deploy".to_owned();
+    traced(&stage, &so_far).await;
+    let edits: [(&str, Value, &str); 9] = [
+        ("a path of its own", json!({"size": 4}), "resize"),
+        ("a path that no plan names", json!({"color": "blue"}), "update"),
+        ("another", json!({"other": "x"}), "update"),
+        ("below a path", json!({"pod": {"memory": "1Gi"}}), "pod"),
+        ("the most specific path", json!({"pod": {"cpu": "1"}}), "cpu"),
+        ("both, in declared order", json!({"pod": {"cpu": "2", "memory": "2Gi"}}), "pod cpu"),
+        ("two fields with a plan each", json!({"size": 3, "image": GOOD}), "upgrade resize"),
+        ("nothing", json!({"size": 3}), ""),
+        ("back again", json!({"size": 4}), "resize"),
+    ];
+    for (what, edit, adds) in edits {
+        let before = stage.runs("f").await.len();
+        if adds.is_empty() {
+            stage.kubectl(&["annotate", "fleets.fixtures.operetta.dev", "f", "a=b"]).await;
+            stage.ready(FLEET, "f").await;
+            assert_eq!(stage.runs("f").await.len(), before, "{what}");
+            continue;
+        }
+        stage.edit(FLEET, "f", edit).await;
+        so_far = format!("{so_far} {adds}");
+        traced(&stage, &so_far).await;
+        let runs = stage.runs("f").await;
+        assert_eq!(runs.len(), before + 1, "{what}: one run for an edit: {runs:#?}");
+        assert_eq!(phase(runs.last().unwrap()), "Succeeded", "{what}");
+    }
+    // After any rollout the cluster is the target.
+    assert_eq!(stage.get(CONFIG_MAP, "f-plain").await["data"]["other"], "x");
+    assert_eq!(stage.get(CONFIG_MAP, "f-route").await["data"]["color"], "blue");
+    assert_eq!(stage.names(POD).await.len(), 4);
+    for i in 0..4 {
+        let pod = stage.get(POD, &format!("f-{i}")).await;
+        assert_eq!(image(&pod), GOOD);
+        assert_eq!(pod["metadata"]["annotations"]["cpu"], "2");
+    }
+    // The last ten are in the status.
+    let history = stage.get(FLEET, "f").await["status"]["history"].clone();
+    assert_eq!(history.as_array().map(Vec::len), Some(9), "{history:#}");
+}
+
+/// One member at a time: each is ready before the next gets the new image.
+#[tokio::test]
+async fn members_change_one_at_a_time() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    let before: Vec<Value> = stage.list(POD).await;
+    stage.edit(FLEET, "f", json!({"image": GOOD})).await;
+    let mut most = 0;
+    crate::support::eventually("all members to have it", crate::support::ext::LONG, async || {
+        let pods = stage.list(POD).await;
+        let changing = pods.iter().filter(|pod| !is_pod_ready(pod)).count();
+        most = most.max(changing);
+        if changing == 0 && pods.iter().all(|pod| image(pod) == GOOD) { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    traced(&stage, "deploy upgrade").await;
+    assert!(most <= 1, "{most} members were not ready at once");
+    let after: Vec<Value> = stage.list(POD).await;
+    assert_eq!(before.iter().map(uid_of).collect::<Vec<_>>(), after.iter().map(uid_of).collect::<Vec<_>>());
+}
+
+/// A bad image stops at the first member; a member that is lost comes back as it was; the edit that mends it gets its turn.
+#[tokio::test]
+async fn a_failed_rollout_reaches_no_child_that_it_had_not_come_to() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    stage.edit(FLEET, "f", json!({"image": BAD})).await;
+    let failed = stage.run_of("f", "upgrade", |run| phase(run) == "Failed").await;
+    let told = stage.stalled(FLEET, "f").await;
+    assert!(told.contains("upgrade") && told.contains("replace"), "{told}");
+    assert!(story_of(&failed).contains("members[0]"), "{}", story_of(&failed));
+    let images = async || -> Vec<String> {
+        let mut images = Vec::new();
+        for i in 0..3 {
+            images.push(image(&stage.get(POD, &format!("f-{i}")).await).to_owned());
+        }
+        images
+    };
+    let old = "registry.example.com/work:1";
+    assert_eq!(images().await, [BAD, old, old]);
+
+    // It is lost: its plan brings it back, from its own origin.
+    let uid = uid_of(&stage.get(POD, "f-2").await).to_owned();
+    stage.kubectl(&["delete", "pod", "f-2", "--wait=false"]).await;
+    let back = stage.until("another pod", POD, "f-2", |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
+    assert_eq!(image(&back), old);
+    stage.run_of("f", "failover", |run| phase(run) == "Succeeded").await;
+    assert_eq!(images().await, [BAD, old, old]);
+
+    // What is not part of any step is enforced as ever.
+    stage.kubectl(&["delete", "configmap", "f-route"]).await;
+    stage.until("back", CONFIG_MAP, "f-route", |_| true).await;
+
+    stage.edit(FLEET, "f", json!({"image": GOOD})).await;
+    stage.until("mended", FLEET, "f", |o| is_ready(o) && condition(o, "Stalled").is_null()).await;
+    assert_eq!(images().await, [GOOD, GOOD, GOOD]);
+}
+
+/// A change that another supersedes half-way is still made.
+#[tokio::test]
+async fn a_superseded_change_is_still_made() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    stage.edit(FLEET, "f", json!({"image": BAD})).await;
+    stage.until("the first member has it", POD, "f-0", |pod| image(pod) == BAD).await;
+    // Beside the size nothing that `upgrade` is for is as it was when the last rollout succeeded.
+    stage.edit(FLEET, "f", json!({"image": "registry.example.com/work:1", "size": 5})).await;
+    let o = stage.until("done", FLEET, "f", |o| is_ready(o) && o["status"]["ready"] == 5).await;
+    assert!(trace(&o).ends_with("upgrade resize"), "{}", trace(&o));
+    for i in 0..5 {
+        assert_eq!(image(&stage.get(POD, &format!("f-{i}")).await), "registry.example.com/work:1");
+    }
+    let superseded = stage.runs("f").await;
+    assert!(superseded.iter().any(|run| phase(run) == "Superseded"), "{superseded:#?}");
+}
+
+/// A rotated ref rolls the members one by one, in the plan that names it.
+#[tokio::test]
+async fn a_changed_ref_rolls_members_one_by_one() {
+    let stage = Stage::new().await;
+    stage.flag("cert", json!({"serial": "1"})).await;
+    stage.ready_with(KIND, "f", json!({"tls": "cert"})).await;
+    stage.flag("cert", json!({"serial": "2"})).await;
+    traced(&stage, "deploy upgrade").await;
+    for i in 0..3 {
+        assert_eq!(stage.get(POD, &format!("f-{i}")).await["metadata"]["annotations"]["tls"], "2");
+    }
+}
+
+/// A record changes children at once and in place, also if its run fails afterwards.
+#[tokio::test]
+async fn children_follow_a_record_even_if_the_run_fails() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    let run = stage.request(KIND, "f", "promote", &json!({"to": 9})).await;
+    stage.run_is(&run, "Failed").await;
+    stage.until("the new primary", CONFIG_MAP, "f-route", |o| o["data"]["primary"] == "9").await;
+}
+
+/// What a failed run has deleted stays away, and a condition names it; a retry or another run brings it back.
+#[tokio::test]
+async fn what_a_failed_run_deleted_stays_away() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    let run = stage.request(KIND, "f", "drop", &Value::Null).await;
+    stage.run_is(&run, "Failed").await;
+    stage.gone(POD, "f-0").await;
+    let named = |o: &Value| o["status"]["conditions"].to_string().contains("members[0]");
+    stage.until("a condition that names it", FLEET, "f", named).await;
+    // Everything else is enforced, and that has been seen.
+    stage.kubectl(&["delete", "configmap", "f-plain"]).await;
+    stage.until("back", CONFIG_MAP, "f-plain", |_| true).await;
+    assert!(stage.find(POD, "f-0").await.is_none());
+    assert!(
+        stage.runs("f").await.iter().all(|run| run["spec"]["plan"] != "failover"),
+        "our own deletion is no loss"
+    );
+    let again = stage.request(KIND, "f", "again", &Value::Null).await;
+    stage.run_is(&again, "Succeeded").await;
+    stage.until("back", POD, "f-0", is_pod_ready).await;
+    stage.ready(FLEET, "f").await;
+}
+
+/// A loss: gone, or a pod in phase Failed; not a pod that does not get ready.
+#[tokio::test]
+async fn a_lost_member_is_replaced_by_its_plan() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    for (what, member) in [("gone", "f-1"), ("failed", "f-2")] {
+        let uid = uid_of(&stage.get(POD, member).await).to_owned();
+        if what == "gone" {
+            stage.kubectl(&["delete", "pod", member, "--wait=false"]).await;
+        } else {
+            stage
+                .kubectl(&[
+                    "patch",
+                    "pod",
+                    member,
+                    "--subresource=status",
+                    "-p",
+                    "{\"status\":{\"phase\":\"Failed\"}}",
+                ])
+                .await;
+        }
+        stage.until("another pod", POD, member, |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
+        let key = member.trim_start_matches("f-");
+        stage.until("what was lost", FLEET, "f", |o| is_ready(o) && o["status"]["lost"] == key).await;
+    }
+    let failovers =
+        async || stage.runs("f").await.iter().filter(|run| run["spec"]["plan"] == "failover").count();
+    assert_eq!(failovers().await, 2);
+    // Unready is not lost.
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "CrashLoopBackOff"}]}});
+    stage.kubectl(&["patch", "pod", "f-0", "--subresource=status", "-p", &status.to_string()]).await;
+    stage.until("seen", FLEET, "f", |o| o["status"]["ready"] == 2).await;
+    assert_eq!(failovers().await, 2);
+}
+
+/// A member is lost in the middle of an upgrade: its plan goes first, then the rest.
+#[tokio::test]
+async fn a_loss_interrupts_an_upgrade_which_then_goes_on() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    stage.edit(FLEET, "f", json!({"image": BAD})).await;
+    stage.until("the first member has it", POD, "f-0", |pod| image(pod) == BAD).await;
+    let uid = uid_of(&stage.get(POD, "f-2").await).to_owned();
+    stage.kubectl(&["delete", "pod", "f-2", "--wait=false"]).await;
+    let back = stage.until("another pod", POD, "f-2", |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
+    assert_eq!(image(&back), "registry.example.com/work:1", "the run had not come to it");
+    stage.run_of("f", "failover", |run| phase(run) == "Succeeded").await;
+    stage.edit(FLEET, "f", json!({"image": GOOD})).await;
+    stage.until("done", FLEET, "f", |o| is_ready(o) && o["status"]["ready"] == 3).await;
+    for i in 0..3 {
+        assert_eq!(image(&stage.get(POD, &format!("f-{i}")).await), GOOD);
+    }
+}
+
+/// Upgrade and back, edit and back: the children are as they were.
+#[tokio::test]
+async fn an_edit_that_is_taken_back_leaves_what_was() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "f", json!({})).await;
+    let spec = async || -> Vec<Value> {
+        stage.list(POD).await.iter().map(|pod| pod["spec"]["containers"].clone()).collect()
+    };
+    let before = spec().await;
+    stage.edit(FLEET, "f", json!({"size": 5, "image": GOOD})).await;
+    stage.until("larger", FLEET, "f", |o| is_ready(o) && o["status"]["ready"] == 5).await;
+    stage.edit(FLEET, "f", json!({"size": 3, "image": "registry.example.com/work:1"})).await;
+    stage.until("as before", FLEET, "f", |o| is_ready(o) && o["status"]["ready"] == 3).await;
+    stage.gone(POD, "f-4").await;
+    assert_eq!(spec().await, before);
+}

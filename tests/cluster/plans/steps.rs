@@ -1,0 +1,279 @@
+//! Every kind of step and every modifier: a requested run of each, with its end and what can be seen of it.
+
+use serde_json::{Value, json};
+
+use super::{PROCEDURE, Stage};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready};
+use crate::support::plans::{PLAN_RUN, events_about, phase, steps, story_of};
+
+const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
+
+/// A plan, its parameters, the phase in which its run ends, what the run says of itself, and the status of the instance.
+struct Case {
+    plan: &'static str,
+    params: Value,
+    ends: &'static str,
+    says: &'static [&'static str],
+    status: Value,
+}
+
+fn case(plan: &'static str, ends: &'static str) -> Case {
+    Case { plan, params: Value::Null, ends, says: &[], status: json!({}) }
+}
+
+impl Case {
+    fn with(self, params: Value) -> Self {
+        Self { params, ..self }
+    }
+
+    fn says(self, says: &'static [&'static str]) -> Self {
+        Self { says, ..self }
+    }
+
+    fn status(self, status: Value) -> Self {
+        Self { status, ..self }
+    }
+}
+
+/// Runs a plan of an instance of its own.
+async fn check(stage: &Stage, number: usize, case: &Case) {
+    let name = format!("p{number}");
+    stage.ready_with(KIND, &name, json!({})).await;
+    let run = stage.request(KIND, &name, case.plan, &case.params).await;
+    let run = stage.run_is(&run, case.ends).await;
+    let story = story_of(&run);
+    for text in case.says {
+        assert!(story.contains(text), "{}: no {text:?} in {story}", case.plan);
+    }
+    let wanted = case.status.as_object().expect("a map");
+    let holds = |o: &Value| {
+        let ended = case.ends == "Succeeded";
+        is_ready(o) == ended && wanted.iter().all(|(key, value)| o["status"][key] == *value)
+    };
+    stage.until(&format!("{}: {}", case.plan, case.status), PROCEDURE, &name, holds).await;
+    if case.ends == "Failed" {
+        let told = stage.stalled(PROCEDURE, &name).await;
+        assert!(told.contains(case.plan), "{}: {told}", case.plan);
+        for text in case.says {
+            assert!(told.contains(text), "{}: no {text:?} in {told}", case.plan);
+        }
+    }
+}
+
+async fn all(cases: Vec<Case>) {
+    let stage = Stage::new().await;
+    let stage = &stage;
+    futures::future::join_all(cases.iter().enumerate().map(|(number, case)| check(stage, number, case)))
+        .await;
+}
+
+#[tokio::test]
+async fn steps_of_every_kind_do_what_they_say() {
+    all(vec![
+        case("apply", "Succeeded"),
+        case("delete", "Succeeded").status(json!({"note": "gone"})),
+        case("pause", "Succeeded"),
+        case("wait-json-path", "Succeeded"),
+        case("inline", "Succeeded").status(json!({"note": "from inline"})),
+        case("noting", "Succeeded").with(json!({"text": "hello"})).status(json!({"note": "hello"})),
+        case("fail", "Failed").says(&["stop", "size is 2"]),
+        case("two-records", "Succeeded").status(json!({"note": "12"})),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn modifiers_decide_what_runs_and_what_a_failure_means() {
+    all(vec![
+        case("each", "Succeeded").status(json!({"note": "abc"})),
+        case("each", "Succeeded")
+            .with(json!({"items": ["x", "skip", "not", "y"]}))
+            .status(json!({"note": "xy"})),
+        case("each", "Succeeded").with(json!({"items": []})),
+        case("each-continue", "Succeeded").status(json!({"note": "item 3"})),
+        case("phases", "Succeeded").status(json!({"note": "last"})),
+        case("parallel-failure", "Failed").says(&["both/bad", "bad"]),
+        case("continue", "Succeeded").status(json!({"note": "after"})),
+        case("rescue", "Failed").says(&["bad"]).status(json!({"note": "rescued"})),
+        case("unless", "Succeeded").status(json!({"note": "two"})),
+        case("wait-short", "Failed").says(&["flag"]),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_fails_the_step_that_would_store_it() {
+    all(vec![
+        case("large", "Failed").says(&["large", "32 KiB"]),
+        case("text-job", "Failed").with(json!({"message": "x".repeat(4097)})).says(&["work", "4 KiB"]),
+    ])
+    .await;
+}
+
+/// A step is skipped, or done, and says so by its path; one that was not reached has no state.
+#[tokio::test]
+async fn a_run_says_what_became_of_each_step() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    for (plan, wanted) in [
+        ("phases", &["first", "first/a", "first/b", "second", "second/slow", "second/quick", "last"][..]),
+        ("each", &["items", "items[a]", "items[b]", "items[c]"]),
+        ("inline", &["before", "called", "called/pause", "with", "with/note"]),
+    ] {
+        let run = stage.request(KIND, "p", plan, &Value::Null).await;
+        let run = stage.run_is(&run, "Succeeded").await;
+        let found = steps(&run);
+        for path in wanted {
+            assert!(found.contains_key(*path), "{plan}: no {path} in {}", story_of(&run));
+        }
+    }
+    let run = stage.request(KIND, "p", "fail", &Value::Null).await;
+    let run = stage.run_is(&run, "Failed").await;
+    assert!(!steps(&run).contains_key("never"), "{}", story_of(&run));
+}
+
+#[tokio::test]
+async fn a_wait_says_what_it_waits_for_and_ends_when_it_is_true() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    let run = stage.request(KIND, "p", "wait", &Value::Null).await;
+    stage.run_is(&run, "Running").await;
+    let waits =
+        |o: &Value| condition(o, "Reconciling")["message"].to_string().contains("the flag of p is not up");
+    stage.until("its message", PROCEDURE, "p", waits).await;
+    stage.flag("p-flag", json!({"up": "yes"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    let done = stage.ready(PROCEDURE, "p").await;
+    assert!(condition(&done, "Reconciling").is_null(), "{:#}", done["status"]);
+}
+
+/// Each transition of a run is an Event of the instance.
+#[tokio::test]
+async fn events_tell_of_runs() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    for (plan, ends) in [("pause", "Succeeded"), ("fail", "Failed")] {
+        let run = stage.request(KIND, "p", plan, &Value::Null).await;
+        stage.run_is(&run, ends).await;
+        eventually("Events", LONG, async || {
+            let about = events_about(&stage, "p").await;
+            let told = about.lines().filter(|line| line.contains(&run)).count();
+            if told >= 2 { Ok(()) } else { Err(about) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_apply_has_its_own_readiness() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    let run = stage.request(KIND, "p", "until", &Value::Null).await;
+    stage.run_is(&run, "Running").await;
+    stage.flag("p-flag", json!({"up": "yes"})).await;
+    stage.run_is(&run, "Succeeded").await;
+}
+
+/// The `when` of a phase is decided when the run reaches it.
+#[tokio::test]
+async fn the_when_of_a_phase_is_decided_once() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    let run = stage.request(KIND, "p", "decided-once", &Value::Null).await;
+    let inside = |run: &Value| steps(run).contains_key("phase/flag");
+    stage.until("within the phase", PLAN_RUN, &run, inside).await;
+    stage.flag("p-flag", json!({"up": "yes"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("the second step", PROCEDURE, "p", |o| o["status"]["note"] == "still here").await;
+}
+
+#[tokio::test]
+async fn a_patch_changes_an_object_that_is_no_child() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    stage.flag("mine", json!({"kept": "yes"})).await;
+    let run = stage.request(KIND, "p", "patch", &json!({"target": "mine"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    assert_eq!(stage.get(CONFIG_MAP, "mine").await["data"], json!({"kept": "yes", "marked": "p"}));
+    let run = stage.request(KIND, "p", "patch", &json!({"target": "missing"})).await;
+    let run = stage.run_is(&run, "Failed").await;
+    assert!(story_of(&run).contains("missing"), "{}", story_of(&run));
+}
+
+/// A step that runs a plan of another instance is a request there, and waits for its end.
+#[tokio::test]
+async fn a_plan_of_another_instance_is_requested_there() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    stage.ready_with(KIND, "q", json!({})).await;
+    let run = stage.request(KIND, "p", "other", &json!({"instance": "q"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("its note", PROCEDURE, "q", |o| o["status"]["note"] == "p").await;
+    let there = stage.runs("q").await;
+    assert!(
+        there.iter().any(|run| run["spec"]["plan"] == "noting" && phase(run) == "Succeeded"),
+        "{there:#?}"
+    );
+    let run = stage.request(KIND, "p", "other", &json!({"instance": "nobody"})).await;
+    let waits = |run: &Value| story_of(run).contains("nobody");
+    stage.until("what it waits for", PLAN_RUN, &run, waits).await;
+    stage.cancel(&run).await;
+    stage.run_is(&run, "Cancelled").await;
+}
+
+#[tokio::test]
+async fn people_approve_and_reject() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    let run = stage.request(KIND, "p", "approve", &Value::Null).await;
+    let asks = |run: &Value| story_of(run).contains("Delete the data of p?");
+    stage.until("the question", PLAN_RUN, &run, asks).await;
+    let shown = |o: &Value| o["status"].to_string().contains("Delete the data of p?");
+    stage.until("the question", PROCEDURE, "p", shown).await;
+    // A run that only waits for approval does not block others.
+    let other = stage.request(KIND, "p", "noting", &json!({"text": "meanwhile"})).await;
+    stage.run_is(&other, "Succeeded").await;
+    stage.answer(&run, "sure", "Approve").await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("its note", PROCEDURE, "p", |o| o["status"]["note"] == "approved").await;
+
+    let run = stage.request(KIND, "p", "approve", &Value::Null).await;
+    stage.until("the question", PLAN_RUN, &run, asks).await;
+    stage.answer(&run, "sure", "Reject").await;
+    let run = stage.run_is(&run, "Failed").await;
+    assert!(story_of(&run).contains("admin"), "{}", story_of(&run));
+}
+
+/// Outputs that are secret are in a Secret, and nowhere else.
+#[tokio::test]
+async fn a_secret_output_is_kept_in_a_secret() {
+    let stage = Stage::new().await;
+    stage.ready_with(KIND, "p", json!({})).await;
+    let canary = "canary-51ab";
+    let params = json!({"message": json!({"id": canary}).to_string()});
+    let run = stage.request(KIND, "p", "secret-output", &params).await;
+    let run = stage.run_is(&run, "Succeeded").await;
+    // The parameters are the requester's own words.
+    assert!(!run["status"].to_string().contains(canary), "{}", story_of(&run));
+    assert!(run["status"].to_string().contains("visible"), "{}", story_of(&run));
+    assert!(!stage.get(PROCEDURE, "p").await["status"].to_string().contains(canary));
+    let secrets = eventually("the Secret", LONG, async || {
+        let all = stage.list(crate::support::ext::SECRET).await;
+        let held = all.iter().filter(|o| {
+            let data = o["data"].as_object().cloned().unwrap_or_default();
+            data.values().any(|value| {
+                use base64::Engine;
+                let bytes =
+                    base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
+                bytes.is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(canary))
+            })
+        });
+        match held.count() {
+            1 => Ok(1),
+            count => Err(format!("{count} Secrets hold it")),
+        }
+    })
+    .await;
+    assert_eq!(secrets, 1);
+}

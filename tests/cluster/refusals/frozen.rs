@@ -1,0 +1,182 @@
+//! Changes that the API server refuses because the object exists, of every kind that has such fields, as the real
+//! server refuses them.
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use super::edit_of;
+use crate::support::ext::{
+    BLOCK, CONFIG_MAP, DAEMON_SET, DEPLOYMENT, EVENT, JOB, Kind, LONG, POD, ROCK, ROLE_BINDING, SECRET,
+    SERVICE, STATEFUL_SET, STONE, Scene, VOLUME_CLAIM, condition, fixture, kind, read, uid_of,
+};
+use crate::support::{eventually, kubectl};
+
+const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
+
+/// The children that may be made anew: id, kind, whether it lies in a namespace, and where it differs.
+const CHILDREN: [(&str, Kind, bool, &str); 27] = [
+    ("pod", POD, true, "/spec/containers/1/name"),
+    ("job", JOB, true, "/spec/template/spec/containers/0/image"),
+    ("service", SERVICE, true, "/spec/clusterIP"),
+    ("rolebinding", ROLE_BINDING, true, "/roleRef/name"),
+    (
+        "clusterrolebinding",
+        kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+        false,
+        "/roleRef/name",
+    ),
+    ("configmap", CONFIG_MAP, true, "/data/value"),
+    ("secret", SECRET, true, "/data/value"),
+    ("secrettype", SECRET, true, "/type"),
+    ("storageclass", kind("storage.k8s.io/v1", "storageclasses"), false, "/parameters/value"),
+    ("provisioner", kind("storage.k8s.io/v1", "storageclasses"), false, "/provisioner"),
+    ("priorityclass", kind("scheduling.k8s.io/v1", "priorityclasses"), false, "/value"),
+    ("csidriver", kind("storage.k8s.io/v1", "csidrivers"), false, "/spec/attachRequired"),
+    ("csicapacity", kind("storage.k8s.io/v1", "csistoragecapacities"), true, "/storageClassName"),
+    ("attributesclass", kind("storage.k8s.io/v1", "volumeattributesclasses"), false, "/parameters/value"),
+    ("ingressclass", kind("networking.k8s.io/v1", "ingressclasses"), false, "/spec/controller"),
+    ("runtimeclass", kind("node.k8s.io/v1", "runtimeclasses"), false, "/handler"),
+    ("endpointslice", kind("discovery.k8s.io/v1", "endpointslices"), true, "/addressType"),
+    ("revision", kind("apps/v1", "controllerrevisions"), true, "/data/value"),
+    (
+        "resourceclaim",
+        kind("resource.k8s.io/v1", "resourceclaims"),
+        true,
+        "/spec/devices/requests/0/exactly/deviceClassName",
+    ),
+    (
+        "claimtemplate",
+        kind("resource.k8s.io/v1", "resourceclaimtemplates"),
+        true,
+        "/spec/spec/devices/requests/0/exactly/deviceClassName",
+    ),
+    ("servicecidr", kind("networking.k8s.io/v1", "servicecidrs"), false, "/spec/cidrs/0"),
+    ("rock", ROCK, true, "/spec/colour"),
+    ("vein", ROCK, true, "/spec/depth"),
+    ("deployment", DEPLOYMENT, true, "/spec/selector/matchLabels/value"),
+    ("daemonset", DAEMON_SET, true, "/spec/selector/matchLabels/value"),
+    ("replicaset", REPLICA_SET, true, "/spec/selector/matchLabels/value"),
+    ("statefulset", STATEFUL_SET, true, "/spec/selector/matchLabels/value"),
+];
+
+async fn prepare() -> Scene {
+    static NEEDS: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+    let needs = async || {
+        kubectl(&["apply", "-f", &format!("{}/needs/rock.yaml", fixture("frozen"))]).await.ok();
+        kubectl(&["wait", "--for=condition=Established", "crd/rocks.fixtures.operetta.dev"]).await.ok();
+    };
+    NEEDS.get_or_init(needs).await;
+    Scene::new().await
+}
+
+async fn block(scene: &Scene, child: &str) {
+    let block = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": child},
+        "spec": {"child": child, "value": "one"}});
+    scene.apply(&block.to_string()).await;
+    scene.ready(BLOCK, child).await;
+}
+
+#[tokio::test]
+async fn every_change_that_is_refused_on_a_live_object_leads_to_a_new_one_if_the_package_says_so() {
+    let scene = prepare().await;
+    let results = futures::stream::iter(CHILDREN)
+        .map(async |(child, kind, namespaced, path)| {
+            let path_of = kind.path(namespaced.then(|| scene.namespace()), child);
+            let live = async || read(&scene.client(), &path_of).await.unwrap_or_default();
+            block(&scene, child).await;
+            let before = live().await;
+            edit_of(&scene, BLOCK, child, json!({"value": "two"})).await;
+            let told = scene
+                .until("Ready or Stalled", BLOCK, child, |o| {
+                    let seen = o["status"]["observedGeneration"] == o["metadata"]["generation"];
+                    seen && (condition(o, "Ready")["status"] == "True"
+                        || condition(o, "Stalled")["status"] == "True")
+                })
+                .await;
+            let after = live().await;
+            let value = |object: &Value| object.pointer(path).cloned();
+            let anew =
+                !after.is_null() && uid_of(&before) != uid_of(&after) && value(&before) != value(&after);
+            let message = condition(&told, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+            (!anew).then(|| format!("{child}: {:?}, then {:?}: {message}", value(&before), value(&after)))
+        })
+        .buffer_unordered(4)
+        .collect::<Vec<_>>()
+        .await;
+    let failed: Vec<String> = results.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), CHILDREN.len(), failed.join("\n"));
+}
+
+#[tokio::test]
+async fn what_holds_data_is_not_made_anew_and_the_advice_fits() {
+    let scene = prepare().await;
+    let volumes = kind("v1", "persistentvolumes");
+    for (child, kind, namespaced) in [("claim", VOLUME_CLAIM, true), ("volume", volumes, false)] {
+        block(&scene, child).await;
+        let path = kind.path(namespaced.then(|| scene.namespace()), child);
+        let before = read(&scene.client(), &path).await.unwrap();
+        edit_of(&scene, BLOCK, child, json!({"value": "two"})).await;
+        let words = ["holds data", "by hand"];
+        let message = super::stalled_of(&scene, BLOCK, child, "ImmutableField", &words).await;
+        assert!(!message.contains("Recreate"), "{message}");
+        assert_eq!(uid_of(&read(&scene.client(), &path).await.unwrap()), uid_of(&before));
+    }
+}
+
+/// What somebody else has put beside our fields makes the change impossible: the object is not at fault, and stays.
+#[tokio::test]
+async fn a_field_of_others_that_forbids_a_change_costs_no_object() {
+    let scene = prepare().await;
+    let instance = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": "vein"},
+        "spec": {"child": "vein", "value": "two"}});
+    scene.apply(&instance.to_string()).await;
+    scene.ready(BLOCK, "vein").await;
+    scene.patch(ROCK, "vein", "merge", &json!({"spec": {"most": 1}})).await;
+    let before = scene.get(ROCK, "vein").await;
+    // Deeper than theirs allows.
+    edit_of(&scene, BLOCK, "vein", json!({"value": "one"})).await;
+    super::stalled_of(&scene, BLOCK, "vein", "ApplyRefused", &["vein", "spec"]).await;
+    let after = scene.get(ROCK, "vein").await;
+    assert_eq!((uid_of(&after), &after["spec"]["most"]), (uid_of(&before), &json!(1)));
+}
+
+/// With several `ServiceCIDR`s the API server tries a fixed address in any one of them.
+#[tokio::test]
+async fn addresses_of_services_are_not_refused_by_chance() {
+    let scene = Scene::new().await;
+    let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": scene.namespace()}, "spec": {"cidrs": ["10.96.66.0/24"]}});
+    scene.apply(&range.to_string()).await;
+    let ready = |range: &Value| condition(range, "Ready")["status"] == "True";
+    let ranges = kind("networking.k8s.io/v1", "servicecidrs");
+    eventually("the range to be ready", LONG, async || {
+        let range = read(&scene.client(), &ranges.path(None, scene.namespace())).await.unwrap();
+        if ready(&range) { Ok(()) } else { Err(format!("{:#}", range["status"])) }
+    })
+    .await;
+    let stones = |from: usize| {
+        let stone = |i: usize| {
+            json!({"apiVersion": STONE.api_version(), "kind": "Stone", "metadata": {"name": format!("s{i}")},
+                "spec": {"child": "service-anew", "value": format!("10.96.0.{}", from + i)}})
+        };
+        json!({"apiVersion": "v1", "kind": "List", "items": (0..16).map(stone).collect::<Vec<_>>()})
+    };
+    // Updates are not permitted by one dry run for all: the address is a part of their signature.
+    for from in [120, 140] {
+        scene.apply(&stones(from).to_string()).await;
+        for i in 0..16 {
+            scene.ready(STONE, &format!("s{i}")).await;
+            let address = format!("10.96.0.{}", from + i);
+            assert_eq!(scene.get(SERVICE, &format!("s{i}")).await["spec"]["clusterIP"], address);
+        }
+    }
+    let is_warning = |e: &Value| e["type"] == "Warning" && e["involvedObject"]["kind"] == "Stone";
+    let warnings: Vec<_> = scene.list(EVENT).await.into_iter().filter(is_warning).collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    // An address of no range is refused before anything is written.
+    edit_of(&scene, STONE, "s0", json!({"value": "10.99.0.1"})).await;
+    let message = super::stalled_of(&scene, STONE, "s0", "ApplyRefused", &["clusterIPs"]).await;
+    assert!(message.contains("not in the valid range"), "{message}");
+    assert_eq!(scene.get(SERVICE, "s0").await["spec"]["clusterIP"], "10.96.0.140");
+    kubectl(&["delete", "servicecidrs.networking.k8s.io", scene.namespace(), "--wait=false"]).await.ok();
+}

@@ -1,0 +1,193 @@
+//! Routes on which a ref or a right decides.
+
+use std::path::Path;
+
+use operetta::local::{ControlPlane, Options};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{Fate, GADGETS, Place, RECORD, UNWANTED, all, gadget_crd};
+use crate::support::ext::{
+    CONFIG_MAP, LONG, WAY, account, condition, copy_folder, fixture, uid_of, watching,
+};
+use crate::support::{Operetta, eventually, options, signal};
+
+/// The kind of gadgets is no package's.
+const GADGET_RIGHTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: gadgets}
+rules: [{apiGroups: [fixtures.example.com], resources: [gadgets], verbs: ['*']}]
+";
+
+/// What decides about children may not be read any more: they are unknown, none goes, the others go on, and the
+/// condition says which right is missing. And at the end a kind may not be listed: what it stands on waits for it.
+#[tokio::test]
+async fn a_ref_is_forbidden() {
+    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let place = Place { plane: &plane, namespace: "default" };
+    place.kubectl(&["apply", "-f", "-"], GADGET_RIGHTS).await;
+    let core = "configmaps, services, serviceaccounts, persistentvolumeclaims, events, namespaces";
+    let config = account(&plane, "blinkered", core).await;
+    let allow = async || {
+        let subject = "--serviceaccount=kube-system:blinkered";
+        place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject], "").await;
+    };
+    let start = async |package: &str| {
+        let args = ["run", "--leader-elect=false", package, &fixture("light")];
+        let mut manager = Operetta::run_with(&args, &[("KUBECONFIG", &config)]);
+        watching(&mut manager, 2).await;
+        manager
+    };
+    let reason_of = async |name: &str, reason: &str, words: &[&str]| {
+        eventually(reason, LONG, async || {
+            let way = place.find(WAY, name).await.unwrap_or_default();
+            let ready = condition(&way, "Ready");
+            let message = ready["message"].as_str().unwrap_or_default();
+            let said = ready["reason"] == reason && words.iter().all(|word| message.contains(word));
+            if said { Ok(()) } else { Err(format!("{ready:#}")) }
+        })
+        .await;
+    };
+    let reason = async |reason: &str, words: &[&str]| reason_of("w", reason, words).await;
+    let allow_gadgets = async || {
+        let subject = "--serviceaccount=kube-system:blinkered";
+        place
+            .kubectl(&["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", subject], "")
+            .await;
+    };
+    place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
+    place.kubectl(&["create", "secret", "generic", "gate", "--from-literal=open=yes"], "").await;
+    allow().await;
+    allow_gadgets().await;
+    let mut manager = start(&fixture("routes")).await;
+    place.deploy("w", &json!({"gate": true, "gadget": true})).await;
+
+    // The right is taken away, and nothing is remembered.
+    place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(&fixture("routes")).await;
+    let words = ["refs.gate", "may not be read", "cannot watch resource \"secrets\""];
+    reason("RefForbidden", &words).await;
+    // What does not read it goes on; nothing of what does goes, nor does anything that is not wanted any more.
+    place.patch("w", &json!({"keys": ["a", "c"]})).await;
+    place.fate("w", "-c", &all(Fate::Wanted)).await;
+    reason("RefForbidden", &words).await;
+    for suffix in ["", "-a", "-b", "-c"] {
+        place.fate("w", suffix, &all(Fate::Wanted)).await;
+    }
+    // An object of those that cannot be told is not made anew, and its loss is no other's.
+    let before = uid_of(&place.find(CONFIG_MAP, "w-delete-a").await.unwrap()).to_owned();
+    place.kubectl(&["delete", "configmap", "w-delete-a"], "").await;
+    eventually("w-delete-a to be made anew", LONG, async || {
+        match place.find(CONFIG_MAP, "w-delete-a").await {
+            Some(object) if uid_of(&object) != before => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+
+    // It may be read again, and decides again: first that all stays, then that it goes.
+    allow().await;
+    place.settled("w").await;
+    place.fate("w", "", &all(Fate::Wanted)).await;
+    place.fate("w", "-b", &UNWANTED).await;
+    let closed = json!({"stringData": {"closed": "yes"}}).to_string();
+    place.kubectl(&["patch", "secret", "gate", "--type=merge", "-p", &closed], "").await;
+    place.fate("w", "", &UNWANTED).await;
+    let open = json!({"data": {"closed": null}}).to_string();
+    place.kubectl(&["patch", "secret", "gate", "--type=merge", "-p", &open], "").await;
+    place.fate("w", "", &all(Fate::Wanted)).await;
+    place.settled("w").await;
+
+    // No ref holds up the end of an instance. But the gadget, which nobody can see, stands on a ConfigMap.
+    place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(&fixture("routes")).await;
+    place.kubectl(&["delete", "way", "w", "--wait=false"], "").await;
+    for fates in [[("retain", Fate::Retained)], [("ask", Fate::Asks)], [("data", Fate::Retained)]] {
+        place.fate("w", "", &fates).await;
+    }
+    reason(
+        "Deleting",
+        &["ConfigMap default/w-delete stays", "each Gadget of fixtures.example.com/v1", "forbidden"],
+    )
+    .await;
+    assert!(place.find(CONFIG_MAP, "w-delete").await.is_some(), "the lower order went first");
+    allow_gadgets().await;
+    for suffix in ["", "-a"] {
+        place.fate("w", suffix, &[("retain", Fate::Retained), ("ask", Fate::Asks)]).await;
+    }
+    place.fate("w", "", &[("delete", Fate::Gone)]).await;
+    assert!(place.find(GADGETS, "w").await.is_none(), "the gadget lives on without what it stands on");
+    place.approve("w", &["", "-a", "-b", "-c"]).await;
+    place.gone("w").await;
+
+    // A version of the package without gadgets, which may not be listed any more: what is left of them is awaited,
+    // and so is what they stood on.
+    for name in ["x", "y"] {
+        place.deploy(name, &json!({"gadget": true})).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fewer = folder.path().join("fewer");
+    copy_folder(
+        Path::new(&fixture("routes")),
+        &fewer,
+        &|text| match text.split_once("        - id: gadget") {
+            Some((above, _)) => above.to_owned(),
+            None => text,
+        },
+    );
+    let fewer = fewer.to_str().unwrap();
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(fewer).await;
+    place.patch("y", &json!({"on": false})).await;
+    let words = [
+        "cannot list Gadget of fixtures.example.com/v1",
+        "cannot watch resource",
+        "operetta.dev/child-kinds",
+    ];
+    reason_of("x", "Pruning", &words).await;
+    reason_of("y", "Pruning", &["-delete stays until", "each Gadget of fixtures.example.com/v1"]).await;
+    place.fate("y", "", &[("delete", Fate::Wanted)]).await;
+    allow_gadgets().await;
+    for name in ["x", "y"] {
+        place.settled(name).await;
+        assert!(place.find(GADGETS, name).await.is_none(), "{name}: not pruned");
+    }
+    place.fate("y", "", &UNWANTED).await;
+    // None is left: it is on record no more, and nobody needs the right any more.
+    let ways = "ways.fixtures.operetta.dev";
+    let record = async || place.kubectl(&["get", "crd", ways, "-o", RECORD], "").await;
+    eventually("gadgets to go from the record", LONG, async || {
+        let record = record().await;
+        if record.contains("Gadget") { Err(record) } else { Ok(()) }
+    })
+    .await;
+    manager.wait_for("no longer watched", LONG).await;
+    place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    let mut manager = start(fewer).await;
+    place.patch("x", &json!({"keys": ["a", "d"]})).await;
+    place.settled("x").await;
+    assert!(!manager.output().contains("kind=Gadget"), "{}", manager.output());
+    // A person says that there may be some, and then that there are none.
+    let kinds = record().await;
+    let write = async |kinds: &str| {
+        let record = format!("operetta.dev/child-kinds={kinds}");
+        place.kubectl(&["annotate", "crd", ways, "--overwrite", &record], "").await;
+    };
+    write(&format!("fixtures.example.com/v1/Gadget,{kinds}")).await;
+    reason_of("x", "Pruning", &words).await;
+    write(&kinds).await;
+    place.settled("x").await;
+    signal(manager.pid(), Signal::TERM);
+    manager.wait(LONG).await;
+    plane.stop().await;
+}

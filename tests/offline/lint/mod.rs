@@ -1,0 +1,147 @@
+//! Every mistake that linting finds: a table of small packages with the expected findings marked in
+//! the text.
+//!
+//! A fixture is several files. `//- path` begins a file. A line of carets below a line marks a finding
+//! that begins where the carets begin: `#   ^^^ error: message; help`, or `^^^ error: ...` for the
+//! first column. `//! error: ...` is a finding that has no place. `//- resource` is an operator.yaml
+//! whose first lines are [`HEADER`], `//- crd` a CRD of the kind `Web` whose properties follow. Files of [`BASE`] are there unless a fixture brings its own.
+
+mod conditional;
+mod expressions;
+mod guide;
+mod mistakes;
+mod outputs;
+mod packages;
+mod plan_mistakes;
+mod plans;
+mod refs;
+mod schemas;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::crd::crd_to_properties;
+use operetta::diag::Diagnostic;
+use operetta::package::{self, Package};
+
+const HEADER: &str = "\
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  defaults: {image: nginx, ports: {http: 80}}
+  resources:
+";
+
+const BASE: &str = "\
+//- crd
+            spec:
+              type: object
+              properties:
+                size: {type: integer, default: 1}
+                host: {type: string}
+                envs: {type: array, items: {type: object, properties: {name: {type: string}}}}
+                labels: {type: object, additionalProperties: {type: string}}
+                free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+                pod: {type: object, properties: {image: {type: string}}}
+            status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+//- templates/cm.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: \"{{ name }}\"}
+";
+
+struct Fixture {
+    files: BTreeMap<String, String>,
+    expected: Vec<String>,
+}
+
+fn parse(text: &str) -> Fixture {
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    let mut expected = Vec::new();
+    let mut file = String::new();
+    let mut lines = 0;
+    for line in text.trim_start().lines() {
+        if let Some(path) = line.strip_prefix("//- ") {
+            let (path, start) = match path {
+                "resource" => ("operator.yaml", HEADER.to_owned()),
+                "crd" => ("crds/web.yaml", crd_to_properties("example.com", "webs", "Web")),
+                path => (path, String::new()),
+            };
+            path.clone_into(&mut file);
+            lines = start.lines().count();
+            files.insert(file.clone(), start);
+            continue;
+        }
+        if let Some(finding) = line.strip_prefix("//! ") {
+            expected.push(finding.to_owned());
+            continue;
+        }
+        let carets = line.trim_start_matches(['#', ' ']);
+        if carets.starts_with('^') {
+            let column = line.chars().count() - carets.chars().count() + 1;
+            let finding = carets.trim_start_matches('^').trim();
+            expected.push(format!("{file}:{lines}:{column}: {finding}"));
+            continue;
+        }
+        lines += 1;
+        let content = files.get_mut(&file).expect("a fixture begins with `//- path`");
+        content.push_str(line);
+        content.push('\n');
+    }
+    Fixture { files, expected }
+}
+
+fn write(folder: &Path, files: &BTreeMap<String, String>) {
+    for (path, content) in files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+fn load(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    match package::load(folder) {
+        Ok((package, warnings)) => (Some(package), warnings),
+        Err(diagnostics) => (None, diagnostics),
+    }
+}
+
+fn shown(folder: &Path, diagnostic: &Diagnostic) -> String {
+    let severity = if diagnostic.is_error() { "error" } else { "warning" };
+    let place = diagnostic.location.as_ref().map_or_else(String::new, |location| format!("{location}: "));
+    let help = diagnostic.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
+    let text = format!("{place}{severity}: {}{help}", diagnostic.message);
+    text.replace(&format!("{}/", folder.display()), "")
+}
+
+/// Loads the fixture and compares what is found with what is marked.
+fn check(text: &str) -> Option<Package> {
+    check_with(text, load)
+}
+
+fn check_with(text: &str, find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>)) -> Option<Package> {
+    let mut fixture = parse(text);
+    for (path, content) in parse(BASE).files {
+        fixture.files.entry(path).or_insert(content);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &fixture.files);
+    let (package, diagnostics) = find(folder.path());
+    let mut found: Vec<_> = diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect();
+    let mut expected = fixture.expected;
+    found.sort();
+    expected.sort();
+    let only = |these: &[String], those: &[String]| {
+        these.iter().filter(|line| !those.contains(line)).cloned().collect::<Vec<_>>().join("\n  ")
+    };
+    let (missing, surplus) = (only(&expected, &found), only(&found, &expected));
+    assert!(found == expected, "\n--- expected only:\n  {missing}\n--- found only:\n  {surplus}\n");
+    package
+}
+
+fn operetta(args: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_operetta")).args(args).output().unwrap()
+}

@@ -1,0 +1,11 @@
+//! Tests without a control plane.
+
+// Failing is what tests are for.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::needless_pass_by_value)]
+
+#[path = "../support/crd.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
+mod crd;
+mod lint;
+mod render;

@@ -1,0 +1,470 @@
+//! `operetta render` and `operetta lint` as a person runs them.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::crd::crd_to_properties;
+use base64::Engine as _;
+use serde_json::Value;
+
+const OPERATOR: &str = r"
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  resources:
+    - crd: crds/web.yaml
+      children:
+        - {id: late, template: templates/late.yaml}
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
+        - {id: secret, template: templates/secret.yaml, when: spec.text is defined}
+";
+
+const PROPERTIES: &str = "
+            spec:
+              type: object
+              properties:
+                size: {type: integer, default: 2, maximum: 5}
+                text: {type: string}
+";
+
+fn crd() -> String {
+    crd_to_properties("example.com", "webs", "Web") + PROPERTIES.trim_start_matches('\n')
+}
+
+const MEMBER: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-{{ i }}", labels: {app: "{{ name }}"}}
+data: {mode: "0644", size: "{{ spec.size }}"}
+"#;
+
+const LATE: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-late"}
+data: {uid: "{{ children.members[0].metadata.uid }}"}
+"#;
+
+const SECRET: &str = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-secret"}
+stringData: {text: {{ spec.text }}}
+"#;
+
+const INSTANCE: &str = "apiVersion: example.com/v1\nkind: Web\nmetadata: {name: shop}\n";
+
+fn package() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), str::to_owned);
+    folder
+}
+
+/// Writes the package, each file's text changed.
+fn put(folder: &Path, change: impl Fn(&str) -> String) {
+    let crd = crd();
+    for (path, text) in [
+        ("operator.yaml", OPERATOR),
+        ("crds/web.yaml", &crd),
+        ("templates/member.yaml", MEMBER),
+        ("templates/late.yaml", LATE),
+        ("templates/secret.yaml", SECRET),
+    ] {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, change(text)).unwrap();
+    }
+}
+
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn operetta(folder: &Path, args: &[&str], input: &str) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_operetta"))
+        .args(args)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails before it reads closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn render(input: &str, output: &str) -> Ran {
+    operetta(package().path(), &["render", ".", "-f", "-", "-o", output], input)
+}
+
+#[test]
+fn children_are_printed_in_the_order_of_their_creation() {
+    let ran = render(&format!("{INSTANCE}spec: {{}}\n"), "yaml");
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (
+            0,
+            r#"---
+# child: members[0]
+apiVersion: v1
+data:
+  mode: "0644"
+  size: "2"
+kind: ConfigMap
+metadata:
+  labels:
+    app: shop
+    app.kubernetes.io/managed-by: operetta
+  name: shop-0
+  namespace: default
+---
+# child: members[1]
+apiVersion: v1
+data:
+  mode: "0644"
+  size: "2"
+kind: ConfigMap
+metadata:
+  labels:
+    app: shop
+    app.kubernetes.io/managed-by: operetta
+  name: shop-1
+  namespace: default
+---
+# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17
+"#,
+            ""
+        )
+    );
+}
+
+#[test]
+fn names_and_lists() {
+    let text = format!(
+        "{INSTANCE}spec: {{text: a, size: 1}}\n---\n---\n{}spec: {{size: 0}}\n",
+        INSTANCE.replace("shop", "b")
+    );
+    let ran = render(&text, "name");
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            0,
+            "configmap/shop-0\n# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17\nsecret/shop-secret\n# child: late waits for children.members: `children.members[0].metadata.uid` is undefined at ./templates/late.yaml:5:17\n"
+        )
+    );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{{}, spec: {{size: 1}}}}\n",
+        INSTANCE.trim().replace('\n', ", ")
+    );
+    assert_eq!(render(&list, "name").stdout.lines().next(), Some("configmap/shop-0"));
+    let ran = render(&text, "json");
+    let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
+}
+
+/// A value never meets the YAML parser.
+#[test]
+fn strings_arrive_as_they_are() {
+    for text in
+        ["x\nkind: ClusterRole", "{{ 7*7 }}", "true", "0644", "!!python/object", "🦀", "", "a: b", "'", "\\"]
+    {
+        let instance = serde_json::json!({
+            "apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "shop"}, "spec": {"size": 0, "text": text}
+        });
+        let ran = render(&instance.to_string(), "json");
+        let list: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let encoded = list["items"][0]["data"]["text"].as_str().unwrap();
+        let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
+        assert_eq!(String::from_utf8(decoded).unwrap(), text);
+    }
+}
+
+#[test]
+fn instances_that_do_not_fit() {
+    for (input, place, message) in [
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "it has example.com/v1 Web",
+        ),
+        (
+            "apiVersion: example.com/v2\nkind: Web\nmetadata: {name: a}\n",
+            "standard input:2:7",
+            "has no kind example.com/v2 Web",
+        ),
+        (&format!("{INSTANCE}spec:\n  size: 9\n"), "standard input:5:3", "spec.size"),
+        (&format!("{INSTANCE}spec:\n  size: a\n"), "standard input:5:3", "spec.size"),
+        (&format!("{INSTANCE}spec:\n  sise: 1\n"), "standard input:5:3", "sise"),
+        ("apiVersion: example.com/v1\nkind: Web\n", "standard input:1:1", "metadata.name"),
+        ("kind: Web\n", "standard input:1:1", "apiVersion"),
+        ("a: [\n", "standard input", ""),
+        ("---\n", "standard input:1:1", "no instance"),
+        ("", "standard input:1:1", "no instance"),
+    ] {
+        let ran = render(input, "yaml");
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{input}: {}", ran.stderr);
+        assert!(ran.stderr.contains(place) && ran.stderr.contains(message), "{input}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn one_wrong_instance_does_not_hide_the_others() {
+    let ran = render(&format!("{INSTANCE}spec: {{size: 9}}\n---\n{INSTANCE}spec: {{size: 1}}\n"), "name");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stdout.starts_with("configmap/shop-0\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn exit_codes_of_lint_and_render() {
+    let folder = package();
+    let code = |args: &[&str]| operetta(folder.path(), args, "").code;
+    assert_eq!(code(&["lint", "."]), 0);
+    assert_eq!(code(&["lint", "nowhere"]), 2);
+    assert_eq!(code(&["lint"]), 2);
+    assert_eq!(code(&["lint", "operator.yaml"]), 2);
+    assert_eq!(code(&["render", ".", "-f", "nowhere.yaml"]), 2);
+    fs::write(folder.path().join("templates/unused.yaml"), "a: 1\n").unwrap();
+    assert_eq!(code(&["lint", "."]), 0);
+    assert_eq!(code(&["lint", ".", "--strict"]), 1);
+    fs::write(folder.path().join("operator.yaml"), OPERATOR.replace("spec.size", "spec.sise")).unwrap();
+    assert_eq!(code(&["lint", "."]), 1);
+    assert_eq!(code(&["render", ".", "-f", "-"]), 1);
+    let ran = operetta(folder.path(), &["lint", ".", "-o", "json"], "");
+    let findings: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(findings[0]["code"], "package::unknown-path");
+    assert_eq!((findings[0]["line"].as_u64(), findings[0]["column"].as_u64()), (Some(11), Some(78)));
+    assert_eq!(findings[0]["help"], "did you mean `spec.size`?");
+}
+
+#[test]
+fn packages_that_cannot_run_side_by_side_are_told_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let named = |text: &str, name: &str| {
+        text.replace("metadata: {name: web}", &format!("metadata: {{name: {name}}}"))
+    };
+    let other = |text: &str, name: &str| {
+        let names = [("webs", "others"), ("kind: Web", "kind: Other"), ("WebList", "OtherList")];
+        let text = named(text, name).replace("singular: web", "singular: other");
+        names.iter().fold(text, |text, (from, to)| text.replace(from, to))
+    };
+    let short = "plural: others, shortNames: [webs]";
+    put(&root.path().join("a"), str::to_owned);
+    put(&root.path().join("copy"), str::to_owned);
+    put(&root.path().join("same"), |text| named(text, "same"));
+    put(&root.path().join("names"), |text| other(text, "names").replace("plural: others", short));
+    put(&root.path().join("fine"), |text| other(text, "fine").replace("example.com", "example.org"));
+    let lint = |folders: &[&str]| {
+        let ran = operetta(root.path(), &[&["lint"], folders, &["-o", "json"]].concat(), "");
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let found = found.as_array().unwrap().clone();
+        assert_eq!(ran.code, i32::from(!found.is_empty()), "{found:#?}");
+        found
+    };
+    for alone in [&["a", "fine"][..], &["a", "a", "./a"], &["names"]] {
+        assert_eq!(lint(alone), [] as [Value; 0], "{alone:?}");
+    }
+    for (second, code, words) in [
+        ("same", "package::claimed", "the package web has the same CRD webs.example.com: a/crds/web.yaml:"),
+        ("names", "package::names-taken", "the same group and the same name webs: a/crds/web.yaml:"),
+    ] {
+        let found = lint(&["fine", "a", second]);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0]["code"].as_str(), found[0]["package"].as_str()), (Some(code), Some(second)));
+        assert_eq!(found[0]["file"], format!("{second}/crds/web.yaml"));
+        assert!(found[0]["message"].as_str().unwrap().contains(words), "{found:#?}");
+    }
+    let codes: Vec<Value> = lint(&["a", "copy"]).iter().map(|found| found["code"].clone()).collect();
+    assert_eq!(codes, ["package::name-taken", "package::claimed"]);
+}
+
+#[test]
+fn the_schema_is_json() {
+    let ran = operetta(Path::new("."), &["schema"], "");
+    let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(schema["properties"]["kind"]["const"], "OperatorPackage");
+}
+
+/// A CRD on one line of 100,000 characters, with a mistake at its end.
+fn minified() -> String {
+    let properties: Vec<_> = (0..4_000).map(|i| format!(r#""field{i}":{{"type":"string"}}"#)).collect();
+    let crd: Value = operetta::yaml::parse(
+        &operetta::diag::Source::new("crd", crd()),
+        &operetta::yaml::Options::default(),
+    )
+    .unwrap()[0]
+        .to_json();
+    let marker = r#""text":{"type":"string"}"#;
+    let text = crd.to_string();
+    assert!(text.contains(marker));
+    text.replace(marker, &format!(r#"{},"text":{{"type":"strin"}}"#, properties.join(",")))
+}
+
+#[test]
+fn mistakes_on_lines_of_any_length_are_shown() {
+    let folder = package();
+    fs::write(folder.path().join("crds/web.yaml"), minified()).unwrap();
+    for args in [&["lint", "."][..], &["render", ".", "-f", "-"]] {
+        let ran = operetta(folder.path(), args, INSTANCE);
+        let shown = ran.stdout + &ran.stderr;
+        assert_eq!(ran.code, 1, "{shown}");
+        assert!(shown.contains(r#""type":"strin""#) && shown.contains("web.yaml:1:1"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 200), "{shown}");
+        assert!(!shown.contains("panicked"), "{shown}");
+    }
+}
+
+#[test]
+fn names_and_files_send_no_commands_to_the_terminal() {
+    let folder = package();
+    let bad = "\u{1b}[2Jx\u{202e}y";
+    fs::write(folder.path().join(format!("templates/{bad}.yaml")), "a: [").unwrap();
+    put(folder.path(), |text| text.replace("id: late", &format!("id: \"late{bad}\", {bad}z: 1")));
+    let instance = format!("{INSTANCE}spec: {{\"{bad}\": 1, text: \"{bad}\"}}\n");
+    for args in [&["lint", "."][..], &["lint", bad], &["render", ".", "-f", "-"], &["render", bad, "-f", bad]]
+    {
+        let ran = operetta(folder.path(), args, &instance);
+        let shown = ran.stdout + &ran.stderr;
+        assert_ne!(ran.code, 0, "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{args:?}: {shown:?}");
+        assert!(shown.contains("\\u{1b}[2Jx\\u{202e}y") || shown.contains("\u{fffd}"), "{args:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn the_cause_of_waiting_is_named_and_a_mistake_is_no_waiting() {
+    let folder = package();
+    let late = format!("{LATE}  text: \"{{{{ spec.text }}}}\"\n");
+    fs::write(
+        folder.path().join("templates/late.yaml"),
+        late.replace("data: {uid", "data:\n  uid").replace("}}\"}", "}}\""),
+    )
+    .unwrap();
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-"], &format!("{INSTANCE}spec: {{text: x}}\n"));
+    assert!(
+        ran.stdout.contains("late waits for children.members: `children.members[0].metadata.uid`"),
+        "{}",
+        ran.stdout
+    );
+    // Once the members are live, the text that the instance lacks is what is wrong.
+    let live = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-0, uid: u0}\n";
+    fs::write(folder.path().join("live"), live).unwrap();
+    let ran = operetta(
+        folder.path(),
+        &["render", ".", "-f", "-", "--with", "live"],
+        &format!("{INSTANCE}spec: {{}}\n"),
+    );
+    assert!(
+        ran.code == 1 && ran.stderr.contains("child late: `spec.text` is undefined"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+}
+
+#[test]
+fn live_objects_can_be_given() {
+    let folder = package();
+    let operator = OPERATOR
+        .replace("      children:", "      refs:\n        - {id: one, apiVersion: v1, kind: Secret, name: \"{{ name }}-tls\"}\n        - {id: all, apiVersion: v1, kind: ConfigMap, selector: {app: x}}\n      children:\n        - {id: reads, template: templates/reads.yaml}");
+    let reads = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}-reads"}
+data:
+  tls: "{{ refs.one is defined }}"
+  names: "{{ refs.all | map(attribute='metadata.name') | join(',') }}"
+  before: "{{ self.data.before | default('none') }}"
+"#;
+    fs::write(folder.path().join("operator.yaml"), operator).unwrap();
+    fs::write(folder.path().join("templates/reads.yaml"), reads).unwrap();
+    let live = r#"
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Secret, metadata: {name: shop-tls, namespace: default}, data: {a: Yg==}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: default, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: elsewhere, labels: {app: x}}}
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: shop-reads, namespace: default}, data: {before: "yes"}}
+---
+# By its labels, whatever the name.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: shop-0
+  namespace: default
+  uid: the-uid-of-0
+  labels:
+    operetta.dev/operator: web
+    operetta.dev/kind: Web.example.com
+    operetta.dev/instance: shop
+    operetta.dev/instance-uid: some-uid
+    operetta.dev/child: members
+    operetta.dev/key: "0"
+"#;
+    fs::write(folder.path().join("live.yaml"), live).unwrap();
+    let ran = operetta(
+        folder.path(),
+        &["render", ".", "-f", "-", "--with", "live.yaml", "-o", "json"],
+        &format!("{INSTANCE}spec: {{}}\n"),
+    );
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", ran.stdout);
+    let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let data = |name: &str| {
+        let found = list["items"].as_array().unwrap().iter().find(|o| o["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {list}"))["data"].clone()
+    };
+    assert_eq!(data("shop-late")["uid"], "the-uid-of-0");
+    assert_eq!(data("shop-reads"), serde_json::json!({"tls": "true", "names": "a,b", "before": "yes"}));
+    // What is not among them does not exist.
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-", "--with", "/dev/null"], INSTANCE);
+    assert!(ran.stdout.contains("reads waits for refs.one"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Secret default/shop-tls does not exist"), "{}", ran.stdout);
+}
+
+#[test]
+fn what_is_generated_is_left_out_unless_it_is_live() {
+    let folder = package();
+    let secret = SECRET.replace("stringData:", "stringData:\n  password: {{ password(20) }}\n ");
+    let secret = secret.replace("  {text: {{ spec.text }}}", "  text: {{ spec.text }}");
+    fs::write(folder.path().join("templates/secret.yaml"), secret).unwrap();
+    let operator =
+        OPERATOR.replace("when: spec.text is defined}", "when: spec.text is defined, onLoss: Recreate}");
+    fs::write(folder.path().join("operator.yaml"), operator).unwrap();
+    let instance = format!("{INSTANCE}spec: {{text: hello}}\n");
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-"], &instance);
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("# data.password is generated when the object is created\n"),
+        "{}",
+        ran.stdout
+    );
+    // What it prints is taken by kubectl: every value of `data` is base64.
+    assert!(ran.stdout.contains("data:\n  text: aGVsbG8=\n"), "{}", ran.stdout);
+    let live = "apiVersion: v1\nkind: Secret\nmetadata: {name: shop-secret}\ndata: {password: c2VjcmV0}\n";
+    fs::write(folder.path().join("live"), live).unwrap();
+    let ran = operetta(folder.path(), &["render", ".", "-f", "-", "--with", "live"], &instance);
+    assert!(ran.stdout.contains("  password: c2VjcmV0\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_instance_is_taken_as_kubectl_prints_it() {
+    let instance = format!(
+        "{INSTANCE}spec: {{}}\nstatus: {{observedGeneration: 1, revision: r, conditions: [{{type: Ready, status: 'True'}}], more: {{a: 1}}}}\n"
+    );
+    let ran = render(&instance, "name");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}

@@ -1,0 +1,272 @@
+//! Several managers in one cluster, each with packages of its own; and one that breaks and goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response, Uri};
+use kube::client::Body;
+use operetta::cluster::Cluster;
+use operetta::local::AuditEvent;
+use operetta::manager::{Config, Manager};
+use serde_json::json;
+
+use super::{SIZE, config, crd, has_status, instance, live, package, schema, until_crd};
+use crate::support::ext::{
+    CONFIG_MAP, Kind, LONG, Scene, condition, file, is_ready, kind, list, run_flags, time_of, watching,
+};
+use crate::support::{Operetta, eventually, kubectl, plane};
+
+/// Starts a manager that leads with a Lease of its own.
+async fn leading(lease: &str, packages: &[&str]) -> Operetta {
+    let flags = [
+        format!("--leader-elect-resource-name={lease}"),
+        format!("--leader-elect-identity={lease}"),
+        "--leader-elect-lease-duration=15s".to_owned(),
+        "--leader-elect-renew-deadline=10s".to_owned(),
+        "--leader-elect-retry-period=500ms".to_owned(),
+    ];
+    run_flags(plane().await, &flags.each_ref().map(String::as_str), packages)
+}
+
+#[tokio::test]
+async fn managers_of_different_packages_leave_each_other_alone() {
+    const LEFT: Kind = kind("crds.example.org/v1", "lefts");
+    const RIGHT: Kind = kind("crds.example.org/v1", "rights");
+    let root = tempfile::tempdir().unwrap();
+    let shown = config("spec.size");
+    // What depends on another goes by our finalizer.
+    let second = shown.replace("{{ name }}", "{{ name }}-second");
+    let left = package(root.path(), "lefts", &crd("lefts", "Left", &schema(SIZE)), false, &[&shown, &second]);
+    let right =
+        package(root.path(), "rights", &crd("rights", "Right", &schema(SIZE)), false, &[&shown, &second]);
+    let mut a = leading("left", &[&left]).await;
+    watching(&mut a, 1).await;
+    let mark = plane().await.audit().mark().unwrap();
+    let mut b = leading("right", &[&right]).await;
+    watching(&mut b, 1).await;
+    a.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
+    b.wait_for("another manager reconciles the instances of this CRD crd=lefts", LONG).await;
+    let lease = || async {
+        let crd = live("rights").await.unwrap_or_default();
+        crd["metadata"]["annotations"]["operetta.dev/manager"].as_str().map(str::to_owned)
+    };
+    assert_eq!(lease().await.as_deref(), Some("operetta-system/right"));
+
+    let scene = Scene::unmanaged().await;
+    for (kind, of, name) in [("Left", LEFT, "a"), ("Right", RIGHT, "b"), ("Right", RIGHT, "c")] {
+        scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
+        scene.ready(of, name).await;
+    }
+    // The one that would care for it is away: nobody else helps it go.
+    b.kill9();
+    scene.kubectl(&["delete", "rights.crds.example.org", "b", "--wait=false"]).await;
+    for name in ["d", "e"] {
+        scene.apply(&instance("Left", name, &json!({}))).await;
+        scene.ready(LEFT, name).await;
+        scene.kubectl(&["delete", "lefts.crds.example.org", name]).await;
+        scene.gone(CONFIG_MAP, name).await;
+    }
+    for name in ["b", "b-second", "c", "c-second"] {
+        let child = scene.get(CONFIG_MAP, name).await;
+        assert!(child["metadata"]["deletionTimestamp"].is_null(), "{child:#}");
+    }
+    let going = scene.get(RIGHT, "b").await;
+    assert_eq!(condition(&going, "Ready")["status"], "True", "nobody has said a word about it");
+    let asked = plane().await.audit().requests_since(mark).unwrap();
+    let of_other = |event: &AuditEvent| event.user_agent.contains("(left)") && event.resource == "rights";
+    let meddled: Vec<AuditEvent> = asked.into_iter().filter(of_other).collect();
+    assert!(meddled.is_empty(), "it meddles:\n{}", list(&meddled));
+
+    // Its own manager, though it has lost the package, does.
+    let third = package(root.path(), "thirds", &crd("thirds", "Third", &schema(SIZE)), false, &[&shown]);
+    let mut b = leading("right", &[&third]).await;
+    b.wait_for("package not active: its instances are not reconciled", LONG).await;
+    scene.gone(RIGHT, "b").await;
+    scene.gone(CONFIG_MAP, "b").await;
+
+    // Whoever begins with the package has it from then on.
+    a.interrupt();
+    a.wait(LONG).await;
+    let mut a = leading("left", &[&left, &right]).await;
+    watching(&mut a, 2).await;
+    b.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
+    assert_eq!(lease().await.as_deref(), Some("operetta-system/left"));
+    scene.patch(RIGHT, "c", "merge", &json!({"spec": {"size": 4}})).await;
+    scene.until("followed", CONFIG_MAP, "c", |o| o["data"]["value"] == "4").await;
+    scene.ready(RIGHT, "c").await;
+}
+
+/// Two managers share the name of a Lease, do not lead by it, and have different packages: the one without the package
+/// takes longer and longer pauses.
+#[tokio::test]
+async fn a_manager_without_the_package_does_not_fight_over_statuses() {
+    const FIGHT: Kind = kind("crds.example.org/v1", "fights");
+    let root = tempfile::tempdir().unwrap();
+    let shown = config("spec.size");
+    let fights = package(root.path(), "fights", &crd("fights", "Fight", &schema(SIZE)), false, &[&shown]);
+    let others = package(root.path(), "peaces", &crd("peaces", "Peace", &schema(SIZE)), false, &[&shown]);
+    let flags = ["--leader-elect=false", "--leader-elect-resource-name=fights"];
+    let mut a = run_flags(plane().await, &flags, &[&fights]);
+    watching(&mut a, 1).await;
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Fight", "one", &json!({}))).await;
+    scene.ready(FIGHT, "one").await;
+    let audit = plane().await.audit();
+    let mark = audit.mark().unwrap();
+    let mut b = run_flags(plane().await, &flags, &[&others]);
+    b.wait_for("package not active: its instances are not reconciled", LONG).await;
+    // They write in turns, and the one without the package pauses for 1 s, then 2 s.
+    let writes = eventually("three writes of each", LONG, async || {
+        let mut writes = audit.requests_since(mark).unwrap();
+        writes
+            .retain(|event| event.resource == "fights" && event.subresource == "status" && event.code == 200);
+        if writes.len() < 6 { Err(list(&writes)) } else { Ok(writes) }
+    })
+    .await;
+    for (pair, pause) in [(&writes[0..=2], 1), (&writes[2..=4], 2)] {
+        let passed = time_of(&pair[2]).duration_since(time_of(&pair[0]));
+        assert!(passed.as_secs() >= pause, "{}", list(&writes));
+    }
+}
+
+/// A package whose child is of a kind that a ref reads as well.
+fn readers(root: &Path) -> String {
+    let fields = "size: {type: integer, default: 1}, source: {type: string}";
+    let shown = config("refs.source.data.value if spec.source is defined else spec.size");
+    let folder = package(root, "readers", &crd("readers", "Reader", &schema(fields)), false, &[&shown]);
+    let manifest = Path::new(&folder).join("operator.yaml");
+    let source = "      refs:
+        - {id: source, apiVersion: v1, kind: ConfigMap, name: '{{ spec.source }}', when: spec.source is defined}
+";
+    std::fs::write(&manifest, file(manifest.to_str().unwrap()) + source).unwrap();
+    folder
+}
+
+/// A ref is not found for a moment, and children of the same kind are not lost for it.
+#[tokio::test]
+async fn a_watch_of_a_ref_that_ends_takes_no_childs_kind_along() {
+    const READER: Kind = kind("crds.example.org/v1", "readers");
+    let scene = Scene::unmanaged().await;
+    let root = tempfile::tempdir().unwrap();
+    let (package, _) = operetta::package::load(readers(root.path()).as_ref()).unwrap();
+    let upstream = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap().client();
+    let refused = Arc::new(AtomicUsize::new(NOTHING));
+    let next = Arc::clone(&refused);
+    let namespace = format!("/namespaces/{}/configmaps?", scene.namespace());
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let uri = request.uri().to_string();
+        let is_ref = uri.contains(&namespace) && uri.contains("fieldSelector=");
+        let is_refused =
+            is_ref && next.compare_exchange(WATCH, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let upstream = upstream.clone();
+        async move {
+            if is_refused {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"});
+                return Ok(Response::builder()
+                    .status(404)
+                    .body(Body::from(status.to_string().into_bytes()))?);
+            }
+            if is_ref {
+                // So that it soon begins anew.
+                *request.uri_mut() = uri.replace("timeoutSeconds=290", "timeoutSeconds=1").parse::<Uri>()?;
+            }
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(upstream.send(request).await?)
+        }
+    });
+    let cluster = Cluster::new(kube::Client::new(service, "default"));
+    let config = Config { lease: "tests/readers".into(), ..Config::default() };
+    let manager = Manager::start(cluster, vec![Arc::new(package)], config).await.unwrap();
+    assert!(manager.problems.is_empty(), "{:?}", manager.problems);
+    let source = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "source"}, "data": {"value": "7"}});
+    scene.apply(&source.to_string()).await;
+    for (name, spec) in [("reader", json!({"source": "source"})), ("other", json!({}))] {
+        scene.apply(&instance("Reader", name, &spec)).await;
+        scene.ready(READER, name).await;
+    }
+    refused.store(WATCH, Ordering::SeqCst);
+    eventually("the ref not to be found", LONG, async || match refused.load(Ordering::SeqCst) {
+        NOTHING => Ok(()),
+        _ => Err("not yet"),
+    })
+    .await;
+    scene.patch(READER, "other", "merge", &json!({"spec": {"size": 3}})).await;
+    scene.until("followed", CONFIG_MAP, "other", |o| o["data"]["value"] == "3").await;
+    scene.ready(READER, "other").await;
+    scene.ready(READER, "reader").await;
+    manager.stop().await;
+}
+
+/// What is to panic next.
+const NOTHING: usize = 0;
+const WATCH: usize = 1;
+const LOOK: usize = 2;
+
+#[tokio::test]
+async fn crds_are_cared_for_after_a_panic() {
+    const PLURAL: &str = "breaks";
+    const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const BREAK: Kind = kind("crds.example.org/v1", PLURAL);
+    let scene = Scene::unmanaged().await;
+    let root = tempfile::tempdir().unwrap();
+    let folder =
+        package(root.path(), PLURAL, &crd(PLURAL, "Break", &schema(SIZE)), false, &[&config("spec.size")]);
+    let (package, _) = operetta::package::load(folder.as_ref()).unwrap();
+    let upstream = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap().client();
+    let next = Arc::new(AtomicUsize::new(NOTHING));
+    let broken = Arc::clone(&next);
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let (upstream, next) = (upstream.clone(), Arc::clone(&broken));
+        async move {
+            let uri = request.uri().to_string();
+            let breaks = |what: usize| {
+                next.compare_exchange(what, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            };
+            if uri.starts_with(CRDS) && uri.contains("watch=true") {
+                assert!(!breaks(WATCH), "a watch that panics, made by a test");
+                // So that it soon begins anew.
+                *request.uri_mut() = uri.replace("timeoutSeconds=290", "timeoutSeconds=1").parse::<Uri>()?;
+            }
+            if uri.starts_with(&format!("{CRDS}/{PLURAL}")) {
+                assert!(!breaks(LOOK), "a look that panics, made by a test");
+            }
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(upstream.send(request).await?)
+        }
+    });
+    let cluster = Cluster::new(kube::Client::new(service, "default"));
+    let config = Config { lease: "tests/panics".into(), ..Config::default() };
+    let manager = Manager::start(cluster, vec![Arc::new(package)], config).await.unwrap();
+    assert!(manager.problems.is_empty(), "{:?}", manager.problems);
+    scene.apply(&instance("Break", "one", &json!({"size": 3}))).await;
+    scene.ready(BREAK, "one").await;
+
+    for (what, size) in [(LOOK, "4"), (WATCH, "5")] {
+        next.store(what, Ordering::SeqCst);
+        if what == WATCH {
+            eventually("the panic", LONG, async || match next.load(Ordering::SeqCst) {
+                NOTHING => Ok(()),
+                _ => Err("not yet"),
+            })
+            .await;
+        }
+        let patch = r#"[{"op": "remove", "path": "/spec/versions/0/subresources"}]"#;
+        kubectl(&["patch", "crd", "breaks.crds.example.org", "--type=json", "-p", patch]).await.ok();
+        until_crd(PLURAL, "mended", has_status).await;
+        assert_eq!(next.load(Ordering::SeqCst), NOTHING, "nothing has panicked");
+        // Instances have been cared for all the time, and are written again.
+        let number: u32 = size.parse().unwrap();
+        scene.patch(BREAK, "one", "merge", &json!({"spec": {"size": number}})).await;
+        scene.until("followed", CONFIG_MAP, "one", |o| o["data"]["value"] == size).await;
+        scene.ready(BREAK, "one").await;
+    }
+    // What is gone meanwhile is made anew, and so are its instances.
+    kubectl(&["delete", "crd", "breaks.crds.example.org"]).await.ok();
+    until_crd(PLURAL, "made anew", has_status).await;
+    eventually("a new instance", LONG, async || {
+        scene.kubectl_input(&["apply", "-f", "-"], &instance("Break", "two", &json!({}))).await
+    })
+    .await;
+    let two = scene.ready(BREAK, "two").await;
+    assert!(is_ready(&two));
+    manager.stop().await;
+}

@@ -1,0 +1,552 @@
+//! The life of CRDs: somebody else applies them, too; they are edited, deleted and made anew; those of children
+//! come later and change. And CRDs as large projects ship them.
+
+mod children;
+mod managers;
+mod narrowing;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::ext::{
+    CONFIG_MAP, CRD, Kind, LONG, Scene, condition, file, find_in, is_ready, kind, run, run_as, uid_of,
+    watching,
+};
+use crate::support::{OPERETTA, eventually, kubectl, kubectl_of, kubectl_stdin, options, plane};
+use operetta::local::{ControlPlane, Options};
+use serde_json::{Value, json};
+
+fn crd(plural: &str, kind: &str, version: &str) -> String {
+    crate::support::crd::crd("crds.example.org", plural, kind, version)
+}
+
+/// The rest of a version: a schema whose spec has these fields.
+fn schema(fields: &str) -> String {
+    format!(
+        "schema: {{openAPIV3Schema: {{type: object, properties: {{spec: {{type: object, properties: {{{fields}}}}}}}}}}}"
+    )
+}
+
+/// A child that shows a value of the spec.
+fn config(value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}\"}}\ndata: {{value: \"{{{{ {value} }}}}\"}}\n"
+    )
+}
+
+/// Writes a package of one resource with these children.
+fn package(root: &Path, name: &str, crd: &str, adopt: bool, children: &[&str]) -> String {
+    let folder = root.join(name);
+    std::fs::create_dir_all(folder.join("crds")).unwrap();
+    std::fs::create_dir_all(folder.join("templates")).unwrap();
+    std::fs::write(folder.join("crds/crd.yaml"), crd).unwrap();
+    let mut manifest = format!(
+        "apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {{name: {name}}}
+spec:
+  version: 0.1.0
+  resources:
+    - crd: crds/crd.yaml
+      adopt: {adopt}
+      children:
+"
+    );
+    for (index, child) in children.iter().enumerate() {
+        std::fs::write(folder.join(format!("templates/c{index}.yaml")), child).unwrap();
+        let after = if index == 0 { String::new() } else { format!(", dependsOn: [c{}]", index - 1) };
+        let _ = writeln!(manifest, "        - {{id: c{index}, template: templates/c{index}.yaml{after}}}");
+    }
+    std::fs::write(folder.join("operator.yaml"), manifest).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+fn operetta(args: &[&str]) -> String {
+    let output = Command::new(OPERETTA).args(args).env("NO_COLOR", "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told + if output.status.success() { "" } else { std::str::from_utf8(&output.stdout).unwrap() };
+    assert!(output.status.success(), "{args:?}: {told}");
+    assert!(told.is_empty(), "{args:?}: {told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn instance(kind: &str, name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "crds.example.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+async fn live(plural: &str) -> Option<Value> {
+    find_in(plane().await, CRD, None, &format!("{plural}.crds.example.org")).await
+}
+
+fn has_status(crd: &Value) -> bool {
+    crd["spec"]["versions"][0]["subresources"]["status"].is_object()
+}
+
+async fn until_crd(plural: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(&format!("the CRD {plural}: {what}"), LONG, async || match live(plural).await {
+        Some(crd) if holds(&crd) => Ok(crd),
+        Some(mut crd) => {
+            crd["metadata"]["managedFields"].take();
+            Err(format!("{crd:#}"))
+        }
+        None => Err("there is none".to_owned()),
+    })
+    .await
+}
+
+const SIZE: &str = "size: {type: integer, default: 1}";
+
+/// Whether we own anything of a CRD's spec.
+fn owns_spec(crd: &Value) -> bool {
+    let entries = crd["metadata"]["managedFields"].as_array().unwrap();
+    entries.iter().any(|e| e["manager"] == "operetta" && !e["fieldsV1"]["f:spec"].is_null())
+}
+
+struct Packages {
+    root: tempfile::TempDir,
+    folders: Vec<String>,
+}
+
+impl Packages {
+    fn add(&mut self, name: &str, crd: &str, adopt: bool, children: &[&str]) -> String {
+        let folder = package(self.root.path(), name, crd, adopt, children);
+        operetta(&["lint", &folder]);
+        self.folders.push(folder.clone());
+        folder
+    }
+}
+
+#[tokio::test]
+async fn crds_live_with_others() {
+    let mut all = Packages { root: tempfile::tempdir().unwrap(), folders: Vec::new() };
+    let sized = config("spec.size");
+    let value = || [sized.as_str()];
+    // Kept in Git, as their authors wrote them, and as `operetta crd` prints them.
+    let mut git = Vec::new();
+    for (kind, plural, flags) in
+        [("Client", "clients", &[][..]), ("Server", "servers", &["--server-side", "--force-conflicts"][..])]
+    {
+        let text = crd(plural, kind, &schema(SIZE));
+        let folder = all.add(plural, &text, true, &value());
+        apply(&text, flags).await;
+        git.push((kind, plural, flags, text, folder));
+        let plural = format!("kept{plural}");
+        let kind = format!("Kept{kind}");
+        let folder = all.add(&plural, &crd(&plural, &kind, &schema(SIZE)), false, &value());
+        apply(&operetta(&["crd", &folder]), flags).await;
+    }
+    all.add("edits", &crd("edits", "Edit", &schema(SIZE)), false, &value());
+    let second = sized.replace("{{ name }}", "{{ name }}-second");
+    all.add("goners", &crd("goners", "Goner", &schema(SIZE)), false, &[&sized, &second]);
+    let colour = "size: {type: integer, default: 1}, colour: {type: string}";
+    let shown = config("spec.colour | default('none')");
+    let colours = crd("colours", "Colour", &schema(colour));
+    apply(&colours, &[]).await;
+    all.add("colours", &colours, true, &[&shown]);
+    let late = "apiVersion: crds.example.org/v1\nkind: Late\nmetadata: {name: \"{{ name }}\"}\nspec: {size: \"{{ spec.size }}\", extra: x}\n";
+    let late = late.replace("\"{{ spec.size }}\"", "{{ spec.size }}");
+    all.add("parents", &crd("parents", "Parent", &schema(SIZE)), false, &[&late]);
+
+    traits(&mut all);
+    let folders: Vec<&str> = all.folders.iter().map(String::as_str).collect();
+    let manager = run_as("traits", plane().await, &folders);
+    eventually("all active", LONG, async || {
+        let count = manager.output().matches("package active package=").count();
+        if count == folders.len() { Ok(()) } else { Err(format!("{count}:\n{}", manager.output())) }
+    })
+    .await;
+    let loops = futures::future::join_all(git.iter().map(git_puts_it_back));
+    tokio::join!(
+        loops,
+        what_is_kept_as_printed_is_left_alone(),
+        an_edited_crd_is_mended(),
+        a_deleted_crd_takes_its_instances_along_and_comes_back(),
+        a_new_default_reaches_what_is_there(&colours),
+        the_kind_of_a_child_comes_later_and_changes(),
+        crds_of_all_traits_work(),
+    );
+    assert!(!manager.output().contains("panicked"), "{}", manager.output());
+}
+
+async fn apply(text: &str, flags: &[&str]) {
+    let mut args = vec!["apply", "-f", "-"];
+    args.extend(flags);
+    kubectl_stdin(&args, text).await.ok();
+}
+
+async fn git_puts_it_back(git: &(&'static str, &'static str, &[&str], String, String)) {
+    let (name, plural, flags, text, folder) = git;
+    let scene = Scene::unmanaged().await;
+    let of = kind("crds.example.org/v1", plural);
+    scene.apply(&instance(name, "one", &json!({"size": 3}))).await;
+    let before = scene.ready(of, "one").await;
+    for _ in 0..2 {
+        apply(text, flags).await;
+        until_crd(plural, "augmented again", has_status).await;
+        let now = scene.ready(of, "one").await;
+        assert_eq!(now["status"], before["status"], "{plural}");
+        assert_eq!(uid_of(&now), uid_of(&before));
+    }
+    // The third time it is left as it is, and no instance is written.
+    apply(text, flags).await;
+    let event = eventually("the Event", LONG, async || {
+        let events = kubectl(&["get", "events", "-o", "json"]).await.ok();
+        let events: Value = serde_json::from_str(&events).unwrap();
+        let items = events["items"].as_array().unwrap();
+        let about = |e: &&Value| {
+            e["reason"] == "CRDFieldManagerConflict"
+                && e["involvedObject"]["name"] == format!("{plural}.crds.example.org")
+        };
+        items.iter().find(about).cloned().ok_or("none")
+    })
+    .await;
+    let told = event["message"].as_str().unwrap();
+    assert!(told.contains("operetta crd") && told.contains("kubectl"), "{told}");
+    assert!(!has_status(&live(plural).await.unwrap()));
+    scene.patch(of, "one", "merge", &json!({"spec": {"size": 4}})).await;
+    scene.until("the child follows nevertheless", CONFIG_MAP, "one", |o| o["data"]["value"] == "4").await;
+    // The remedy.
+    apply(&operetta(&["crd", folder]), flags).await;
+    until_crd(plural, "as printed", has_status).await;
+    let after = scene.ready(of, "one").await;
+    assert_eq!(after["status"]["observedGeneration"], after["metadata"]["generation"]);
+    assert_ne!(condition(&after, "CRDFieldManagerConflict")["status"], "True");
+    assert!(!owns_spec(&live(plural).await.unwrap()), "{plural}");
+}
+
+async fn what_is_kept_as_printed_is_left_alone() {
+    let scene = Scene::unmanaged().await;
+    for (name, plural) in [("KeptClient", "keptclients"), ("KeptServer", "keptservers")] {
+        scene.apply(&instance(name, plural, &json!({"size": 3}))).await;
+        scene.ready(kind("crds.example.org/v1", plural), plural).await;
+        let crd = live(plural).await.unwrap();
+        assert_eq!(crd["metadata"]["generation"], 1, "{plural}");
+        assert!(!owns_spec(&crd), "{plural}");
+    }
+}
+
+async fn an_edited_crd_is_mended() {
+    const EDIT: Kind = kind("crds.example.org/v1", "edits");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Edit", "one", &json!({"size": 3}))).await;
+    scene.ready(EDIT, "one").await;
+    let right = live("edits").await.unwrap();
+    let patch = r#"[{"op": "remove", "path": "/spec/versions/0/subresources"}]"#;
+    kubectl(&["patch", "crd", "edits.crds.example.org", "--type=json", "-p", patch]).await.ok();
+    let mended =
+        until_crd("edits", "mended", |crd| crd["metadata"]["generation"] == 3 && has_status(crd)).await;
+    assert_eq!(mended["spec"], right["spec"]);
+    // Labels and annotations of ours are put back, too.
+    kubectl(&["label", "crd", "edits.crds.example.org", "operetta.dev/operator-"]).await.ok();
+    until_crd("edits", "labelled again", |crd| crd["metadata"]["labels"] == right["metadata"]["labels"])
+        .await;
+    scene.ready(EDIT, "one").await;
+}
+
+async fn a_deleted_crd_takes_its_instances_along_and_comes_back() {
+    const GONER: Kind = kind("crds.example.org/v1", "goners");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Goner", "one", &json!({"size": 3}))).await;
+    scene.ready(GONER, "one").await;
+    scene.get(CONFIG_MAP, "one-second").await;
+    let before = live("goners").await.unwrap();
+    kubectl(&["delete", "crd", "goners.crds.example.org", "--wait=false"]).await.ok();
+    until_crd("goners", "made anew", |crd| uid_of(crd) != uid_of(&before) && has_status(crd)).await;
+    scene.gone(CONFIG_MAP, "one-second").await;
+    scene.gone(CONFIG_MAP, "one").await;
+    eventually("a new instance", LONG, async || {
+        scene.kubectl_input(&["apply", "-f", "-"], &instance("Goner", "two", &json!({}))).await
+    })
+    .await;
+    scene.ready(GONER, "two").await;
+    assert!(scene.find(GONER, "one").await.is_none());
+}
+
+async fn a_new_default_reaches_what_is_there(crd: &str) {
+    const COLOUR: Kind = kind("crds.example.org/v1", "colours");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Colour", "one", &json!({}))).await;
+    let before = scene.ready(COLOUR, "one").await;
+    assert_eq!(scene.get(CONFIG_MAP, "one").await["data"]["value"], "none");
+    apply(&crd.replace("colour: {type: string}", "colour: {type: string, default: red}"), &[]).await;
+    scene.until("red", CONFIG_MAP, "one", |o| o["data"]["value"] == "red").await;
+    let after = scene.ready(COLOUR, "one").await;
+    assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
+    // Theirs is the base: what they have added stays.
+    let crd = until_crd("colours", "augmented", has_status).await;
+    let fields = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(fields["spec"]["properties"]["colour"]["default"], "red");
+    assert_eq!(crd["metadata"]["labels"]["app.kubernetes.io/managed-by"], Value::Null);
+}
+
+async fn the_kind_of_a_child_comes_later_and_changes() {
+    const PARENT: Kind = kind("crds.example.org/v1", "parents");
+    const LATE: Kind = kind("crds.example.org/v1", "lates");
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instance("Parent", "one", &json!({"size": 3}))).await;
+    scene.until("its kind missing", PARENT, "one", |o| condition(o, "Ready")["status"] == "False").await;
+    // One that does not have all that the child needs.
+    apply(&crd("lates", "Late", &schema("size: {type: integer}")), &[]).await;
+    let refused = |o: &Value| condition(o, "Stalled")["reason"] == "ApplyRefused";
+    scene.until("refused", PARENT, "one", refused).await;
+    // It could have a status, but there is no place in it for what would tell that it is ready.
+    let whole = schema("size: {type: integer}, extra: {type: string}") + "\nsubresources: {status: {}}";
+    apply(&crd("lates", "Late", &whole), &[]).await;
+    scene.ready(PARENT, "one").await;
+    assert_eq!(scene.get(LATE, "one").await["spec"], json!({"size": 3, "extra": "x"}));
+    // What is gone is unknown; then it is there again, and so are the objects.
+    kubectl(&["delete", "crd", "lates.crds.example.org"]).await.ok();
+    scene.until("not Ready", PARENT, "one", |o| !is_ready(o)).await;
+    apply(&crd("lates", "Late", &whole), &[]).await;
+    scene.ready(PARENT, "one").await;
+}
+
+/// Two versions, only one of which is stored; columns of the author's in one of them.
+const VERSIONS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: olds.crds.example.org}
+spec:
+  group: crds.example.org
+  scope: Namespaced
+  names: {kind: Old, plural: olds, listKind: OldList, shortNames: [ol], categories: [all]}
+  conversion: {strategy: None}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer, default: 7}}}}}}
+      additionalPrinterColumns:
+        - {name: Size, type: integer, jsonPath: .spec.size}
+        - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+    - name: v1alpha1
+      served: true
+      storage: false
+      deprecated: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    - name: v1beta1
+      served: false
+      storage: false
+      schema: {openAPIV3Schema: {type: object}}
+";
+
+/// All that a schema can have, with defaults everywhere; a status of the author's, and scale.
+const RICH: &str = "
+subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}
+schema:
+  openAPIV3Schema:
+    type: object
+    required: [spec]
+    properties:
+      spec:
+        type: object
+        default: {replicas: 2}
+        required: [replicas]
+        x-kubernetes-validations:
+          - {rule: 'self.replicas <= 9', message: at most nine}
+        properties:
+          replicas: {type: integer, format: int32, minimum: 0, default: 2}
+          port: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}], default: http}
+          anything: {x-kubernetes-preserve-unknown-fields: true}
+          open: {type: object, x-kubernetes-preserve-unknown-fields: true, default: {a: {b: [1, null]}}}
+          embedded: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
+          maybe: {type: string, nullable: true}
+          never: {type: string, default: x}
+          colour: {type: string, enum: [red, '', 'no'], default: ''}
+          list:
+            type: array
+            default: [{name: a}]
+            x-kubernetes-list-type: map
+            x-kubernetes-list-map-keys: [name, protocol]
+            items:
+              type: object
+              required: [name]
+              properties:
+                name: {type: string}
+                protocol: {type: string, default: TCP}
+                weight: {type: number, default: 1.0}
+          set: {type: array, x-kubernetes-list-type: set, items: {type: string}, maxItems: 3}
+          atomic: {type: object, x-kubernetes-map-type: atomic, additionalProperties: {type: string}}
+          map: {type: object, additionalProperties: {type: object, properties: {active: {type: boolean, default: false}}}}
+      status:
+        type: object
+        required: [phase]
+        properties:
+          phase: {type: string}
+          replicas: {type: integer}
+          selector: {type: string}
+          conditions:
+            type: array
+            items:
+              type: object
+              required: [type, severity]
+              properties: {type: {type: string, enum: [Up]}, severity: {type: string}}
+";
+
+/// A schema of about a megabyte.
+fn megabyte() -> String {
+    let words = "what this field is about, at some length, as people write it. ".repeat(6);
+    let mut fields = String::from("size: {type: integer, default: 5}");
+    for number in 0..2_400 {
+        let _ = write!(fields, ", field{number}: {{type: string, description: '{number}: {words}'}}");
+    }
+    schema(&fields)
+}
+
+fn traits(all: &mut Packages) {
+    let sized = config("spec.size");
+    all.add("huges", &crd("huges", "Huge", &megabyte()), false, &[&sized]);
+    all.add("olds", VERSIONS.trim_start(), false, &[&sized]);
+    // As a package's kind and as the kind of its child, at cluster scope.
+    let everywhere = crd("wides", "Wide", &schema(SIZE)).replace("Namespaced", "Cluster");
+    let here = sized.replace("metadata: {", "metadata: {namespace: default, ");
+    all.add("wides", &everywhere, false, &[&here]);
+    let child = "apiVersion: crds.example.org/v1\nkind: Rich\nmetadata: {name: \"{{ name }}\"}\nspec: {{ spec.rich | default({}) }}\n";
+    let holder = schema("rich: {type: object, x-kubernetes-preserve-unknown-fields: true}");
+    all.add("holders", &crd("holders", "Holder", &holder), false, &[child]);
+    let shown = config("spec | to_json");
+    let folder = all.add("riches", &crd("riches", "Rich", RICH), false, &[&shown]);
+    let manifest = PathBuf::from(&folder).join("operator.yaml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(
+        manifest,
+        text + "      status: {replicas: spec.replicas, seen: {port: spec.port}, selector: \"'app=x'\", phase: \"'Fine'\"}\n",
+    )
+    .unwrap();
+    operetta(&["lint", &folder]);
+}
+
+async fn crds_of_all_traits_work() {
+    let scene = Scene::unmanaged().await;
+    let of = |plural| kind("crds.example.org/v1", plural);
+    scene.apply(&instance("Huge", "huge", &json!({"field7": "x"}))).await;
+    scene.apply(&instance("Old", "old", &json!({}))).await;
+    scene.apply(&instance("Wide", "wide", &json!({}))).await;
+    scene.apply(&instance("Rich", "rich", &json!({}))).await;
+    let rich = json!({
+        "replicas": 3, "port": 80, "anything": [1, "a", {"b": false, "no": null}, null], "maybe": null, "colour": "no",
+        "open": {"x": {"y": [true, null], "none": null}, "nothing": null}, "embedded": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e"}},
+        "list": [{"name": "a"}, {"name": "a", "protocol": "UDP", "weight": 0.5}], "set": ["a", "b"],
+        "atomic": {"a": "b"}, "map": {"m": {}},
+    });
+    // Client-side apply takes keys whose value is null out of what it sends: the server never sees them.
+    let held = instance("Holder", "held", &json!({"rich": rich.clone()}));
+    scene.kubectl_input(&["apply", "--server-side", "-f", "-"], &held).await.unwrap();
+    scene.apply(&held.replace("held", "bereft")).await;
+
+    scene.ready(of("huges"), "huge").await;
+    assert_eq!(scene.get(CONFIG_MAP, "huge").await["data"]["value"], "5");
+    assert!(live("huges").await.unwrap().to_string().len() > 1_000_000);
+    scene.ready(of("olds"), "old").await;
+    assert_eq!(scene.get(CONFIG_MAP, "old").await["data"]["value"], "7");
+    let olds = live("olds").await.unwrap();
+    assert_eq!(olds["spec"]["names"]["categories"], json!(["all", "operetta"]), "beside the author's own");
+    let versions = olds["spec"]["versions"].as_array().unwrap();
+    for (version, columns) in
+        versions.iter().zip([&["Size", "Ready", "Age"][..], &["Ready", "Age"], &["Ready", "Age"]])
+    {
+        let shown: Vec<&str> = version["additionalPrinterColumns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(shown, columns, "{}", version["name"]);
+        assert!(version["subresources"]["status"].is_object(), "{}", version["name"]);
+    }
+    let old = scene.get(kind("crds.example.org/v1alpha1", "olds"), "old").await;
+    assert!(is_ready(&old), "{old:#}");
+
+    // Defaults as the server fills them in, and all of the status is kept.
+    let made = scene.ready(of("riches"), "rich").await;
+    let shown = scene.get(CONFIG_MAP, "rich").await;
+    let value: Value = serde_json::from_str(shown["data"]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(value, made["spec"]);
+    assert_eq!(made["spec"]["list"], json!([{"name": "a", "protocol": "TCP", "weight": 1}]));
+    assert_eq!(made["status"]["seen"], json!({"port": "http"}));
+    assert_eq!(made["status"]["phase"], "Fine");
+    let ready = condition(&made, "Ready");
+    for field in ["reason", "message", "lastTransitionTime"] {
+        assert!(ready[field].is_string(), "{field} of {ready}");
+    }
+    assert_eq!(ready["observedGeneration"], made["metadata"]["generation"]);
+    scene.kubectl(&["scale", "rich", "rich", "--replicas=4"]).await;
+    scene.until("scaled", of("riches"), "rich", |o| o["status"]["replicas"] == 4).await;
+    let table = scene.kubectl(&["get", "riches"]).await;
+    assert!(table.contains("READY") && table.contains("AGE"), "{table}");
+
+    // The child of one package is the instance of another.
+    let held = scene.ready(of("holders"), "held").await;
+    let child = scene.ready(of("riches"), "held").await;
+    assert_eq!(child["spec"]["list"][0], json!({"name": "a", "protocol": "TCP", "weight": 1}));
+    assert_eq!(child["spec"]["map"], json!({"m": {"active": false}}));
+    for field in ["anything", "open", "maybe"] {
+        assert_eq!(child["spec"].get(field), rich.get(field), "{field} of {:#}", child["spec"]);
+    }
+    let bereft = scene.ready(of("riches"), "bereft").await;
+    assert_eq!(bereft["spec"]["open"], json!({"x": {"y": [true, null]}}), "as the instance has it");
+    assert_eq!(child["metadata"]["generation"], 1, "applied once: {:#}", child["spec"]);
+    assert_eq!(held["metadata"]["generation"], 1);
+
+    let wide = eventually("the cluster-scoped one", LONG, async || {
+        let wide = find_in(plane().await, of("wides"), None, "wide").await;
+        wide.filter(is_ready).ok_or("not Ready")
+    })
+    .await;
+    assert_eq!(condition(&wide, "Ready")["status"], "True");
+    kubectl(&["delete", "wide", "wide"]).await.ok();
+    assert!(find_in(plane().await, CONFIG_MAP, Some("default"), "wide").await.is_none());
+}
+
+#[tokio::test]
+async fn one_kind_has_one_package() {
+    let root = tempfile::tempdir().unwrap();
+    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let text = crd("claims", "Claim", &schema(SIZE));
+    let shown = config("spec.size");
+    let first = package(root.path(), "first", &text, false, &[&shown]);
+    let second = package(root.path(), "second", &text, false, &[&shown]);
+    let mut manager = run(&plane, &[&first, &second]);
+    watching(&mut manager, 1).await;
+    manager.wait_for("belongs to the package first", LONG).await;
+    let owner = || async {
+        let crd = find_in(&plane, CRD, None, "claims.crds.example.org").await.unwrap();
+        crd["metadata"]["labels"]["operetta.dev/operator"].as_str().map(str::to_owned)
+    };
+    assert_eq!(owner().await.as_deref(), Some("first"));
+    // Not even its label makes it another's while it is in force.
+    let release = ["label", "crd", "claims.crds.example.org", "operetta.dev/operator-"];
+    kubectl_of(&plane, &release, "").await.ok();
+    eventually("the label", LONG, async || owner().await.filter(|o| o == "first").ok_or("none")).await;
+    manager.kill9();
+
+    let other = package(root.path(), "other", &crd("others", "Other", &schema(SIZE)), false, &[&shown]);
+    let mut manager = run(&plane, &[&second, &other]);
+    manager.wait_for("belongs to the package first", LONG).await;
+    watching(&mut manager, 2).await;
+    kubectl_of(&plane, &release, "").await.ok();
+    eventually("the second has it", LONG, async || owner().await.filter(|o| o == "second").ok_or("none"))
+        .await;
+    let made = json!({"apiVersion": "crds.example.org/v1", "kind": "Claim", "metadata": {"name": "one"}, "spec": {}});
+    kubectl_of(&plane, &["apply", "-f", "-"], &made.to_string()).await.ok();
+    eventually("its instance", LONG, async || {
+        let claim = find_in(&plane, kind("crds.example.org/v1", "claims"), Some("default"), "one").await;
+        claim.filter(is_ready).ok_or_else(|| manager.output())
+    })
+    .await;
+    plane.stop().await;
+}
+
+#[test]
+fn what_is_printed_is_a_crd() {
+    let folder = PathBuf::from("operators/webapp");
+    let yaml = operetta(&["crd", folder.to_str().unwrap()]);
+    let json: Value =
+        serde_json::from_str(&operetta(&["crd", "-o", "json", folder.to_str().unwrap()])).unwrap();
+    assert_eq!(operetta::yaml::from_str(&yaml).unwrap(), json);
+    assert_eq!(json["metadata"]["labels"]["operetta.dev/operator"], "webapp");
+    assert_eq!(json["metadata"].get("annotations"), None);
+    assert!(has_status(&json));
+    assert!(file("operators/webapp/crds/webapp.yaml").len() < yaml.len());
+}

@@ -1,0 +1,420 @@
+//! Random sequences of edits of the spec, edits and deletions of children and kills of the manager end in the
+//! same cluster as a fresh deploy of the last spec.
+//!
+//! `OPERETTA_TEST_SEED` repeats the sequences of a run that failed; `OPERETTA_TEST_SEQUENCES` says how many
+//! there are, or with `=N` that only the Nth is run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::ext::{
+    CONFIG_MAP, DEPLOYMENT, Kind, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready, name_of,
+    read, run_as, uid_of, watching,
+};
+use crate::support::{Operetta, eventually, plane};
+use fastrand::Rng;
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+const CHILDREN: [Kind; 5] = [CONFIG_MAP, SECRET, SERVICE, NETWORK_POLICY, DEPLOYMENT];
+
+/// How many there are by default.
+const SEQUENCES: u64 = 50;
+
+/// How many steps one has at most.
+const STEPS: usize = 9;
+
+/// Between two steps at most.
+const PAUSE: Duration = Duration::from_secs(4);
+
+/// How long the end may take on a slow machine.
+const END: Duration = Duration::from_secs(150);
+
+/// What is done to one instance.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Fields of the spec.
+    Spec(Value),
+    /// A merge patch of a child.
+    Child(Kind, String, Value),
+    /// A JSON patch of a child. May be impossible.
+    Json(Kind, String, Value),
+    /// The replicas, through the scale subresource.
+    Scale(u32),
+    Delete(Kind, String),
+    Wait(Duration),
+}
+
+/// The steps of one sequence, and the spec in the end.
+fn sequence(random: &mut Rng, name: &str) -> (Vec<Step>, Value) {
+    let mut spec = any_spec(random);
+    let mut steps = vec![Step::Spec(spec.clone())];
+    for number in 0..random.usize(3..=STEPS) {
+        steps.push(Step::Wait(PAUSE.mul_f64(random.f64().powi(2))));
+        let step = match random.u32(0..10) {
+            0..4 => {
+                let (other, mut patch) = (any_spec(random), json!({}));
+                for (field, value) in other.as_object().unwrap() {
+                    if random.u32(0..3) == 0 {
+                        patch[field] = value.clone();
+                        spec[field] = value.clone();
+                    }
+                }
+                Step::Spec(patch)
+            }
+            4..7 => damage(random, name, number),
+            7 => Step::Scale(random.u32(0..2)),
+            _ => {
+                let (kind, name) = any_child(random, name);
+                Step::Delete(kind, name)
+            }
+        };
+        steps.push(step);
+    }
+    (steps, spec)
+}
+
+fn any_spec(random: &mut Rng) -> Value {
+    let members: Vec<Value> = ["a", "b", "c", "d"]
+        .iter()
+        .filter_map(|name| {
+            let colour = random.choice(["red", "green", "blue"]).unwrap();
+            random.bool().then(|| json!({"name": name, "colour": colour}))
+        })
+        .collect();
+    json!({
+        "greeting": random.choice(["hello", "hi", "good day"]).unwrap(),
+        "image": format!("example.org/web:{}", random.u32(1..4)),
+        "port": random.u32(80..84),
+        "exposed": random.u32(0..4) > 0,
+        "fenced": random.bool(),
+        "replicas": random.u32(0..2),
+        "autoscaled": random.u32(0..3) == 0,
+        "members": members,
+    })
+}
+
+fn any_child(random: &mut Rng, name: &str) -> (Kind, String) {
+    match random.u32(0..9) {
+        0 => (CONFIG_MAP, format!("{name}-first")),
+        1 => (CONFIG_MAP, format!("{name}-second")),
+        2 => (CONFIG_MAP, format!("{name}-roster")),
+        3 => (CONFIG_MAP, format!("{name}-member-a")),
+        4 => (CONFIG_MAP, format!("{name}-member-b")),
+        5 => (SECRET, name.to_owned()),
+        6 => (SERVICE, name.to_owned()),
+        7 => (NETWORK_POLICY, name.to_owned()),
+        _ => (DEPLOYMENT, name.to_owned()),
+    }
+}
+
+/// An edit by hand of what is ours. What others add stays, and is none of what is compared; so nothing is
+/// added, and no value is what a spec may say one day. What nobody would know for ours afterwards, should the
+/// spec drop it in that very moment, is not tried either: the loss of all labels or of managedFields.
+fn damage(random: &mut Rng, name: &str, number: usize) -> Step {
+    let hand = format!("hand-{number}");
+    let of = |kind: Kind, suffix: &str, patch: Value| Step::Child(kind, format!("{name}{suffix}"), patch);
+    let json = |kind: Kind, path: &str, value: Value| {
+        let patch = json!([{"op": "replace", "path": path, "value": value}]);
+        Step::Json(kind, name.to_owned(), patch)
+    };
+    let remove =
+        |kind: Kind, path: &str| Step::Json(kind, name.to_owned(), json!([{"op": "remove", "path": path}]));
+    let container = "/spec/template/spec/containers/0";
+    match random.u32(0..21) {
+        0 => of(CONFIG_MAP, "-first", json!({"data": {"greeting": hand}})),
+        1 => of(CONFIG_MAP, "-first", json!({"data": null})),
+        2 => of(CONFIG_MAP, "-second", json!({"data": {"greeting": hand}})),
+        3 => of(CONFIG_MAP, "-member-a", json!({"data": {"colour": hand}})),
+        4 => of(
+            CONFIG_MAP,
+            "-member-b",
+            json!({"metadata": {"annotations": {"operetta.dev/applied-hash": hand}}}),
+        ),
+        5 => of(CONFIG_MAP, "-roster", json!({"metadata": {"labels": {"operetta.dev/child": hand}}})),
+        6 => of(CONFIG_MAP, "-first", json!({"metadata": {"managedFields": [{}]}, "data": {"kept": hand}})),
+        7 => of(SECRET, "", json!({"stringData": {"greeting": hand}})),
+        8 => of(SECRET, "", json!({"data": {"fixed": null}})),
+        9 => of(SECRET, "", json!({"metadata": {"ownerReferences": null}})),
+        10 => json(SERVICE, "/spec/ports/0/port", json!(900 + number)),
+        11 => of(SERVICE, "", json!({"spec": {"selector": {"app": hand}}})),
+        12 => json(SERVICE, "/spec/ports/0/name", json!(hand)),
+        13 => of(NETWORK_POLICY, "", json!({"spec": {"ingress": [{}]}})),
+        14 => of(NETWORK_POLICY, "", json!({"spec": {"egress": []}})),
+        15 => json(DEPLOYMENT, &format!("{container}/image"), json!(format!("example.org/{hand}"))),
+        16 => json(DEPLOYMENT, &format!("{container}/env/0/value"), json!(hand)),
+        17 => remove(DEPLOYMENT, &format!("{container}/env/1")),
+        18 => remove(DEPLOYMENT, &format!("{container}/resources/requests")),
+        19 => Step::Json(
+            DEPLOYMENT,
+            name.to_owned(),
+            json!([
+                {"op": "remove", "path": "/spec/template/spec/volumes/0/emptyDir"},
+                {"op": "add", "path": "/spec/template/spec/volumes/0/hostPath", "value": {"path": "/tmp"}}]),
+        ),
+        _ => remove(DEPLOYMENT, "/metadata/annotations/operetta.dev~1intent"),
+    }
+}
+
+/// A request as somebody's; an object that is not there, or not as the step needs it, is left alone.
+async fn ask(scene: &Scene, method: Method, path: &str, content: &str, body: &Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content)
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    match scene.client().request::<Value>(request).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {}
+        result => drop(result.unwrap_or_else(|error| panic!("{path} {body}: {error}"))),
+    }
+}
+
+async fn create(scene: &Scene, name: &str, spec: &Value) {
+    let mix =
+        json!({"apiVersion": MIX.api_version(), "kind": "Mix", "metadata": {"name": name}, "spec": spec});
+    let path = MIX.path(Some(scene.namespace()), "");
+    ask(scene, Method::POST, path.trim_end_matches('/'), "application/json", &mix).await;
+}
+
+async fn scale(scene: &Scene, name: &str, replicas: u32) {
+    let path = DEPLOYMENT.path(Some(scene.namespace()), name);
+    let path = format!("{path}/scale?fieldManager=horizontal-pod-autoscaler");
+    ask(scene, Method::PATCH, &path, MERGE, &json!({"spec": {"replicas": replicas}})).await;
+}
+
+const MERGE: &str = "application/merge-patch+json";
+
+async fn perform(scene: &Scene, name: &str, step: &Step) {
+    let path = |kind: Kind, name: &str| {
+        format!("{}?fieldManager=kubectl-edit", kind.path(Some(scene.namespace()), name))
+    };
+    match step {
+        Step::Spec(patch) => {
+            if read(&scene.client(), &MIX.path(Some(scene.namespace()), name)).await.is_none() {
+                create(scene, name, patch).await;
+            } else {
+                ask(scene, Method::PATCH, &path(MIX, name), MERGE, &json!({"spec": patch})).await;
+            }
+        }
+        Step::Child(kind, child, patch) => {
+            ask(scene, Method::PATCH, &path(*kind, child), MERGE, patch).await;
+        }
+        Step::Json(kind, child, patch) => {
+            ask(scene, Method::PATCH, &path(*kind, child), "application/json-patch+json", patch).await;
+        }
+        Step::Scale(replicas) => scale(scene, name, *replicas).await,
+        Step::Delete(kind, child) => {
+            let options =
+                json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+            ask(scene, Method::DELETE, &path(*kind, child), "application/json", &options).await;
+        }
+        Step::Wait(time) => tokio::time::sleep(*time).await,
+    }
+}
+
+/// Everything that instances are and have made, by instance, without what two deploys cannot have in common.
+async fn state(scene: &Scene) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let mut state: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+    let mut uids = BTreeMap::new();
+    for instance in scene.list(MIX).await {
+        let name = name_of(&instance).to_owned();
+        uids.insert(uid_of(&instance).to_owned(), name.clone());
+        state.entry(name).or_default().insert("instance".into(), essence(instance));
+    }
+    for kind in CHILDREN {
+        for object in scene.list(kind).await {
+            let Some(uid) = object["metadata"]["labels"]["operetta.dev/instance-uid"].as_str() else {
+                continue;
+            };
+            let owner = uids.get(uid).cloned().unwrap_or_else(|| format!("nobody ({uid})"));
+            let name = format!("{} {}", kind.plural, name_of(&object));
+            let text = essence(object.clone()).to_string().replace(uid, "<uid>");
+            let text = text.replace(scene.namespace(), "<namespace>");
+            state.entry(owner).or_default().insert(name, serde_json::from_str(&text).unwrap());
+        }
+    }
+    state
+}
+
+fn essence(mut object: Value) -> Value {
+    let is_instance = object["kind"] == "Mix";
+    let meta = object["metadata"].as_object_mut().unwrap();
+    let mut managed: Vec<Value> =
+        meta.get("managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
+        meta.remove(field);
+    }
+    if is_instance {
+        object["status"]["observedGeneration"].take();
+        object["metadata"].as_object_mut().unwrap().remove("namespace");
+        for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            let condition = condition.as_object_mut().unwrap();
+            condition.remove("lastTransitionTime");
+            condition.remove("observedGeneration");
+        }
+        return object;
+    }
+    // Statuses are their controllers'; of a Deployment, it tells how it has got there.
+    object.as_object_mut().unwrap().remove("status");
+    managed.retain(|entry| entry["manager"].as_str().is_some_and(|m| m.starts_with("operetta")));
+    for entry in &mut managed {
+        entry.as_object_mut().unwrap().remove("time");
+    }
+    managed.sort_by_key(ToString::to_string);
+    object["metadata"]["managedFields"] = managed.into();
+    let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+    // The hash of a desired object in which the namespace and the owner's uid are.
+    assert!(annotations.remove("operetta.dev/applied-hash").is_some(), "{annotations:?}");
+    annotations.remove("deployment.kubernetes.io/revision");
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+        if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
+            ports.sort_by_key(ToString::to_string);
+        }
+    }
+    object
+}
+
+fn differences(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) -> String {
+    let names: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
+    names.into_iter().filter(|n| expected.get(*n) != found.get(*n)).fold(String::new(), |mut text, name| {
+        let _ = match (expected.get(name), found.get(name)) {
+            (Some(_), None) => writeln!(text, "  {name} is missing"),
+            (None, Some(_)) => writeln!(text, "  {name} is too much"),
+            (a, b) => {
+                let (a, b) = (a.unwrap_or(&Value::Null), b.unwrap_or(&Value::Null));
+                writeln!(text, "  {name}: {}", difference(a, b, ""))
+            }
+        };
+        text
+    })
+}
+
+fn is_settled(instance: &Value) -> bool {
+    crate::support::ext::condition(instance, "Ready")["status"] == "True"
+}
+
+/// The last warnings of a manager.
+fn warnings(manager: &Operetta) -> String {
+    let output = manager.output();
+    let lines: Vec<&str> = output.lines().filter(|l| l.contains("WARN") || l.contains("ERROR")).collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+/// Starts the one manager, whoever led before it.
+async fn start() -> Operetta {
+    run_as("mix", plane().await, &["mix"])
+}
+
+/// Kills the manager at random moments, some of them before it has begun, until it is told to stop; then leaves
+/// one running.
+async fn kills(random: &mut Rng, over: &AtomicBool) -> Operetta {
+    let mut count = 0;
+    loop {
+        let mut manager = start().await;
+        if count == 0 {
+            // The CRD has to be there.
+            watching(&mut manager, 1).await;
+        }
+        let (begun, life) = (Instant::now(), Duration::from_millis(random.u64(100..4_000)));
+        while begun.elapsed() < life {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if over.load(Ordering::Relaxed) {
+                eprintln!("the manager was killed {count} times");
+                return manager;
+            }
+        }
+        manager.kill9();
+        count += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
+    let seed = match std::env::var("OPERETTA_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("OPERETTA_TEST_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    eprintln!("OPERETTA_TEST_SEED={seed}");
+    let wanted = std::env::var("OPERETTA_TEST_SEQUENCES").unwrap_or_default();
+    let numbers: Vec<u64> = match wanted.strip_prefix('=') {
+        Some(one) => vec![one.parse().expect("OPERETTA_TEST_SEQUENCES is a number, or one after =")],
+        None => (0..wanted.parse().unwrap_or(SEQUENCES)).collect(),
+    };
+    let sequences: BTreeMap<String, (Vec<Step>, Value)> = numbers
+        .into_iter()
+        .map(|number| {
+            let name = format!("mix-{number}");
+            let steps = sequence(&mut Rng::with_seed(seed.wrapping_add(number)), &name);
+            (name, steps)
+        })
+        .collect();
+
+    let disturbed = Scene::unmanaged().await;
+    let calm = Scene::unmanaged().await;
+    // Registers the kind.
+    let mut manager = start().await;
+    watching(&mut manager, 1).await;
+    manager.kill9();
+    let over = AtomicBool::new(false);
+    let mut random = Rng::with_seed(seed);
+    let all = async {
+        let each = sequences.iter().map(async |(name, (steps, _))| {
+            for step in steps {
+                perform(&disturbed, name, step).await;
+            }
+        });
+        futures::future::join_all(each).await;
+        over.store(true, Ordering::Relaxed);
+    };
+    let (manager, ()) = tokio::join!(kills(&mut random, &over), all);
+
+    for (name, (_, spec)) in &sequences {
+        create(&calm, name, spec).await;
+    }
+    // What an autoscaler has said last, only it knows.
+    for scene in [&calm, &disturbed] {
+        for (name, _) in sequences.iter().filter(|(_, (_, spec))| spec["autoscaled"] == true) {
+            eventually(&format!("{name} to be Ready"), END, async || match scene.find(MIX, name).await {
+                Some(mix) if is_ready(&mix) => Ok(()),
+                mix => Err(format!("OPERETTA_TEST_SEED={seed}: {mix:?}\n{}", warnings(&manager))),
+            })
+            .await;
+            // A number that no spec has, for who says the same as we do only joins us.
+            scale(scene, name, 2).await;
+        }
+    }
+    eventually("the state of a fresh deploy", END, async || {
+        let (expected, found) = (state(&calm).await, state(&disturbed).await);
+        let mut wrong = String::new();
+        for (name, (steps, spec)) in &sequences {
+            let empty = BTreeMap::new();
+            let (a, b) = (expected.get(name).unwrap_or(&empty), found.get(name).unwrap_or(&empty));
+            let ready =
+                a.get("instance").is_some_and(is_settled) && b.get("instance").is_some_and(is_settled);
+            if a != b || !ready {
+                let _ = writeln!(wrong, "{name} ({spec}):\n{}", differences(a, b));
+                for step in steps.iter().filter(|step| !matches!(step, Step::Wait(_))) {
+                    let _ = writeln!(wrong, "    {step:?}");
+                }
+                if !ready {
+                    let status =
+                        |of: &BTreeMap<String, Value>| of.get("instance").map(|i| i["status"].clone());
+                    let _ = writeln!(wrong, "    {:?}\n    {:?}", status(a), status(b));
+                }
+            }
+        }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("OPERETTA_TEST_SEED={seed}\n{wrong}{}", warnings(&manager)))
+        }
+    })
+    .await;
+    let objects: usize = state(&disturbed).await.values().map(BTreeMap::len).sum();
+    eprintln!("{} sequences, {objects} objects", sequences.len());
+}

@@ -1,0 +1,228 @@
+//! Edits by every way that a person or a controller has, of twenty kinds: what is ours is put back, what is
+//! theirs stays, with few requests, and then there is silence.
+//!
+//! Each case has a child of its own, edited once. `OPERETTA_TEST_ONLY` runs the cases whose name has it.
+
+// A table reads better with values than with references to them.
+mod cases;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::support::ext::{DEPLOYMENT, LONG, SHELF, Scene, fixture, list, managers_requests, run, watching};
+use crate::support::{Operetta, eventually, own_plane};
+use futures::StreamExt;
+use http::Request;
+use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
+use serde_json::{Value, json};
+use trial::{Trial, shelf, shelves, snapshot, trials};
+
+/// A foreign change that metadata cannot explain is answered at most once in so long: a war of that pace
+/// shows after it.
+const REAPPLY_EVERY: Duration = Duration::from_secs(30);
+
+/// The manager; when the test fails, its warnings are shown.
+struct Manager(Mutex<Operetta>);
+
+impl Manager {
+    async fn start(plane: &ControlPlane) -> Self {
+        let mut manager = run(plane, &["edits"]);
+        watching(&mut manager, 1).await;
+        Self(Mutex::new(manager))
+    }
+
+    fn stop(self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).kill9();
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let output = self.0.lock().unwrap_or_else(PoisonError::into_inner).output();
+            let lines: Vec<&str> = output
+                .lines()
+                .filter(|l| l.contains("WARN") || l.contains("ERROR") || l.contains("panic"))
+                .collect();
+            eprintln!("the manager:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+        }
+    }
+}
+
+/// The manager's requests about objects since a mark, by plural and name.
+fn about_objects(requests: &[AuditEvent]) -> BTreeMap<(String, String), Vec<&AuditEvent>> {
+    let mut by_object: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    // A dry run is about a shape, which no instance tries twice.
+    let counts = |r: &&AuditEvent| r.verb != "watch" && r.subresource.is_empty() && !r.uri.contains("dryRun");
+    for request in requests.iter().filter(counts) {
+        by_object.entry((request.resource.clone(), request.name.clone())).or_default().push(request);
+    }
+    by_object
+}
+
+/// Waits until the manager has written nothing for so long.
+async fn silence(audit: &AuditLog, quiet: Duration) {
+    let (started, mut mark, mut since) = (Instant::now(), audit.mark().unwrap(), Instant::now());
+    while since.elapsed() < quiet {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let writes: Vec<_> = managers_requests(audit, mark).into_iter().filter(AuditEvent::writes).collect();
+        assert!(started.elapsed() < LONG, "it does not stop writing:\n{}", list(&writes));
+        if !writes.is_empty() {
+            (mark, since) = (audit.mark().unwrap(), Instant::now());
+        }
+    }
+}
+
+async fn prepare() -> Scene {
+    let gauge = format!("{}/needs/gauge.yaml", fixture("edits"));
+    let scene = Scene::on(&own_plane().await).await;
+    scene.kubectl(&["apply", "-f", &gauge]).await;
+    scene.kubectl(&["wait", "--for=condition=Established", "crd/gauges.fixtures.operetta.dev"]).await;
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_edit_is_answered_as_it_should_be_and_none_starts_a_war() {
+    let scene = prepare().await;
+    let manager = Manager::start(scene.plane()).await;
+    let trials = trials();
+    let items = shelves(&trials);
+    let list_of = |items: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    scene.kubectl_input(&["create", "-f", "-"], &list_of(&items)).await.unwrap();
+    let audit = scene.plane().audit();
+    eventually("all children", LONG, async || {
+        let now = snapshot(&scene).await;
+        let missing: Vec<_> = trials.iter().filter(|t| !now.contains_key(&t.key())).map(Trial::key).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    })
+    .await;
+    silence(&audit, Duration::from_secs(2)).await;
+    let before = snapshot(&scene).await;
+    let mark = audit.mark().unwrap();
+    let started = Instant::now();
+    let edits = trials.iter().map(async |trial| {
+        let result = trial.inflict(&scene).await;
+        result.err().map(|error| format!("{} cannot be made: {error}", trial.case.name()))
+    });
+    let edits = futures::stream::iter(edits).buffer_unordered(6).collect::<Vec<_>>().await;
+    let impossible: Vec<String> = edits.into_iter().flatten().collect();
+    assert!(impossible.is_empty(), "{}", impossible.join("\n"));
+    eprintln!("{} edits in {:.1} s", trials.len(), started.elapsed().as_secs_f32());
+
+    let edited = Instant::now();
+    let wrong = async || {
+        let now = snapshot(&scene).await;
+        let wrong: Vec<String> = trials
+            .iter()
+            .filter_map(|t| Some(format!("{} ({}): {}", t.case.name(), t.name, t.judge(&before, &now)?)))
+            .collect();
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} of {}:\n{}", wrong.len(), trials.len(), wrong.join("\n")))
+        }
+    };
+    let result = tokio::time::timeout(LONG, async {
+        while wrong().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    })
+    .await;
+    eprintln!("all answered after {:.1} s: {}", edited.elapsed().as_secs_f32(), result.is_ok());
+    let rest = (REAPPLY_EVERY + Duration::from_secs(4)).saturating_sub(edited.elapsed());
+    tokio::join!(tokio::time::sleep(rest), what_is_yielded(&scene));
+    let mut failures = wrong().await.err().unwrap_or_default();
+    failures += &too_many(&audit, &trials, mark);
+    assert!(failures.is_empty(), "{failures}");
+
+    // Whatever others have left on the objects: a restart finds all in order.
+    manager.stop();
+    let mark = audit.mark().unwrap();
+    let manager = Manager::start(scene.plane()).await;
+    silence(&audit, Duration::from_secs(4)).await;
+    let mut writes = managers_requests(&audit, mark);
+    writes.retain(AuditEvent::writes);
+    assert!(writes.is_empty(), "everything was right, and yet it wrote:\n{}", list(&writes));
+    wrong().await.unwrap();
+    manager.stop();
+}
+
+/// A field that is given up: to an autoscaler while it is listed, and never to nobody.
+async fn what_is_yielded(scene: &Scene) {
+    let name = |n: usize| format!("y-{n}-scaled");
+    for n in 0..3 {
+        scene.apply(&shelf(&format!("y-{n}"), json!({"children": ["scaled"]})).to_string()).await;
+        scene.until("there", DEPLOYMENT, &name(n), |o| o["spec"]["replicas"] == 2).await;
+    }
+    let scale = async |n: usize, manager: &str, replicas: u32| {
+        let path = DEPLOYMENT.path(Some(scene.namespace()), &name(n));
+        let request = Request::patch(format!("{path}/scale?fieldManager={manager}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(json!({"spec": {"replicas": replicas}}).to_string().into_bytes())
+            .unwrap();
+        scene.client().request::<Value>(request).await.unwrap();
+    };
+    // By the next greeting the desired object has been applied anew.
+    let greet = async |n: usize, greeting: &str, replicas: u32, mut spec: Value| {
+        spec["greeting"] = greeting.into();
+        scene.patch(SHELF, &format!("y-{n}"), "merge", &json!({"spec": spec})).await;
+        let what = format!("{replicas} replicas, {greeting}");
+        let deployment = scene
+            .until(&what, DEPLOYMENT, &name(n), |o| {
+                o["spec"]["template"]["metadata"]["labels"]["greeting"] == greeting
+            })
+            .await;
+        assert_eq!(deployment["spec"]["replicas"], replicas, "{what}");
+    };
+    // An autoscaler has it, and goes on having it, until it is no longer listed.
+    scale(0, "horizontal-pod-autoscaler", 5).await;
+    greet(0, "one", 5, json!({})).await;
+    scale(0, "horizontal-pod-autoscaler", 7).await;
+    greet(0, "two", 7, json!({})).await;
+    greet(0, "three", 2, json!({"yields": false})).await;
+    // It is set no more, and nobody else has it: it stays as it is, also when it is repaired.
+    greet(1, "one", 2, json!({"scaled": true})).await;
+    let label = json!({"metadata": {"labels": {"operetta.dev/child": "x"}}});
+    scene.patch(DEPLOYMENT, &name(1), "merge", &label).await;
+    let repaired = |o: &Value| o["metadata"]["labels"]["operetta.dev/child"] == "scaled";
+    let deployment = scene.until("repaired", DEPLOYMENT, &name(1), repaired).await;
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    scale(1, "horizontal-pod-autoscaler", 4).await;
+    greet(1, "two", 4, json!({})).await;
+    // A person's is as good as an autoscaler's.
+    scale(2, "kubectl", 3).await;
+    greet(2, "one", 3, json!({})).await;
+}
+
+/// The trials that cost more requests than they may.
+fn too_many(audit: &AuditLog, trials: &[Trial], mark: Mark) -> String {
+    let requests = managers_requests(audit, mark);
+    let by_object = about_objects(&requests);
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut text = String::new();
+    for trial in trials {
+        let asked = by_object.get(&(trial.kind.plural.to_owned(), trial.name.clone()));
+        let asked: Vec<AuditEvent> = asked.into_iter().flatten().map(|r| (*r).clone()).collect();
+        // Who moves entries of managedFields, and meets a controller that writes a status, reads and tries again.
+        let met = asked.iter().filter(|r| r.code == 409 && r.uri.ends_with("fieldManager=operetta")).count();
+        let number = asked.len() - 2 * met;
+        *counts.entry(number).or_default() += 1;
+        if number > trial.case.most {
+            let _ = writeln!(
+                text,
+                "{} ({}): {} requests, not {}:\n{}",
+                trial.case.name(),
+                trial.name,
+                number,
+                trial.case.most,
+                list(&asked)
+            );
+        }
+    }
+    let all: usize = requests.iter().filter(|r| r.verb != "watch").count();
+    eprintln!("requests an edit: {counts:?}; {all} in all");
+    text
+}

@@ -1,0 +1,126 @@
+//! Commands in containers, over a real API server; kwok runs them on this machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use operetta::cluster::Cluster;
+use operetta::local::{ControlPlane, Options};
+use operetta::plan::request::{CallFailure, ExecReply, ExecRequest};
+
+use serde_json::json;
+
+use crate::support::ext::{fixture, watching};
+use crate::support::{Operetta, eventually, kubectl_of, namespace_on, options};
+
+#[tokio::test]
+async fn commands() {
+    let plane = ControlPlane::start(Options { exec: true, ..options() }).await.unwrap();
+    let plane = Arc::new(plane);
+    let namespace = namespace_on(&plane).await;
+    kubectl_of(&plane, &["-n", &namespace, "run", "a", "--image=x"], "").await.ok();
+    let pod = ["-n", &namespace, "get", "pod", "a", "-o", "jsonpath={.metadata.uid} {.status.phase}"];
+    let uid = eventually("a running pod", Duration::from_secs(30), async || {
+        let pod = kubectl_of(&plane, &pod, "").await.result()?;
+        pod.strip_suffix(" Running").map(str::to_owned).ok_or(pod)
+    })
+    .await;
+    let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await.unwrap();
+    let request = |command: &str| ExecRequest {
+        namespace: namespace.to_string(),
+        pod: "a".into(),
+        uid: uid.clone(),
+        container: None,
+        command: ["sh", "-c", command].map(str::to_owned).to_vec(),
+        stdin: None,
+        max_bytes: 1000,
+        timeout: Duration::from_secs(20),
+    };
+    let reply = |exit_code: i32, stdout: &str, stderr: &str| {
+        Ok(ExecReply { exit_code, stdout: stdout.into(), stderr: stderr.into() })
+    };
+
+    assert_eq!(cluster.exec(&request("echo out; echo err >&2")).await, reply(0, "out\n", "err\n"));
+    assert_eq!(cluster.exec(&request("echo 'a b' \"$0\"")).await, reply(0, "a b sh\n", ""));
+    // Unlike a kubelet, kwok reports no exit code, and does not close the input.
+    let failed = cluster.exec(&request("exit 7")).await;
+    assert!(
+        matches!(&failed, Err(CallFailure::Unanswered(why)) if why.contains("exit status 7")),
+        "{failed:?}"
+    );
+    let mut with_input = request("read line; echo $line.");
+    with_input.stdin = Some("s3cret\n".into());
+    assert_eq!(cluster.exec(&with_input).await, reply(0, "s3cret.\n", ""));
+    // The command need not read it.
+    with_input.stdin = Some("x".repeat(16 << 10));
+    with_input.command = vec!["true".into()];
+    assert_eq!(cluster.exec(&with_input).await, reply(0, "", ""));
+
+    let large = cluster.exec(&request("yes | head -c 2000")).await;
+    assert!(matches!(&large, Err(CallFailure::Refused(why)) if why.contains("1000 bytes")), "{large:?}");
+    let large = cluster.exec(&request("yes | head -c 200000 >&2")).await.unwrap();
+    assert_eq!((large.exit_code, large.stderr.len()), (0, 1000));
+
+    let mut slow = request("sleep 30");
+    slow.timeout = Duration::from_secs(1);
+    let slow = cluster.exec(&slow).await;
+    assert!(matches!(&slow, Err(CallFailure::Unanswered(why)) if why.contains("within 1 s")), "{slow:?}");
+
+    let mut replaced = request("echo");
+    replaced.uid = "another".into();
+    assert!(matches!(cluster.exec(&replaced).await, Err(CallFailure::NotSent(_))));
+    replaced.pod = "b".into();
+    assert!(matches!(cluster.exec(&replaced).await, Err(CallFailure::NotSent(_))));
+    let mut elsewhere = request("echo");
+    elsewhere.container = Some("b".into());
+    let elsewhere = cluster.exec(&elsewhere).await;
+    assert!(
+        matches!(&elsewhere, Err(CallFailure::Refused(why)) if why.contains("it has a")),
+        "{elsewhere:?}"
+    );
+    let mut missing = request("echo");
+    missing.command = vec!["no-such-command".into()];
+    let missing = cluster.exec(&missing).await;
+    assert!(missing.is_err(), "{missing:?}");
+}
+
+#[tokio::test]
+async fn observations() {
+    let plane = Arc::new(ControlPlane::start(Options { exec: true, ..options() }).await.unwrap());
+    let namespace = namespace_on(&plane).await;
+    let package = fixture("probed");
+    let mut manager = Operetta::run(&plane, &["run", &package]);
+    watching(&mut manager, 1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("members");
+    std::fs::write(&file, r#"{"members": ["a", "b"]}"#).unwrap();
+    // A pod with the labels of a workload is not asked unless the workload is its controller.
+    kubectl_of(&plane, &["-n", &namespace, "run", "a-any-0", "--image=x", "--labels=any=p"], "").await.ok();
+    let object = json!({
+        "apiVersion": "fixtures.operetta.dev/v1", "kind": "Prober", "metadata": {"name": "p"}, "spec": {"file": file},
+    });
+    kubectl_of(&plane, &["-n", &namespace, "apply", "-f", "-"], &object.to_string()).await.ok();
+    let status = async |path: &str, expected: &str| {
+        let path = format!("jsonpath={{.status.{path}}}");
+        eventually(expected, Duration::from_secs(60), async || {
+            let found = kubectl_of(&plane, &["-n", &namespace, "get", "prober", "p", "-o", &path], "")
+                .await
+                .result()?;
+            if found.contains(expected) { Ok(found) } else { Err(found) }
+        })
+        .await
+    };
+    status("members", "2").await;
+    status("first", "a").await;
+    status("text", r#"{"members": ["a", "b"]}"#).await;
+    std::fs::write(&file, r#"{"members": ["c", "b", "d"]}"#).unwrap();
+    status("members", "3").await;
+    status("first", "c").await;
+
+    // What is not read stays as it was, and is said.
+    std::fs::write(&file, "s3cret").unwrap();
+    let message = status("conditions[?(@.type==\"Ready\")].message", "is not JSON").await;
+    assert!(message.contains("refs.pod") && !message.contains("s3cret"), "{message}");
+    assert_eq!(status("members", "3").await, "3");
+    std::fs::write(&file, r#"{"members": []}"#).unwrap();
+    status("members", "0").await;
+}

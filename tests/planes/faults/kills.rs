@@ -1,0 +1,70 @@
+//! The manager ends with any of its writes, before it or after it with the reply unseen: whoever comes after
+//! it finishes, and nothing is there twice, or left.
+
+use super::{first, reference, second};
+use crate::support::faults::Fault;
+use crate::support::faults::case::Case;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_before_an_odd_write() {
+    lane(&Fault::DieBefore, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_before_an_even_write() {
+    lane(&Fault::DieBefore, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_after_an_odd_write() {
+    lane(&Fault::DieAfter, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_after_an_even_write() {
+    lane(&Fault::DieAfter, 2).await;
+}
+
+/// Deploys, edits and deletes an instance, each with a manager that ends with its kth write, for every
+/// second k until there is none.
+async fn lane(fault: &Fault, from: usize) {
+    let expected = reference().await;
+    let case = Case::new().await;
+    case.start().await.stop().await;
+    for k in (from..).step_by(2) {
+        let name = format!("i-{k}-die");
+        let mut died = false;
+
+        let mark = case.wire.mark();
+        case.apply(&name, &first()).await;
+        died |= case.dies_at(k, fault.clone(), async || drop(case.ready(&name).await)).await;
+        let process = case.start().await;
+        case.ready(&name).await;
+        case.same(&name, &expected.deployed.state).await;
+        assert_eq!(case.counts(mark, &name), expected.deployed.counts, "deployed, k = {k}");
+        process.stop().await;
+
+        let mark = case.wire.mark();
+        case.apply(&name, &second()).await;
+        died |= case.dies_at(k, fault.clone(), async || drop(case.ready(&name).await)).await;
+        let process = case.start().await;
+        case.ready(&name).await;
+        case.same(&name, &expected.edited.state).await;
+        assert_eq!(case.counts(mark, &name), expected.edited.counts, "edited, k = {k}");
+        process.stop().await;
+
+        let mark = case.wire.mark();
+        case.delete(&name).await;
+        died |= case.dies_at(k, fault.clone(), async || case.gone(&name).await).await;
+        let process = case.start().await;
+        case.gone(&name).await;
+        case.same(&name, &expected.deleted.state).await;
+        assert_eq!(case.counts(mark, &name), expected.deleted.counts, "deleted, k = {k}");
+        case.scene.kubectl(&["delete", "configmap", &format!("{name}-kept")]).await;
+        if !died {
+            assert!(k > 8, "there are more than {k} writes");
+            return case.finish(process).await;
+        }
+        process.stop().await;
+    }
+}

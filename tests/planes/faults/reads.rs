@@ -1,0 +1,378 @@
+//! What watches and lists do not tell, tell late, or tell of the past.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{first, reference, second};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
+use crate::support::faults::case::Case;
+use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, story};
+
+/// 13: dropped, expired, or asked for a future: what was missed, also a deletion, is found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dropped_watch_missed_is_found() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-deaf", &first()).await;
+    case.ready("i-deaf").await;
+    for (n, code) in [Some(410), None, Some(504), Some(500)].into_iter().enumerate() {
+        case.wire.freeze("configmaps");
+        let name = ["i-deaf-first", "i-deaf-a", "i-deaf-b", "i-deaf-second"][n];
+        let before = case.scene.get(CONFIG_MAP, name).await;
+        case.scene.kubectl(&["delete", "configmap", name]).await;
+        // The watch that would have told is no more.
+        match code {
+            Some(code) => {
+                case.wire.fail_watches(Some("configmaps"), code);
+                if code != 410 {
+                    case.wire.end_watches(Some("configmaps"));
+                }
+            }
+            None => case.wire.end_watches(Some("configmaps")),
+        }
+        case.scene.until("made anew", CONFIG_MAP, name, |o| uid_of(o) != uid_of(&before)).await;
+        case.wire.thaw();
+    }
+    case.same("i-deaf", &expected.deployed.state).await;
+    // The instances' own.
+    case.wire.freeze("wholes");
+    case.apply("i-deaf", &second()).await;
+    case.wire.fail_watches(Some("wholes"), 410);
+    case.ready("i-deaf").await;
+    case.same("i-deaf", &expected.edited.state).await;
+    let process = case.stays(process, &["i-deaf"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a server may also refuse to begin a watch at an old resourceVersion; it is listed again then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("old", &first()).await;
+    case.ready("old").await;
+    let expired = Answer::status(410, "Expired").saying("too old resource version: 1 (2)");
+    let refused =
+        case.wire.rule(Rule::on(&[Verb::Watch], Fault::Answer(expired)).plural("configmaps").times(1));
+    let mark = case.wire.mark();
+    case.wire.end_watches(Some("configmaps"));
+    eventually("a list", LONG, async || {
+        let lists = |e: &&Entry| e.call.verb.lists() && e.call.plural == "configmaps";
+        match case.wire.since(mark).iter().find(lists) {
+            Some(_) if case.wire.struck(refused) == 1 => Ok(()),
+            _ => Err(story(&case.wire.since(mark))),
+        }
+    })
+    .await;
+    let process = case.stays(process, &["old"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a list is a stream, of the newest state; when the server closes it, it goes on where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_streams_that_go_on_as_watches() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("flows", &first()).await;
+    // The first process may find kinds that are too new.
+    let process = case.stays(process, &["flows"]).await;
+    process.stop().await;
+    let mark = case.wire.mark();
+    let process = case.start().await;
+    case.decided(&["flows"]).await;
+    case.quiet().await;
+    let log = case.wire.since(mark);
+    let mut paged = log.clone();
+    // Who registers CRDs looks once which there are, beside the watch.
+    paged.retain(|e| e.call.verb == Verb::List && !e.call.plural.ends_with("definitions"));
+    assert!(paged.is_empty(), "{}", story(&paged));
+    for plural in ["configmaps", "secrets", "services", "jobs", "wholes", "customresourcedefinitions"] {
+        let streams: Vec<&Entry> =
+            log.iter().filter(|e| e.call.verb == Verb::Stream && e.call.plural == plural).collect();
+        assert_eq!(streams.len(), 1, "{plural}: {}", story(&log));
+        let uri = &streams[0].call.uri;
+        assert!(uri.ends_with("&resourceVersionMatch=NotOlderThan&resourceVersion="), "{uri}");
+    }
+    let mark = case.wire.mark();
+    case.wire.end_watches(None);
+    case.scene.kubectl(&["delete", "configmap", "flows-a"]).await;
+    case.scene.until("there again", CONFIG_MAP, "flows-a", |o| o["data"]["stage"] == "one").await;
+    case.quiet().await;
+    let log = case.wire.since(mark);
+    let again: Vec<Entry> = log.iter().filter(|e| e.call.verb.lists()).cloned().collect();
+    assert!(again.is_empty(), "{}", story(&again));
+    let on = log.iter().filter(|e| e.call.verb == Verb::Watch && e.call.plural == "configmaps").count();
+    assert_eq!(on, 1, "{}", story(&log));
+    let process = case.stays(process, &["flows"]).await;
+    case.finish(process).await;
+}
+
+/// 13: what has come of a list before it broke off is not all there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_off_is_no_list() {
+    let expected = reference().await;
+    let case = Case::new().await.with_deadline(Duration::from_secs(1));
+    let mut process = case.start().await;
+    case.apply("i-torn", &first()).await;
+    case.ready("i-torn").await;
+    for (fault, deleted) in [(Fault::Cut, "i-torn-b"), (Fault::Lost, "i-torn-second")] {
+        case.quiet().await;
+        let mark = case.wire.mark();
+        let torn = case.wire.rule(Rule::on(&[Verb::List], fault.clone()).plural("configmaps").times(1));
+        case.wire.freeze("configmaps");
+        case.scene.kubectl(&["delete", "configmap", deleted]).await;
+        case.wire.fail_watches(Some("configmaps"), 410);
+        case.scene.until("there again", CONFIG_MAP, deleted, |o| o["data"]["stage"] == "one").await;
+        case.quiet().await;
+        assert_eq!(case.wire.struck(torn), 1);
+        let only = [(format!("configmaps {}", deleted.replace("i-torn", "<name>")), (1, 0))];
+        assert_eq!(case.counts(mark, "i-torn"), only.into(), "{}", story(&case.wire.writes(mark)));
+        // From the start on.
+        process.stop().await;
+        case.wire.heal();
+        let mark = case.wire.mark();
+        let torn = ["configmaps", "wholes"]
+            .map(|plural| case.wire.rule(Rule::on(&[Verb::List], fault.clone()).plural(plural).times(1)));
+        process = case.start().await;
+        case.decided(&["i-torn"]).await;
+        case.quiet().await;
+        assert_eq!(torn.map(|rule| case.wire.struck(rule)), [1, 1]);
+        let mut writes = case.wire.writes(mark);
+        // That nothing is known of a kind yet may be said of the instance.
+        writes.retain(|e| e.call.plural != "wholes");
+        assert!(writes.is_empty(), "all was right, and yet it wrote:\n{}", story(&writes));
+    }
+    case.same("i-torn", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-torn"]).await;
+    case.finish(process).await;
+}
+
+/// 13: a server that has no streams, or has them switched off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_list_is_a_stream_they_come_in_pages() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let words = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is \
+                 forbidden for watch unless the WatchList feature gate is enabled";
+    let refusal = Fault::Answer(Answer::status(422, "Invalid").saying(words));
+    let refused = case.wire.rule(Rule::on(&[Verb::Stream], refusal));
+    let process = case.start().await;
+    case.apply("i-paged", &first()).await;
+    case.ready("i-paged").await;
+    case.quiet().await;
+    let asked = case.wire.struck(refused);
+    assert!((1..=6).contains(&asked), "{}", story(&case.wire.since(0)));
+    let mark = case.wire.mark();
+    case.wire.freeze("configmaps");
+    case.scene.kubectl(&["delete", "configmap", "i-paged-a"]).await;
+    case.wire.fail_watches(Some("configmaps"), 410);
+    case.scene.until("there again", CONFIG_MAP, "i-paged-a", |o| o["data"]["stage"] == "one").await;
+    let log = case.wire.since(mark);
+    assert_eq!(case.wire.struck(refused), asked, "it is remembered:\n{}", story(&log));
+    assert!(log.iter().any(|e| e.call.verb == Verb::List && e.call.plural == "configmaps"));
+    case.same("i-paged", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-paged"]).await;
+    case.finish(process).await;
+}
+
+/// 14: replies tell what the watches do not; and after a restart the server does, before anything is created.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    // What lists say before there is anything.
+    case.quiet().await;
+    for plural in ["configmaps", "secrets", "services"] {
+        case.wire.freeze(plural);
+    }
+    let mark = case.wire.mark();
+    case.apply("i-blind", &first()).await;
+    case.ready("i-blind").await;
+    assert_eq!(case.counts(mark, "i-blind"), expected.deployed.counts);
+    assert_eq!(case.wire.writes(mark).iter().filter(|e| e.code == Some(409)).count(), 0);
+    case.quiet().await;
+    // A new process whose lists are from before the first write: nothing is created, nothing deleted.
+    process.kill();
+    case.wire.heal();
+    let mark = case.wire.mark();
+    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("configmaps"));
+    let process = case.start().await;
+    eventually("a stale list", LONG, async || {
+        if case.wire.struck(stale) > 0 { Ok(()) } else { Err("none was asked for") }
+    })
+    .await;
+    case.decided(&["i-blind"]).await;
+    case.quiet().await;
+    assert!(case.counts(mark, "i-blind").is_empty(), "{}", story(&case.wire.writes(mark)));
+    case.same("i-blind", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-blind"]).await;
+    case.finish(process).await;
+}
+
+/// 15: there and back while nobody looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_in_between_that_nobody_saw_does_not_matter() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-back", &first()).await;
+    case.ready("i-back").await;
+    case.quiet().await;
+    let mark = case.wire.mark();
+    case.wire.freeze("wholes");
+    case.apply("i-back", &second()).await;
+    case.apply("i-back", &json!({"stage": "three", "members": []})).await;
+    case.apply("i-back", &json!({"stage": "one", "members": ["a", "b"], "keep": true, "port": 80})).await;
+    case.wire.fail_watches(Some("wholes"), 410);
+    case.ready("i-back").await;
+    case.quiet().await;
+    let touched = case.counts(mark, "i-back");
+    assert!(touched.is_empty(), "{touched:?}");
+    let mut found = case.state("i-back").await;
+    // The spec says what is the default anyway.
+    let instance = found.keys().find(|k| k.ends_with("<name>") && k.starts_with("wholes")).unwrap().clone();
+    let mut calm = expected.deployed.state.clone();
+    found.remove(&instance);
+    calm.remove(&instance);
+    assert_eq!(crate::support::oracles::differences(&calm, &found), "");
+    let process = case.stays(process, &["i-back"]).await;
+    case.finish(process).await;
+}
+
+/// 16: lists that are older than what is known change nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lags_is_not_believed() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("i-lag", &first()).await;
+    case.ready("i-lag").await;
+    case.quiet().await;
+    // Lists that show the first state, kept by the wire for later.
+    let lists: &[Verb] = &[Verb::List];
+    for plural in ["configmaps", "secrets", "wholes"] {
+        case.wire.forget_answers(plural);
+        case.wire.fail_watches(Some(plural), 410);
+    }
+    case.quiet().await;
+    case.apply("i-lag", &second()).await;
+    case.ready("i-lag").await;
+    case.quiet().await;
+    let mark = case.wire.mark();
+    let stale: Vec<usize> = ["configmaps", "secrets", "wholes"]
+        .map(|plural| case.wire.rule(Rule::on(lists, Fault::Stale).plural(plural)))
+        .to_vec();
+    for plural in ["configmaps", "secrets", "wholes"] {
+        case.wire.fail_watches(Some(plural), 410);
+    }
+    eventually("stale lists", LONG, async || {
+        if stale.iter().all(|rule| case.wire.struck(*rule) > 0) { Ok(()) } else { Err("not asked for yet") }
+    })
+    .await;
+    case.quiet().await;
+    let touched = case.counts(mark, "i-lag");
+    assert!(touched.is_empty(), "{touched:?}\n{}", story(&case.wire.writes(mark)));
+    let mut writes = case.wire.writes(mark);
+    writes.retain(|e| e.call.plural != "wholes" && e.code == Some(200));
+    assert!(writes.is_empty(), "{}", story(&writes));
+    case.same("i-lag", &expected.edited.state).await;
+    let process = case.stays(process, &["i-lag"]).await;
+    case.finish(process).await;
+}
+
+/// What discovery says while the server of the group `batch` does not answer, or when there is no such group.
+async fn without_batch(case: &Case, is_known: bool) -> String {
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let request = http::Request::get("/apis").header("accept", accept).body(Vec::new()).unwrap();
+    let mut groups: Value = case.scene.client().request(request).await.unwrap();
+    let all = groups["items"].as_array_mut().unwrap();
+    let batch = all.iter().position(|group| group["metadata"]["name"] == "batch").unwrap();
+    if is_known {
+        for version in all[batch]["versions"].as_array_mut().unwrap() {
+            version["freshness"] = json!("Stale");
+            version["resources"] = json!([]);
+        }
+    } else {
+        all.remove(batch);
+    }
+    groups.to_string()
+}
+
+/// 17: unknown is not removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_discovered_is_not_pruned() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    case.apply("part", &json!({"stage": "one", "job": true})).await;
+    case.ready("part").await;
+    case.quiet().await;
+    let job = case.scene.get(JOB, "part").await;
+    process.stop().await;
+    for code in [503, 404] {
+        let groups = without_batch(&case, code == 503).await;
+        let down = Answer::text(200).saying(&groups);
+        let asked = case.wire.rule(Rule::on(&[Verb::Discover], Fault::Answer(down)).group("*"));
+        let mark = case.wire.mark();
+        let process = case.start().await;
+        // The others go on, and the Job is not taken away though nothing is seen of it.
+        let stage = format!("after {code}");
+        case.apply("part", &json!({"stage": stage, "job": code == 503})).await;
+        case.scene.until("changed", CONFIG_MAP, "part-b", |o| o["data"]["stage"] == *stage).await;
+        assert!(case.wire.struck(asked) > 0);
+        case.quiet_but(&[Verb::Discover]).await;
+        let deleted = case.wire.writes(mark).into_iter().filter(|e| e.call.verb == Verb::Delete).count();
+        assert_eq!(deleted, 0, "{}", story(&case.wire.writes(mark)));
+        assert_eq!(uid_of(&case.scene.get(JOB, "part").await), uid_of(&job));
+        if code == 503 {
+            let instance = case.scene.get(case.kind, "part").await;
+            let ready = condition(&instance, "Ready");
+            assert!(ready["status"] != "True" && ready["message"].to_string().contains("Job"), "{ready:#}");
+        }
+        case.wire.heal();
+        if code == 503 {
+            case.ready("part").await;
+        } else {
+            // Now it is known, and known not to be wanted.
+            case.scene.gone(JOB, "part").await;
+        }
+        process.stop().await;
+    }
+    let process = case.start().await;
+    let process = case.stays(process, &["part"]).await;
+    case.delete("part").await;
+    case.gone("part").await;
+    case.scene.gone(SECRET, "part").await;
+    case.finish(process).await;
+}
+
+/// A kind that the package has no more leaves the record, and the index, while an instance is in the midst of its turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_leaves_the_record_holds_up_nobody() {
+    let case = Case::new().await;
+    case.start().await.stop().await;
+    let job = "        - id: job\n          template: templates/job.yaml\n          when: spec.job\n";
+    let process = case
+        .start_with(case.changed(|text| {
+            assert!(!text.contains("id: job") || text.contains(job));
+            text.replace(job, "")
+        }))
+        .await;
+    // It takes the manager some seconds to see that nothing is left of it; so long does this apply.
+    let here = case.scene.namespace().to_owned();
+    let late = Rule::on(&[Verb::Apply], Fault::Delay(Duration::from_secs(12)));
+    case.wire.rule(late.plural("configmaps").namespace(&here).name("i-late-first").times(1));
+    case.apply("i-late", &first()).await;
+    let crd = case.resource();
+    eventually("jobs to leave the record", LONG, async || {
+        let record = r"jsonpath={.metadata.annotations.operetta\.dev/child-kinds}";
+        let record = case.scene.kubectl(&["get", "crd", &crd, "-o", record]).await;
+        if record.contains("Job") { Err(record) } else { Ok(()) }
+    })
+    .await;
+    case.ready("i-late").await;
+    case.finish(process).await;
+}

@@ -1,0 +1,285 @@
+//! Requests that fail, and those of which nobody knows.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{first, reference, second};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
+use crate::support::faults::case::Case;
+use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
+
+/// 7: what was written is not known; it is looked at, and nothing is made or taken twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_is_no_second_object() {
+    let expected = reference().await;
+    let case = Case::seeded(7).await;
+    let process = case.start().await;
+    let break_some = || {
+        for fault in [Fault::Cut, Fault::Refused] {
+            let rule = Rule::on(WRITES, fault).namespace(case.scene.namespace());
+            case.wire.rule(rule.chance(0.4).times(6));
+        }
+    };
+    let mark = case.wire.mark();
+    break_some();
+    case.apply("i-cut", &first()).await;
+    case.ready("i-cut").await;
+    case.same("i-cut", &expected.deployed.state).await;
+    assert_eq!(case.counts(mark, "i-cut"), expected.deployed.counts);
+    let cut = case.wire.since(mark).iter().filter(|e| matches!(e.fault, Some(Fault::Cut))).count();
+    assert!(cut > 0, "no reply was lost:\n{}", story(&case.wire.writes(mark)));
+
+    let mark = case.wire.mark();
+    break_some();
+    case.apply("i-cut", &second()).await;
+    case.ready("i-cut").await;
+    case.same("i-cut", &expected.edited.state).await;
+    assert_eq!(case.counts(mark, "i-cut"), expected.edited.counts);
+    let process = case.stays(process, &["i-cut"]).await;
+
+    let mark = case.wire.mark();
+    break_some();
+    case.delete("i-cut").await;
+    case.gone("i-cut").await;
+    case.same("i-cut", &expected.deleted.state).await;
+    assert_eq!(case.counts(mark, "i-cut"), expected.deleted.counts);
+    case.finish(process).await;
+}
+
+/// 8: read again and decided anew, not forced, and not at full speed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_conflicts_is_bounded() {
+    let expected = reference().await;
+    let case = Case::new().await;
+    let process = case.start().await;
+    let mark = case.wire.mark();
+    let conflict = Answer::status(409, "Conflict");
+    let rule = Rule::on(WRITES, Fault::Answer(conflict)).namespace(case.scene.namespace()).name("i-stormy*");
+    case.wire.rule(rule);
+    case.apply("i-stormy", &first()).await;
+    case.apply("i-calm", &first()).await;
+    case.ready("i-calm").await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let mut asked: Vec<Entry> = case.wire.since(mark);
+    // Seconds of the wire's own, however long the rest has taken.
+    let until = asked[0].at + 10.0;
+    asked.retain(|e| e.at < until);
+    let stormy = asked.iter().filter(|e| e.is_asking() && e.call.name.starts_with("i-stormy")).count();
+    assert!(stormy < 200, "{stormy} requests:\n{}", story(&asked[asked.len().saturating_sub(60)..]));
+    case.delete("i-calm").await;
+    case.gone("i-calm").await;
+    case.scene.kubectl(&["delete", "configmap", "i-calm-kept"]).await;
+    case.wire.heal();
+    case.ready("i-stormy").await;
+    case.same("i-stormy", &expected.deployed.state).await;
+    let process = case.stays(process, &["i-stormy"]).await;
+    case.finish(process).await;
+}
+
+/// 9: for that key; the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_after_is_honoured_and_the_others_go_on() {
+    const WAIT: u32 = 4;
+    let case = Case::new().await;
+    let process = case.start().await;
+    let here = case.scene.namespace().to_owned();
+    let apply: &[Verb] = &[Verb::Apply];
+    let busy = Answer::text(429);
+    let down = Answer::status(503, "ServiceUnavailable");
+    let limit = |wait: u32, names: [&str; 2]| {
+        let secret = Rule::on(apply, Fault::Answer(busy.clone().retry_after(wait))).plural("secrets");
+        case.wire.rule(secret.namespace(&here).name(names[0]).times(1));
+        let look = Rule::on(&[Verb::Get], Fault::Answer(down.clone().retry_after(wait))).plural("wholes");
+        case.wire.rule(look.namespace(&here).name(names[1]).times(1));
+    };
+    limit(WAIT, ["slow", "slower"]);
+    let mark = case.wire.mark();
+    case.apply("slow", &first()).await;
+    // The end of a dry run of the same signature would wake the other one.
+    case.scene.until("there", CONFIG_MAP, "slow-b", |_| true).await;
+    case.apply("slower", &first()).await;
+    for name in ["slow", "slower"] {
+        case.ready(name).await;
+    }
+    let log = case.wire.since(mark);
+    let times = |verb: Verb, plural: &str, name: &str| -> Vec<f64> {
+        let found =
+            log.iter().filter(|e| e.call.verb == verb && e.call.plural == plural && e.call.name == name);
+        found.map(|e| e.at).collect()
+    };
+    for at in [times(Verb::Apply, "secrets", "slow"), times(Verb::Get, "wholes", "slower")] {
+        assert!(at[1] - at[0] >= f64::from(WAIT), "too early: {at:?}");
+    }
+    // What does not concern those that wait goes on, the rest of their own children too: had it waited for them, it
+    // would not be there before this test gives up.
+    limit(300, ["late", "later"]);
+    for name in ["late", "later", "quick"] {
+        case.apply(name, &first()).await;
+    }
+    case.ready("quick").await;
+    case.scene.until("there", CONFIG_MAP, "late-b", |o| o["data"]["stage"] == "one").await;
+    assert!(case.scene.find(SECRET, "late").await.is_none());
+    // Who comes new knows of no wait.
+    process.stop().await;
+    let process = case.start().await;
+    let process = case.stays(process, &["slow", "slower", "late", "later", "quick"]).await;
+    case.finish(process).await;
+}
+
+/// 9: what nobody answers is in the status, not in the log alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_that_is_not_answered_is_told() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    let here = case.scene.namespace().to_owned();
+    let down = Answer::status(503, "ServiceUnavailable").saying("the webhook is away");
+    case.wire.rule(Rule::on(&[Verb::DryRun], Fault::Answer(down)).namespace(&here));
+    case.apply("mute", &first()).await;
+    let told = |o: &serde_json::Value| {
+        let condition = condition(o, "Reconciling");
+        condition["reason"] == "ApplyRetrying"
+            && condition["message"].as_str().is_some_and(|message| message.contains("the webhook is away"))
+            && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+    };
+    case.scene.until("ApplyRetrying", case.kind, "mute", told).await;
+    case.wire.heal();
+    case.ready("mute").await;
+    let process = case.stays(process, &["mute"]).await;
+    case.finish(process).await;
+}
+
+/// 10: permanent, with a condition; tried again slowly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_is_a_condition_and_no_loop() {
+    let case = Case::new().await;
+    let process = case.start().await;
+    let apply: &[Verb] = &[Verb::Apply];
+    let store = Answer::status(500, "InternalError").saying("etcdserver: request is too large");
+    let server =
+        Answer::status(413, "RequestEntityTooLarge").saying("Request entity too large: limit is 3145728");
+    let big = case.wire.rule(Rule::on(apply, Fault::Answer(store)).plural("secrets").name("big"));
+    let bigger = case.wire.rule(Rule::on(apply, Fault::Answer(server)).plural("secrets").name("bigger"));
+    let mark = case.wire.mark();
+    for name in ["big", "bigger", "fits"] {
+        case.apply(name, &first()).await;
+    }
+    case.ready("fits").await;
+    for name in ["big", "bigger"] {
+        let stalled = case
+            .scene
+            .until("Stalled", case.kind, name, |o| condition(o, "Stalled")["status"] == "True")
+            .await;
+        let message = condition(&stalled, "Stalled")["message"].to_string();
+        assert!(message.contains("secret") && message.contains("too large"), "{message}");
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for (rule, name) in [(big, "big"), (bigger, "bigger")] {
+        assert!(case.wire.struck(rule) > 0, "{name} was not tried");
+        let mut tried = case.wire.writes(mark);
+        tried.retain(|e| e.call.plural == "secrets" && e.call.name == name);
+        let soon = tried.iter().filter(|e| e.at < tried[0].at + 10.0).count();
+        assert!((1..=4).contains(&soon), "tried {soon} times within ten seconds:\n{}", story(&tried));
+    }
+    let process = case.stays(process, &["big", "bigger", "fits"]).await;
+    case.finish(process).await;
+}
+
+/// 11: every call has a deadline, whether the server has done what was asked or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_answers_is_given_up() {
+    let expected = reference().await;
+    let case = Case::seeded(11).await.with_deadline(Duration::from_secs(1));
+    let process = case.start().await;
+    let here = case.scene.namespace().to_owned();
+    let hang = || {
+        for fault in [Fault::Never, Fault::Lost] {
+            case.wire.rule(Rule::on(WRITES, fault).namespace(&here).chance(0.4).times(2));
+        }
+        case.wire.rule(Rule::on(&[Verb::Get, Verb::DryRun], Fault::Never).namespace(&here).times(2));
+    };
+    let mark = case.wire.mark();
+    hang();
+    case.apply("i-hung", &first()).await;
+    case.ready("i-hung").await;
+    case.same("i-hung", &expected.deployed.state).await;
+    assert_eq!(case.counts(mark, "i-hung"), expected.deployed.counts);
+    hang();
+    case.apply("i-hung", &second()).await;
+    case.ready("i-hung").await;
+    case.same("i-hung", &expected.edited.state).await;
+    let process = case.stays(process, &["i-hung"]).await;
+    hang();
+    case.delete("i-hung").await;
+    case.gone("i-hung").await;
+    case.same("i-hung", &expected.deleted.state).await;
+    case.finish(process).await;
+}
+
+/// 11: so has a list that a watch begins with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_never_comes_is_asked_for_again() {
+    let case = Case::new().await.with_deadline(Duration::from_secs(1));
+    let process = case.start().await;
+    case.apply("deaf", &first()).await;
+    case.ready("deaf").await;
+    case.quiet().await;
+    let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("configmaps").times(2));
+    case.wire.fail_watches(Some("configmaps"), 410);
+    eventually("a list that hangs", LONG, async || {
+        if case.wire.struck(hung) > 0 { Ok(()) } else { Err("none was asked for") }
+    })
+    .await;
+    case.scene.kubectl(&["delete", "configmap", "deaf-first"]).await;
+    case.scene.until("there again", CONFIG_MAP, "deaf-first", |o| o["data"]["stage"] == "one").await;
+    assert_eq!(case.wire.struck(hung), 2);
+
+    // From the start on.
+    process.stop().await;
+    case.wire.heal();
+    let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("wholes").times(1));
+    let process = case.start().await;
+    case.apply("deaf", &json!({"stage": "two"})).await;
+    case.ready("deaf").await;
+    assert_eq!(case.wire.struck(hung), 1);
+    case.finish(process).await;
+}
+
+/// 8th oracle: an instance whose calls all hang takes no other's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_hangs_holds_up_no_other() {
+    // Whoever waits for one of these calls waits longer than this test does.
+    let mut case = Case::new().await.with_deadline(Duration::from_secs(3_600));
+    let process = case.start().await;
+    let here = case.scene.namespace().to_owned();
+    let hangs = case.wire.rule(Rule::on(&[Verb::Apply], Fault::Never).namespace(&here).name("hangs*"));
+    // More children than a manager has calls at once.
+    let members: Vec<String> = (0..100).map(|i| format!("m{i}")).collect();
+    // Past those that its members wait for, or that go before them.
+    for name in ["hangs", "hangs-first", "hangs-second", "hangs-kept"] {
+        let passes = Rule::on(&[Verb::Apply], Fault::Delay(Duration::ZERO)).namespace(&here).name(name);
+        case.wire.rule_first(passes);
+    }
+    case.apply("hangs", &json!({"members": members})).await;
+    // As many as one instance may have under way.
+    eventually("calls that hang", LONG, async || match case.wire.struck(hangs) {
+        few @ 0..8 => Err(format!("{few} hang")),
+        _ => Ok(()),
+    })
+    .await;
+    for name in ["a", "b", "c"] {
+        case.apply(&format!("free-{name}"), &first()).await;
+    }
+    for name in ["a", "b", "c"] {
+        case.ready(&format!("free-{name}")).await;
+    }
+    // Who comes next finds a line that is whole.
+    process.kill();
+    case.wire.heal();
+    case = case.with_deadline(Duration::from_secs(30));
+    let process = case.start().await;
+    case.ready("hangs").await;
+    let process = case.stays(process, &["hangs", "free-a", "free-b", "free-c"]).await;
+    case.finish(process).await;
+}

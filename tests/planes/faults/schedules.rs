@@ -1,0 +1,88 @@
+//! Faults as they come: random mixes over one scenario, each of them repeatable by its seed.
+
+use futures::StreamExt;
+
+use super::reference;
+use crate::support::faults::case::Case;
+use crate::support::faults::random::{Mix, drive};
+use crate::support::faults::{Fault, Rule, WRITES};
+
+/// How many of them run at once.
+pub(crate) const AT_ONCE: usize = 4;
+
+/// How many mixes are tried: `OPERETTA_SCHEDULES`, or a few.
+fn schedules() -> u64 {
+    std::env::var("OPERETTA_SCHEDULES")
+        .map_or(3, |text| text.parse().expect("OPERETTA_SCHEDULES is a number"))
+}
+
+/// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_mix_of_faults_ends_the_same() {
+    let expected = reference().await;
+    let steps = [&expected.deployed, &expected.edited, &expected.deleted];
+    let steps = steps.map(|step| (&step.state, &step.counts));
+    let specs = [Some(super::first()), Some(super::second()), None];
+    let run = async |seed: u64| {
+        let told = Told(seed);
+        drive(Mix::of(seed), &specs, &steps).await;
+        drop(told);
+    };
+    futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+/// `OPERETTA_SEED`, or some.
+pub(crate) fn seeds() -> Vec<u64> {
+    if let Ok(seed) = std::env::var("OPERETTA_SEED") {
+        return vec![seed.parse().expect("OPERETTA_SEED is a number")];
+    }
+    let first = fastrand::u32(..);
+    (0..schedules()).map(|i| u64::from(first) + i).collect()
+}
+
+/// Says how a failure is repeated.
+pub(crate) struct Told(pub(crate) u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "to see it again: OPERETTA_SEED={} cargo test --test planes any_mix_of_faults -- --nocapture",
+                self.0
+            );
+        }
+    }
+}
+
+/// 11th oracle: chances depend on the seed and the requests alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_seed_is_the_same_trace() {
+    let struck = async |seed: u64| {
+        let case = Case::seeded(seed).await;
+        let process = case.start().await;
+        case.wire.rule(
+            Rule::on(WRITES, Fault::Cut).namespace(case.scene.namespace()).plural("configmaps").chance(0.4),
+        );
+        let mark = case.wire.mark();
+        case.apply("same", &super::first()).await;
+        case.ready("same").await;
+        case.wire.heal();
+        let mut trace: Vec<String> = case
+            .wire
+            .since(mark)
+            .iter()
+            .filter(|e| e.is_write() && e.call.plural == "configmaps")
+            .map(|e| format!("{:?} {} {}", e.call.verb, e.call.name, e.fault.is_some()))
+            .collect();
+        // Which of several at once is first is chance; what becomes of each is not.
+        trace.sort();
+        case.finish(process).await;
+        trace
+    };
+    let mut traces = Vec::new();
+    for seed in [5, 5, 6, 7] {
+        traces.push(struck(seed).await);
+    }
+    assert_eq!(traces[0], traces[1]);
+    assert!(traces[0] != traces[2] || traces[0] != traces[3], "{traces:?}");
+}

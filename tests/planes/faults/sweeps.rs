@@ -1,0 +1,309 @@
+//! The manager ends with any of its writes, before or after it, also with packages that have more to lose: passwords,
+//! children that ask or stay, that are made anew, in other namespaces, of the cluster, instances of another kind; and
+//! with those that ship. Some writes are tried; `OPERETTA_SWEEP=1` tries each of them.
+
+use std::sync::LazyLock;
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::schedules::{AT_ONCE, Told, seeds};
+use super::{Counts, Step as Stage};
+use crate::support::eventually;
+use crate::support::ext::{
+    CLUSTER_ROLE, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, POD, SECRET, SERVICE,
+    SERVICE_ACCOUNT, VOLUME_CLAIM, condition, name_of, uid_of,
+};
+use crate::support::faults::case::{Case, Process, Subject};
+use crate::support::faults::random::{Mix, alive};
+use crate::support::faults::{Fault, Rule, WRITES, story};
+
+const MOTLEY: Subject = Subject {
+    folder: "tests/fixtures/packages/motley",
+    name: "motley",
+    group: "fixtures.operetta.dev",
+    version: "v1",
+    kind: "Motley",
+    plural: "motleys",
+    inner: Some("parts"),
+    children: &[CONFIG_MAP, SECRET, SERVICE_ACCOUNT, VOLUME_CLAIM],
+    elsewhere: &[(CONFIG_MAP, Some("kube-public")), (CLUSTER_ROLE, None)],
+};
+
+const WEB_APP: Subject = Subject {
+    folder: "operators/webapp",
+    name: "webapp",
+    group: "apps.operetta.dev",
+    version: "v1alpha1",
+    kind: "WebApp",
+    plural: "webapps",
+    inner: None,
+    children: &[CONFIG_MAP, SERVICE, DEPLOYMENT, INGRESS, DISRUPTION_BUDGET],
+    elsewhere: &[],
+};
+
+const ETCD: Subject = Subject {
+    folder: "operators/etcd",
+    name: "etcd",
+    group: "etcd.database.coreos.com",
+    version: "v1beta2",
+    kind: "EtcdCluster",
+    plural: "etcdclusters",
+    inner: None,
+    children: &[CONFIG_MAP, SERVICE, DISRUPTION_BUDGET, POD],
+    elsewhere: &[],
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_before_a_write_of_a_motley_package() {
+    sweep(&MOTLEY, &Fault::DieBefore).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_after_a_write_of_a_motley_package() {
+    sweep(&MOTLEY, &Fault::DieAfter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_before_a_write_of_webapp() {
+    sweep(&WEB_APP, &Fault::DieBefore).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_after_a_write_of_webapp() {
+    sweep(&WEB_APP, &Fault::DieAfter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_before_a_write_of_etcd() {
+    sweep(&ETCD, &Fault::DieBefore).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_after_a_write_of_etcd() {
+    sweep(&ETCD, &Fault::DieAfter).await;
+}
+
+/// What is done to an instance, one after the other.
+#[derive(Debug, Clone)]
+enum Deed {
+    Spec(Value),
+    /// What a ref reads says something else.
+    Colour(&'static str),
+    /// Its deletion is asked for. What asks holds it up.
+    Delete,
+    /// A person says yes.
+    Approve,
+}
+
+fn deeds(subject: &Subject) -> Vec<Deed> {
+    match subject.name {
+        "motley" => vec![
+            Deed::Spec(json!({"stage": "one"})),
+            Deed::Spec(json!({"stage": "two", "asked": false, "kept": false, "volume": false,
+                "environments": [{"name": "b", "bare": true}, {"name": "c"}]})),
+            Deed::Colour("blue"),
+            // What stayed, or asks, is wanted again.
+            Deed::Spec(json!({"stage": "three", "environments": [{"name": "a"}]})),
+            Deed::Delete,
+            Deed::Approve,
+        ],
+        "webapp" => vec![
+            Deed::Spec(json!({"image": "example.org/web:1", "host": "example.org", "minAvailable": 1,
+                "config": {"COLOUR": "red"}})),
+            Deed::Spec(json!({"image": "example.org/web:2", "replicas": 2,
+                "minAvailable": null, "host": null, "config": {"COLOUR": "blue"}})),
+            Deed::Delete,
+        ],
+        _ => vec![
+            Deed::Spec(json!({"size": 2, "version": "3.5.1"})),
+            Deed::Spec(json!({"size": 3, "version": "3.5.2"})),
+            Deed::Spec(json!({"size": 1, "version": "3.5.2"})),
+            Deed::Delete,
+        ],
+    }
+}
+
+async fn colour(case: &Case, name: &str, colour: &str) {
+    let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{name}-settings")},
+        "data": {"colour": colour}});
+    case.scene.apply(&settings.to_string()).await;
+}
+
+async fn perform(case: &Case, name: &str, deed: &Deed) {
+    match deed {
+        Deed::Spec(spec) => case.apply(name, spec).await,
+        Deed::Colour(text) => colour(case, name, text).await,
+        Deed::Delete => case.delete(name).await,
+        Deed::Approve => {
+            let asked = case.scene.get(CONFIG_MAP, &format!("{name}-asked")).await;
+            let runs = case.scene.runs(name).await;
+            let run = runs.iter().find(|run| run["spec"]["params"]["uid"] == uid_of(&asked)).expect("a run");
+            case.scene.answer(name_of(run), "approve", "Approve").await;
+        }
+    }
+}
+
+/// Waits until a deed is answered, where nothing goes wrong.
+async fn answered(case: &Case, name: &str, deed: &Deed, is_held: bool) {
+    match deed {
+        Deed::Spec(_) => drop(case.ready(name).await),
+        Deed::Colour(colour) => {
+            let copy = format!("{name}-copy");
+            case.scene.until("copied", CONFIG_MAP, &copy, |o| o["data"]["colour"] == *colour).await;
+        }
+        Deed::Delete if is_held => {
+            let pending = |o: &Value| condition(o, "DeletionPending")["status"] == "True";
+            case.scene.until("held up", case.kind, name, pending).await;
+            case.scene.gone(SECRET, name).await;
+            collected(case, name).await;
+        }
+        Deed::Delete | Deed::Approve => {
+            case.gone(name).await;
+            collected(case, name).await;
+        }
+    }
+    case.quiet().await;
+}
+
+/// Waits until the garbage collector has taken what had an owner.
+async fn collected(case: &Case, name: &str) {
+    eventually("the garbage collector", LONG, async || {
+        let mut state = case.state(name).await;
+        state.retain(|_, object| object["metadata"]["ownerReferences"].is_array());
+        if state.is_empty() { Ok(()) } else { Err(format!("{:?}", state.keys())) }
+    })
+    .await;
+}
+
+/// Takes away what stays.
+async fn sweep_up(case: &Case, name: &str) {
+    for (resource, suffix) in [("configmap", "-kept"), ("configmap", "-settings"), ("pvc", "")] {
+        let object = format!("{name}{suffix}");
+        case.scene.kubectl(&["delete", resource, &object, "--ignore-not-found", "--wait=false"]).await;
+    }
+    case.scene.gone(VOLUME_CLAIM, name).await;
+}
+
+/// What an undisturbed run comes to after each deed.
+async fn reference(subject: &'static Subject) -> &'static [Stage] {
+    static REFERENCES: [OnceCell<Vec<Stage>>; 3] = [const { OnceCell::const_new() }; 3];
+    let number = ["motley", "webapp", "etcd"].iter().position(|name| *name == subject.name).unwrap();
+    let reference = async || {
+        let case = Case::of(subject, 0).await;
+        let process = case.start().await;
+        let (name, deeds) = ("i-calm", deeds(subject));
+        prepare(&case, name).await;
+        let mut stages = Vec::new();
+        for deed in &deeds {
+            let mark = case.wire.mark();
+            perform(&case, name, deed).await;
+            answered(&case, name, deed, matches!(deeds.last(), Some(Deed::Approve))).await;
+            stages.push(Stage { state: case.state(name).await, counts: case.counts(mark, name) });
+        }
+        case.finish(process).await;
+        stages
+    };
+    REFERENCES[number].get_or_init(reference).await
+}
+
+async fn prepare(case: &Case, name: &str) {
+    if case.subject.name == "motley" {
+        colour(case, name, "red").await;
+    }
+}
+
+/// Which writes are tried: from that one on, every so many.
+static LANE: LazyLock<(usize, usize)> = LazyLock::new(|| {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let stride = number("OPERETTA_SWEEP").unwrap_or(9);
+    let from = number("OPERETTA_SWEEP_FROM").unwrap_or(1);
+    eprintln!("OPERETTA_SWEEP={stride} OPERETTA_SWEEP_FROM={from}");
+    (from, stride)
+});
+
+/// For each of some k: all deeds, each with a manager that ends with its kth write since.
+async fn sweep(subject: &'static Subject, fault: &Fault) {
+    let stages = reference(subject).await;
+    let (from, stride) = *LANE;
+    let case = Case::of(subject, 0).await;
+    case.start().await.stop().await;
+    let deeds = deeds(subject);
+    for k in (from..).step_by(stride) {
+        let name = format!("i-{k}-die");
+        prepare(&case, &name).await;
+        let (mut died, mut password) = (false, Value::Null);
+        for (number, (deed, stage)) in deeds.iter().zip(stages).enumerate() {
+            let told = format!("{} {fault:?}, k = {k}, {deed:?}", subject.name);
+            let mark = case.wire.mark();
+            perform(&case, &name, deed).await;
+            died |= dies_at(&case, k, fault, async || case.same(&name, &stage.state).await).await;
+            let process = case.start().await;
+            case.same(&name, &stage.state).await;
+            let counts = case.counts(mark, &name);
+            assert_eq!(counts, stage.counts, "{told}:\n{}", story(&case.wire.writes(mark)));
+            if let Some(secret) = case.scene.find(SECRET, &name).await {
+                let now = secret["data"]["password"].clone();
+                assert!(password.is_null() || password == now, "{told}: another password");
+                password = now;
+            }
+            let process = if number == 1 { case.stays(process, &[&name]).await } else { process };
+            process.stop().await;
+        }
+        sweep_up(&case, &name).await;
+        if !died {
+            assert!(k > 3, "{}: there are more than {k} writes", subject.name);
+            break;
+        }
+    }
+    let process = case.start().await;
+    case.finish(process).await;
+}
+
+/// Runs a manager that ends with its `k`th write, wherever that is, and waits until it has, or until `done`. Whether it
+/// has ended.
+async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce()) -> bool {
+    let rule = case.wire.rule(Rule::on(WRITES, fault.clone()).skip(k - 1).times(1));
+    if let Ok(process) = case.try_start(case.package.clone()).await {
+        let life = process.life.clone();
+        tokio::select! {
+            () = life.over() => process.kill(),
+            () = done() => process.stop().await,
+        }
+    }
+    let died = case.wire.struck(rule) > 0;
+    case.wire.heal();
+    died
+}
+
+/// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "fails for some seeds: an approval is lost if the manager restarts in the midst of the deletion of an instance"]
+async fn any_mix_of_faults_ends_the_same_for_a_motley_package() {
+    let stages = reference(&MOTLEY).await;
+    let run = async |seed: u64| {
+        let told = Told(seed);
+        storm(seed, stages).await;
+        drop(told);
+    };
+    futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+async fn storm(seed: u64, stages: &[Stage]) {
+    let mix = Mix::of(seed);
+    let case = Case::of(&MOTLEY, seed).await.with_deadline(std::time::Duration::from_secs(3));
+    let mut process: Process = case.start().await;
+    let name = "i-any";
+    prepare(&case, name).await;
+    for (deed, stage) in deeds(&MOTLEY).iter().zip(stages) {
+        let mark = case.wire.mark();
+        mix.arm(&case);
+        perform(&case, name, deed).await;
+        process = mix.storm(&case, process, async || case.same(name, &stage.state).await).await;
+        process = alive(&case, process, async || case.same(name, &stage.state).await).await;
+        let counts: Counts = case.counts(mark, name);
+        assert_eq!(counts, stage.counts, "seed {seed}, {deed:?}:\n{}", story(&case.wire.writes(mark)));
+    }
+    case.finish(process).await;
+}

@@ -1,0 +1,450 @@
+//! Of several managers one writes. A leader that was stopped past its Lease writes nothing when it wakes up,
+//! and one that is told to stop hands over at once. And what a manager does when things hang, end or panic, and
+//! what it tells about itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::barrier::get;
+use crate::support::ext::{
+    CHAIN, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_package, file, fixture, is_ready, list, read,
+};
+use crate::support::{Operetta, eventually, plane, signal};
+use http::Request;
+use operetta::cluster::Cluster;
+use operetta::local::{AuditEvent, Component, ControlPlane, Mark, Options};
+use operetta::manager::{Config, Manager, Monitor};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// How long a pod has from SIGTERM to SIGKILL, unless somebody says otherwise.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How many instances change all the time.
+const INSTANCES: usize = 30;
+
+/// A manager with short times.
+fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
+    start_with(plane, identity, lease, packages, &[])
+}
+
+/// The same, with flags.
+fn start_with(
+    plane: &ControlPlane,
+    identity: &str,
+    lease: &str,
+    packages: &[&str],
+    flags: &[&str],
+) -> Operetta {
+    let packages: Vec<String> = packages.iter().map(|p| fixture(p)).collect();
+    let identity = format!("--leader-elect-identity={identity}");
+    let name = format!("--leader-elect-resource-name={lease}");
+    let mut args = vec![
+        "run",
+        "--leader-elect",
+        &identity,
+        &name,
+        "--leader-elect-lease-duration=10s",
+        "--leader-elect-renew-deadline=8s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    args.extend(flags);
+    args.extend(packages.iter().map(String::as_str));
+    Operetta::run(plane, &args)
+}
+
+/// The writes of one manager, its Lease aside.
+fn writes(events: &[AuditEvent], identity: &str) -> Vec<AuditEvent> {
+    let mark = format!("({identity})");
+    let ours = |e: &&AuditEvent| e.user_agent.contains(&mark) && e.writes() && e.resource != "leases";
+    events.iter().filter(ours).cloned().collect()
+}
+
+async fn lease(client: &kube::Client, name: &str) -> Value {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/{name}");
+    read(client, &path).await.unwrap_or_default()
+}
+
+async fn patch(client: &kube::Client, path: &str, patch: &Value) {
+    let request = Request::patch(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .expect("a request");
+    client.request::<Value>(request).await.unwrap_or_else(|error| panic!("PATCH {path}: {error}"));
+}
+
+fn instances(kind: Kind, name: &str, count: usize) -> String {
+    (0..count).fold(String::new(), |text, i| {
+        let meta = json!({"name": format!("i{i}")});
+        let object = json!({"apiVersion": kind.api_version(), "kind": name, "metadata": meta, "spec": {}});
+        format!("{text}---\n{object}\n")
+    })
+}
+
+#[tokio::test]
+async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
+    let plane = plane().await;
+    let mut first = start(plane, "leader-first", "sleepy", &["light"]);
+    first.wait_for("watching instances", LONG).await;
+    let mut second = start(plane, "leader-second", "sleepy", &["light"]);
+    second.wait_for("standing by", LONG).await;
+    let scene = Scene::unmanaged().await;
+    scene.apply(&instances(LIGHT, "Light", INSTANCES)).await;
+    for i in 0..INSTANCES {
+        scene.ready(LIGHT, &format!("i{i}")).await;
+    }
+    let client = scene.client();
+    let taken = lease(&client, "sleepy").await;
+    assert_eq!(taken["spec"]["holderIdentity"], "leader-first");
+
+    // There is always something to write.
+    let ended = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn({
+        let (ended, client, namespace) = (Arc::clone(&ended), client.clone(), scene.namespace().to_owned());
+        async move {
+            let mut round = 0_usize;
+            while !ended.load(Ordering::Relaxed) {
+                round += 1;
+                let name = format!("i{}", round % INSTANCES);
+                let path =
+                    format!("/apis/{}/namespaces/{namespace}/{}/{name}", LIGHT.api_version(), LIGHT.plural);
+                let spec = json!({"spec": {"greeting": format!("hello {round}")}});
+                patch(&client, &path, &spec).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            round
+        }
+    });
+    let audit = plane.audit();
+    let written = async |identity: &str, mark: Mark| {
+        eventually(&format!("a write of {identity}"), LONG, async || {
+            let events = audit.requests_since(mark).map_err(|e| e.to_string())?;
+            if writes(&events, identity).is_empty() { Err("none".to_owned()) } else { Ok(()) }
+        })
+        .await;
+    };
+    written("leader-first", audit.mark().unwrap()).await;
+
+    // In the midst of it: all of them are to be written now.
+    let burst = (0..INSTANCES).map(|i| {
+        let path =
+            format!("/apis/{}/namespaces/{}/{}/i{i}", LIGHT.api_version(), scene.namespace(), LIGHT.plural);
+        let client = client.clone();
+        async move { patch(&client, &path, &json!({"spec": {"port": 9000}})).await }
+    });
+    futures::future::join_all(burst).await;
+    signal(first.pid(), Signal::STOP);
+    let stopped = audit.mark().unwrap();
+    second.wait_for("leading", LONG).await;
+    written("leader-second", stopped).await;
+    signal(first.pid(), Signal::CONT);
+    let status = first.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", first.output());
+    assert!(first.output().contains("the Lease is lost"), "{}", first.output());
+
+    // The second goes on, and hands over when it is told to stop, in the midst of its work.
+    written("leader-second", audit.mark().unwrap()).await;
+    let mut third = start(plane, "leader-third", "sleepy", &["light"]);
+    third.wait_for("standing by", LONG).await;
+    written("leader-second", audit.mark().unwrap()).await;
+    signal(second.pid(), Signal::TERM);
+    let status = second.wait(GRACE).await;
+    assert!(status.success(), "{status}\n{}", second.output());
+    assert!(second.output().contains("released"), "{}", second.output());
+    third.wait_for("leading", LONG).await;
+    written("leader-third", audit.mark().unwrap()).await;
+
+    ended.store(true, Ordering::Relaxed);
+    let rounds = load.await.unwrap();
+    for i in 0..INSTANCES {
+        // What was asked for last.
+        let round = rounds - (rounds + INSTANCES - i) % INSTANCES;
+        let greeting = format!("hello {round}");
+        scene
+            .until(&greeting, LIGHT, &format!("i{i}"), |o| is_ready(o) && o["status"]["greeting"] == greeting)
+            .await;
+    }
+    assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "leader-third");
+
+    let events = audit.requests_since(Mark::START).unwrap();
+    for [before, after] in [["leader-first", "leader-second"], ["leader-second", "leader-third"]] {
+        let last = writes(&events, before).into_iter().max_by(|a, b| a.time.cmp(&b.time)).unwrap();
+        let begin = writes(&events, after).into_iter().min_by(|a, b| a.time.cmp(&b.time)).unwrap();
+        assert!(last.time < begin.time, "{before} wrote after {after} began:\n{}", list(&[begin, last]));
+    }
+    // Who stood by did not even try.
+    let all = writes(&events, "leader-third");
+    assert!(all.iter().all(|e| e.code != 0), "{}", list(&all));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does_not() {
+    let plane = plane().await;
+    let flags = ["--log-format=json", "no/such/package"];
+    let mut manager = start_with(plane, "holder", "contested", &["echo"], &flags);
+    manager.wait_for("watching instances", LONG).await;
+    let client = plane.client().unwrap();
+    let path = "/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/contested";
+    let uid = lease(&client, "contested").await["metadata"]["uid"].clone();
+    let request = Request::delete(path).body(Vec::new()).unwrap();
+    client.request::<Value>(request).await.unwrap();
+    eventually("the Lease to be made again", LONG, async || {
+        let live = lease(&client, "contested").await;
+        let again = live["spec"]["holderIdentity"] == "holder" && live["metadata"]["uid"] != uid;
+        if again { Ok(()) } else { Err(live.to_string()) }
+    })
+    .await;
+    // A label is nobody's claim.
+    patch(&client, path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let renewed = lease(&client, "contested").await["spec"]["renewTime"].clone();
+    eventually("another renewal", LONG, async || {
+        let live = lease(&client, "contested").await;
+        if live["spec"]["renewTime"] == renewed { Err(live.to_string()) } else { Ok(()) }
+    })
+    .await;
+    patch(&client, path, &json!({"spec": {"holderIdentity": "usurper"}})).await;
+    let status = manager.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", manager.output());
+    // All that it says is JSON, to the last line.
+    let output = manager.output();
+    let lines: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{output}")))
+        .collect();
+    let lost = |line: &&Value| {
+        let told = line["message"].as_str().unwrap_or_default();
+        line["level"] == "ERROR"
+            && told.contains("the Lease is lost")
+            && told.contains("usurper holds it now")
+    };
+    assert!(lines.iter().any(|line| lost(&line)), "{output}");
+    let broken = |line: &&Value| line["level"] == "ERROR" && line["code"] == "package::unreadable";
+    assert!(lines.iter().any(|line| broken(&line)), "{output}");
+}
+
+#[tokio::test]
+async fn it_tells_how_it_fares() {
+    let plane = plane().await;
+    let (ordered, refs) = (fixture("ordered"), fixture("refs"));
+    let args = [
+        "run",
+        "--leader-elect=false",
+        "--leader-elect-resource-name=telling",
+        "--log-format=json",
+        "--log=debug",
+        &ordered,
+        &refs,
+    ];
+    let mut manager = Operetta::run(plane, &args);
+    manager.wait_for("serving /metrics", LONG).await;
+    let line = |output: &str, text: &str| -> Option<Value> {
+        output.lines().find(|l| l.contains(text)).and_then(|l| serde_json::from_str(l).ok())
+    };
+    let said = line(&manager.output(), "serving /metrics").expect("JSON");
+    let address = said["address"].as_str().expect("an address").to_owned();
+    assert_eq!(get(&address, "/healthz").await, ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+    eventually("it to be ready", LONG, async || match get(&address, "/readyz").await {
+        (status, _) if status.contains(" 200 ") => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    })
+    .await;
+    let scene = Scene::unmanaged().await;
+    let canary = "canary-7d1f";
+    let chain = json!({"apiVersion": CHAIN.api_version(), "kind": "Chain",
+        "metadata": {"name": "watched", "annotations": {"note": canary}}, "spec": {"size": 2}});
+    scene.apply(&chain.to_string()).await;
+    scene.ready(CHAIN, "watched").await;
+    let reader = json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Reader", "metadata": {"name": "reader"},
+        "spec": {"parts": []}});
+    scene.apply(&reader.to_string()).await;
+    eventually("the watch of a ref", LONG, async || {
+        let (_, state) = get(&address, "/debug/state").await;
+        if state.contains("reader-extra") && !state.contains("Listing") { Ok(()) } else { Err(state) }
+    })
+    .await;
+
+    let (status, metrics) = get(&address, "/metrics").await;
+    assert!(status.contains(" 200 "), "{status}");
+    for expected in [
+        "operetta_reconcile_total{package=\"ordered\",outcome=\"done\"}",
+        "operetta_reconcile_duration_seconds_bucket{",
+        "operetta_queue_wait_seconds_count{package=\"ordered\"}",
+        "operetta_api_requests_total{verb=\"apply\",resource=\"configmaps\",code=\"201\"}",
+        "verb=\"watch\"",
+        "operetta_watches{state=\"watching\"}",
+        "operetta_instances{kind=\"chains.fixtures.operetta.dev\"} 1",
+        "operetta_children ",
+        "operetta_leader 1",
+        "operetta_events_dropped_total 0",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(expected), "no {expected} in\n{metrics}");
+    }
+    let (_, state) = get(&address, "/debug/state").await;
+    let state: Value = serde_json::from_str(&state).expect("JSON");
+    assert_eq!(state["phase"]["name"], "Leading");
+    assert!(state["instances"].as_u64().is_some_and(|count| count >= 1), "{state:#}");
+    let watches = state["watches"].as_array().expect("a list");
+    assert!(watches.len() >= 2 && watches.iter().all(|w| w["state"] != "Listing"), "{state:#}");
+    assert!(watches.iter().any(|w| w["watch"] == "children v1 ConfigMap"), "{state:#}");
+    // The metric counts the same watches.
+    for (label, state) in [("watching", "Watching"), ("listing", "Listing"), ("unknown", "Unknown")] {
+        let count = watches.iter().filter(|watch| watch["state"] == state).count();
+        let line = format!("operetta_watches{{state=\"{label}\"}} {count}\n");
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    }
+    assert!(get(&address, "/nothing").await.0.contains(" 404 "));
+
+    // Each line of a turn says whose it is; what objects hold is nowhere.
+    let key = format!("chains/{}/watched", scene.namespace());
+    let turn = line(&manager.output(), "acting").expect("a turn");
+    assert_eq!(turn["span"]["instance"], key.as_str(), "{turn}");
+    assert_eq!(turn["span"]["package"], "ordered", "{turn}");
+    for told in [&metrics, &state.to_string(), &manager.output()] {
+        assert!(!told.contains(canary), "{told}");
+    }
+
+    signal(manager.pid(), Signal::TERM);
+    assert!(manager.wait(LONG).await.success(), "{}", manager.output());
+}
+
+/// How long the server waits for a webhook at most.
+const WEBHOOK: Duration = Duration::from_secs(30);
+
+/// A webhook that takes every question and answers none.
+async fn silent_webhook() -> (u16, tokio::sync::watch::Receiver<usize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (count, counted) = tokio::sync::watch::channel(0);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+            count.send_replace(held.len());
+        }
+    });
+    (port, counted)
+}
+
+#[tokio::test]
+async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_once() {
+    let scene = Scene::unmanaged().await;
+    let (port, mut asked) = silent_webhook().await;
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "silent"},
+        "webhooks": [{
+            "name": "silent.operetta.dev", "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
+            "rules": [{"apiGroups": ["", "networking.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace()}},
+            "objectSelector": {"matchLabels": {"operetta.dev/operator": "netpol"}},
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": WEBHOOK.as_secs(),
+        }],
+    });
+    scene.apply(&webhook.to_string()).await;
+    // The server learns of it a moment later.
+    let probe = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "probe", "labels": {"operetta.dev/operator": "netpol"}}});
+    eventually("the webhook to be asked", LONG, async || {
+        let created =
+            scene.kubectl_input(&["create", "--request-timeout=1s", "-f", "-"], &probe.to_string()).await;
+        let asked = *asked.borrow_and_update();
+        if asked > 0 {
+            return Ok(());
+        }
+        scene.kubectl(&["delete", "configmap", "probe", "--ignore-not-found"]).await;
+        Err(format!("{created:?}"))
+    })
+    .await;
+    let before = *asked.borrow_and_update();
+    let mut manager = crate::support::ext::run_as("hanging", plane().await, &["netpol", "operators/webapp"]);
+    crate::support::ext::watching(&mut manager, 2).await;
+    let begun = Instant::now();
+    scene.apply(&instances(FENCE, "Fence", 60)).await;
+    tokio::time::timeout(LONG, asked.wait_for(|count| count - before >= 24))
+        .await
+        .expect("calls hang")
+        .unwrap();
+    scene.apply(&file("examples/webapp/minimal.yaml")).await;
+    scene.ready(WEB_APP, "hello").await;
+    // That was in the midst of it: no call has ended yet, unless the machine is so slow that the server has given up
+    // the first of them.
+    let failed = manager.output().contains("an apply failed");
+    assert!(!failed || begun.elapsed() > WEBHOOK, "{}", manager.output());
+
+    signal(manager.pid(), Signal::TERM);
+    manager.wait_for("stopping", LONG).await;
+    signal(manager.pid(), Signal::TERM);
+    let status = manager.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", manager.output());
+    assert!(manager.output().contains("second signal"), "{}", manager.output());
+    scene.kubectl(&["delete", "validatingwebhookconfiguration", "silent"]).await;
+}
+
+#[tokio::test]
+async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
+    let options = Options { nodes: 0, ..crate::support::options() };
+    let plane = ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+    let mut leader = start(&plane, "leader", "a", &["light"]);
+    let mut told =
+        Operetta::run(&plane, &["run", "--leader-elect", "--leader-elect-resource-name=b", &fixture("echo")]);
+    for manager in [&mut leader, &mut told] {
+        manager.wait_for("watching instances", LONG).await;
+    }
+    let address = |output: String| -> String {
+        let line = output.lines().find(|l| l.contains("serving /metrics")).expect("it serves").to_owned();
+        line.rsplit_once("address=").expect("the address").1.trim().to_owned()
+    };
+    plane.pause(Component::ApiServer).unwrap();
+    // Another process sends the signal, when it comes to it.
+    crate::support::until_paused(plane.pid(Component::ApiServer).expect("it runs")).await;
+    signal(told.pid(), Signal::TERM);
+    assert_eq!(get(&address(told.output()), "/healthz").await.1, "ok\n");
+    let status = told.wait(LONG).await;
+    assert!(status.success(), "{status}\n{}", told.output());
+    assert!(told.output().contains("could not be released"), "{}", told.output());
+    let status = leader.wait(LONG).await;
+    assert_eq!(status.code(), Some(1), "{}", leader.output());
+    assert!(leader.output().contains("could not be renewed for 8 s"), "{}", leader.output());
+    plane.resume(Component::ApiServer).unwrap();
+    plane.stop().await;
+}
+
+/// Runs the manager in this process, with somebody who looks on and panics.
+#[tokio::test]
+async fn a_panic_in_one_turn_harms_no_other() {
+    let scene = Scene::unmanaged().await;
+    let folder = copy_package(&fixture("light"), LIGHT.group(), "panics.example.org", |text| text);
+    let (package, _) = operetta::package::load(folder.path()).expect("a package");
+    let cluster = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap();
+    let monitor = Arc::new(Monitor::default());
+    let config = Config {
+        observer: Some(Arc::new(|key, _| {
+            assert!(&*key.name != "bad", "the observer of bad, made by a test");
+        })),
+        monitor: Arc::clone(&monitor),
+        lease: "tests/panicking".into(),
+        ..Config::default()
+    };
+    let manager = Manager::start(cluster, vec![Arc::new(package)], config).await.unwrap();
+    assert!(manager.problems.is_empty());
+    let object = |name: &str| json!({"apiVersion": "panics.example.org/v1", "kind": "Light", "metadata": {"name": name}, "spec": {}});
+    scene.apply(&object("bad").to_string()).await;
+    let panicked = || {
+        let metrics = monitor.metrics();
+        let mark = "operetta_reconcile_total{package=\"light-panics\",outcome=\"panicked\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(mark)?.parse::<u64>().ok());
+        count.unwrap_or_default()
+    };
+    eventually("it to be tried again", LONG, async || if panicked() > 1 { Ok(()) } else { Err("not yet") })
+        .await;
+    scene.apply(&object("good").to_string()).await;
+    let path = format!("/apis/panics.example.org/v1/namespaces/{}/lights/good", scene.namespace());
+    eventually("the other to be ready", LONG, async || {
+        let live = read(&scene.client(), &path).await.unwrap_or_default();
+        if is_ready(&live) { Ok(()) } else { Err(live.to_string()) }
+    })
+    .await;
+    manager.stop().await;
+}

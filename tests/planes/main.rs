@@ -1,0 +1,26 @@
+//! Tests that stop, count or restart what the tests of `cluster` share: a control plane, or a manager.
+
+// Failing is what tests are for.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::needless_pass_by_value)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clock;
+mod control_plane;
+mod crash;
+mod crds;
+mod dev;
+mod differential;
+mod edits;
+mod exec;
+mod faults;
+mod get;
+mod leader;
+mod lists;
+mod outage;
+mod passwords;
+mod plan_runs;
+mod plans;
+mod quiet;

@@ -1,0 +1,138 @@
+//! A settled cluster costs no calls but the renewal of the Lease, and a restart writes nothing.
+//!
+//! One test, alone on its control plane: every request of the manager counts.
+
+use std::time::{Duration, Instant};
+
+use crate::support::ext::{
+    CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
+    managers_requests, run_flags, watching,
+};
+use crate::support::{own_plane, signal};
+use operetta::local::{AuditEvent, AuditLog, Mark};
+use rustix::process::Signal;
+use serde_json::json;
+
+const PACKAGES: [&str; 5] =
+    ["operators/etcd", "operators/webapp", "netpol", "light", "examples/packages/site"];
+
+/// How long nothing may be asked.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// How long it may take until then: what others did to children as they were made, such as the binding of a
+/// volume, is looked after at most twice a minute.
+const SETTLES: Duration = Duration::from_secs(120);
+
+/// How long after a restart nothing may be written.
+const AFTER_RESTART: Duration = Duration::from_secs(15);
+
+/// Besides watches that go on; one that begins anew is a list.
+fn besides_watches(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
+    let mut requests = managers_requests(audit, mark);
+    requests.retain(|r| (r.verb != "watch" || r.streams_list()) && !is_lease(r));
+    requests
+}
+
+/// Waits until the manager has asked nothing for so long; `each` is called once a second.
+async fn quiet_for(audit: &AuditLog, quiet: Duration, mut each: impl AsyncFnMut()) {
+    let started = Instant::now();
+    let (mut mark, mut since) = (audit.mark().unwrap(), Instant::now());
+    let mut asked = Vec::new();
+    while since.elapsed() < quiet {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        each().await;
+        let now = audit.mark().unwrap();
+        let requests = besides_watches(audit, mark);
+        if !requests.is_empty() {
+            (mark, since) = (now, Instant::now());
+            asked.extend(requests);
+        }
+        assert!(started.elapsed() < SETTLES + quiet, "nothing changes, and yet it asks:\n{}", list(&asked));
+    }
+}
+
+#[tokio::test]
+async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
+    let plane = own_plane().await;
+    let audit = plane.audit();
+    let mut manager = run_flags(&plane, &["--leader-elect"], &PACKAGES);
+    watching(&mut manager, PACKAGES.len()).await;
+    let scene = Scene::on(&plane).await;
+    scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
+    scene
+        .apply(&file("examples/etcd/volumes.yaml").replace("antiAffinity: true", "antiAffinity: false"))
+        .await;
+    scene.apply(&file("examples/webapp/full.yaml")).await;
+    scene.apply(&file("examples/webapp/minimal.yaml")).await;
+    scene.apply(&file(&format!("{}/instances/fence.yaml", fixture("netpol")))).await;
+    scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
+    // What a site reads and does not own: by name, if it is there, for each of a list, by its labels.
+    scene.kubectl(&["create", "secret", "generic", "site-tls", "--from-literal=tls.crt=x"]).await;
+    for (name, label, data) in [
+        ("banner", "", "text=Hello"),
+        ("docs-east-settings", "", "delay=3s"),
+        ("page", "page-of=docs", "a=b"),
+    ] {
+        scene.kubectl(&["create", "configmap", name, &format!("--from-literal={data}")]).await;
+        if !label.is_empty() {
+            scene.kubectl(&["label", "configmap", name, label]).await;
+        }
+    }
+    let site = file("examples/packages/site/instances/docs.yaml");
+    scene.apply(&site.replace("spec:\n", "spec:\n  tlsSecret: site-tls\n")).await;
+    let instances = [
+        (SITE, "docs"),
+        (ETCD, "example-etcd-cluster"),
+        (ETCD, "durable"),
+        (WEB_APP, "hello"),
+        (WEB_APP, "shop"),
+        (FENCE, "fence"),
+        (LIGHT, "light"),
+    ];
+    for (kind, name) in instances {
+        scene.ready(kind, name).await;
+    }
+    let read = |o: &serde_json::Value| o["data"]["delay"] == "3s";
+    scene.until("what it reads", CONFIG_MAP, "docs-east", read).await;
+    scene.until("what it reads", CONFIG_MAP, "docs", |o| o["data"]["pages"] == "page").await;
+
+    // Meanwhile controllers report, as they do all the time, and change nothing but a status.
+    let mut reported = 0;
+    let report = async || {
+        reported += 1;
+        let status = json!({"status": {"currentReplicas": 2, "desiredReplicas": reported}}).to_string();
+        let patch = [
+            "patch",
+            "horizontalpodautoscaler",
+            "shop",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status,
+        ];
+        scene.kubectl(&patch).await;
+    };
+    let (mark, since) = (audit.mark().unwrap(), Instant::now());
+    quiet_for(&audit, QUIET, report).await;
+    // Who leads says so every two seconds, with one request.
+    let renewals = managers_requests(&audit, mark).iter().filter(|r| is_lease(r)).count();
+    let most = usize::try_from(since.elapsed().as_secs()).unwrap() / 2 + 5;
+    assert!((1..=most).contains(&renewals), "{renewals} requests about the Lease");
+    let watches = managers_requests(&audit, Mark::START).iter().filter(|r| r.verb == "watch").count();
+    assert!(watches > 10, "{watches} watches: are these the manager's requests at all?");
+
+    let mark = audit.mark().unwrap();
+    signal(manager.pid(), Signal::TERM);
+    let status = manager.wait(LONG).await;
+    assert!(status.success(), "{status}\n{}", manager.output());
+    let mut manager = run_flags(&plane, &["--leader-elect"], &PACKAGES);
+    watching(&mut manager, PACKAGES.len()).await;
+    quiet_for(&audit, AFTER_RESTART, async || ()).await;
+    let mut writes = managers_requests(&audit, mark);
+    assert!(writes.iter().any(|r| r.verb == "list" || r.verb == "watch"), "it has not even looked");
+    // With plans, a manager applies its own kinds and their policy whenever it starts: an older one may have been there.
+    let own = ["planruns.operetta.dev", "operatorrevisions.operetta.dev"];
+    let is_own = |r: &AuditEvent| own.contains(&r.name.as_str()) || r.resource == "selfsubjectreviews";
+    writes.retain(|r| r.writes() && !is_lease(r) && !is_own(r));
+    assert!(writes.is_empty(), "everything was right, and yet it wrote:\n{}", list(&writes));
+}

@@ -1,0 +1,131 @@
+//! An etcdctl for pods that only claim to run: `etcdctl.sh` keeps the list of members of each cluster. What it knows of
+//! pods is watched here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use operetta::local::ControlPlane;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::ext::{CONFIG_MAP, Kind, POD, Scene, copy_folder, is_pod_ready, name_of};
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("etcdctl.sh"), include_str!("etcdctl.sh")).expect("a script");
+    folder
+});
+
+static PACKAGE: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    copy_folder(Path::new("operators/etcd"), folder.path(), &|text| scripted(&text));
+    folder
+});
+
+/// The package with that etcdctl.
+pub fn package() -> &'static str {
+    PACKAGE.path().to_str().expect("UTF-8")
+}
+
+/// A file of the package with that etcdctl.
+pub fn scripted(text: &str) -> String {
+    let script = FOLDER.path().join("etcdctl.sh");
+    text.replace("[etcdctl, ", &format!("[sh, {}, '{{{{ namespace }}}}/{{{{ name }}}}', ", script.display()))
+}
+
+/// Tells the script from now on about the members' pods of a control plane.
+pub fn watch(plane: &ControlPlane) {
+    static WATCHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if !WATCHED.lock().unwrap_or_else(PoisonError::into_inner).insert(plane.folder().to_owned()) {
+        return;
+    }
+    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig_path()).expect("a kubeconfig");
+    // Runtimes of tests come and go.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let options = KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            let client = kube::Client::try_from(config.expect("a configuration")).expect("a client");
+            tokio::join!(follow(client.clone(), POD, pods), follow(client, CONFIG_MAP, founders));
+        });
+    });
+}
+
+/// Writes what there is of a kind whenever it changes.
+async fn follow(client: kube::Client, kind: Kind, write: fn(&BTreeMap<String, Value>, &Value)) {
+    let api = Api::<DynamicObject>::all_with(client, &kind.resource());
+    let mut known = BTreeMap::new();
+    let mut events = Box::pin(watcher(api, Config::default().labels("app=etcd")).default_backoff());
+    while let Some(event) = events.next().await {
+        let (object, is_gone) = match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => (object, false),
+            Ok(Event::Delete(object)) => (object, true),
+            Ok(Event::Init | Event::InitDone) | Err(_) => continue,
+        };
+        let object = serde_json::to_value(object).expect("JSON");
+        let key = format!("{}/{}", object["metadata"]["namespace"], name_of(&object));
+        if is_gone {
+            known.remove(&key);
+        } else {
+            known.insert(key, object.clone());
+        }
+        write(&known, &object);
+    }
+}
+
+/// The file of the cluster that an object belongs to.
+fn path(object: &Value, what: &str) -> PathBuf {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, cluster) =
+        (&object["metadata"]["namespace"], &object["metadata"]["labels"]["etcd_cluster"]);
+    FOLDER.path().join(format!("{}.{}.{what}", text(namespace), text(cluster)))
+}
+
+/// In one piece: it may be read at this moment.
+fn replace(path: &Path, text: &str) {
+    let fresh = path.with_extension("fresh");
+    std::fs::write(&fresh, text).expect("a file");
+    std::fs::rename(fresh, path).expect("a file");
+}
+
+fn pods(known: &BTreeMap<String, Value>, changed: &Value) {
+    let path_of_pods = path(changed, "pods");
+    let of_cluster = known.values().filter(|pod| path(pod, "pods") == path_of_pods);
+    let lines = of_cluster.filter(|pod| is_pod_ready(pod)).map(|pod| {
+        let ordinal = name_of(pod).rsplit('-').next().unwrap_or_default().to_owned();
+        // What runs: a pod that is told another image runs the old one for a moment.
+        let image = pod["status"]["containerStatuses"][0]["image"].as_str().unwrap_or_default();
+        format!("{ordinal} {}\n", image.rsplit(":v").next().unwrap_or_default())
+    });
+    replace(&path_of_pods, &lines.collect::<String>());
+}
+
+fn founders(_: &BTreeMap<String, Value>, changed: &Value) {
+    replace(&path(changed, "founders"), changed["data"]["founders"].as_str().unwrap_or_default());
+}
+
+impl Scene {
+    /// The calls of etcdctl for a cluster that begin so.
+    pub fn etcdctl_calls(&self, cluster: &str, begin: &str) -> Vec<String> {
+        let path = FOLDER.path().join(format!("{}.{cluster}.calls", self.namespace()));
+        let all = std::fs::read_to_string(path).unwrap_or_default();
+        all.lines().filter(|line| line.starts_with(begin)).map(ToOwned::to_owned).collect()
+    }
+
+    /// Lets all calls of etcdctl for a cluster fail with this message, or no longer.
+    pub fn etcdctl_fails(&self, cluster: &str, message: Option<&str>) {
+        let path = FOLDER.path().join(format!("{}.{cluster}.fail", self.namespace()));
+        match message {
+            Some(message) => std::fs::write(path, message).expect("a file"),
+            None => std::fs::remove_file(path).expect("it failed"),
+        }
+    }
+}
