@@ -159,11 +159,9 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     for run in deletions.runs.iter().filter(|run| !run.deleting && !asked.contains(&run.name)) {
         let mut live = snapshot.observed.iter().chain(&snapshot.previous_children);
         match live.find(|observed| is_about(run, observed)) {
-            Some(observed) if observed.terminating || observed.asking == Some(true) => {}
-            // No target was computed, so nothing says that it is desired again.
-            Some(_) if snapshot.is_deleting() || decision.pending => {}
-            // It is desired again. What was approved was the deletion of an object that nothing desired.
-            Some(_) => actions.push(delete(run)),
+            // What was approved was the deletion of an object that nothing desired.
+            Some(observed) if is_desired(snapshot, decision, observed) => actions.push(delete(run)),
+            Some(_) => {}
             None if is_listed(snapshot, run) => {
                 actions.extend(deletions.ended(run).map(|status| RunAction::store(run, &status, Vec::new())));
             }
@@ -187,6 +185,13 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
         actions.extend(plan::prunable(&deletions.runs, deletions.now).into_iter().map(delete));
     }
     decision.actions.extend(actions.into_iter().map(|action| Action::Run(Box::new(action))));
+}
+
+/// Whether a decision has found out that an object is desired. That it does not ask for the deletion says less: it may
+/// have come only to the applies before it, or to no target at all.
+fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
+    !(snapshot.is_deleting() || decision.pending || observed.terminating)
+        && decision.children.iter().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
 }
 
 /// Whether the objects of the kind that a run is about are known.

@@ -112,6 +112,26 @@ fn an_approval_lapses_when_the_object_is_desired_again() {
     assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Running, 1));
 }
 
+/// A decision that has come only to the applies asks for no deletion, and ends none that is asked for.
+#[test]
+fn an_approval_is_kept_while_something_else_is_applied() {
+    let children = format!("{ASK}  - {{id: d, template: templates/d.yaml}}\n");
+    let package = package(&children, &[("c", config("{{ name }}-c")), ("d", config("{{ name }}-d"))]);
+    let mut world = World::settled(package, &json!({"size": 1}));
+    world.edit(json!({}));
+    world.settle();
+    // The patch that marks the object was lost.
+    world.write("ConfigMap/a-c", |live| {
+        live["metadata"]["annotations"].as_object_mut().unwrap().remove(names::PENDING);
+    });
+    answer(&mut world, "Approve");
+    world.edit(json!({"text": "changed"}));
+    let decision = world.decide();
+    assert!(decision.asks.is_empty() && decision.actions.len() == 1, "{:?}", decision.actions);
+    world.settle();
+    assert_eq!((world.names(), run(&world).phase()), (vec!["a-d"], Phase::Succeeded));
+}
+
 #[test]
 fn a_run_of_an_object_that_somebody_else_deleted_is_superseded() {
     let mut world = asking();
