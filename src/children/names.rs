@@ -1,5 +1,6 @@
 //! How Operetta marks its objects: labels, annotations, field managers, and the text forms they need.
 
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -147,16 +148,7 @@ pub fn recreating(item: &str) -> String {
 
 /// Hex of the first `bytes` bytes of a text's SHA-256.
 pub fn short_hash(text: &str, bytes: usize) -> String {
-    hex(&Sha256::digest(text.as_bytes())[..bytes])
-}
-
-/// Lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+    HEXLOWER.encode(&Sha256::digest(text.as_bytes())[..bytes])
 }
 
 /// `text` if it is a label value, else a prefix of its allowed characters with a hash, so that different

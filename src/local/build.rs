@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::binaries::{Environment, OnProgress, Progress, Tool};
 use super::error::Error;
-use super::kubeconfig::hex;
 
 /// The oldest Go that builds the modules: the `go` line of their `go.mod`.
 const OLDEST_GO: &str = "1.26";
@@ -103,7 +103,7 @@ impl Module {
         }
         hash.update(self.ldflags);
         hash.update([std::env::consts::OS, "-", std::env::consts::ARCH].concat());
-        format!("{}-{}", self.name, hex(&hash.finalize()[..8]))
+        format!("{}-{}", self.name, HEXLOWER.encode(&hash.finalize()[..8]))
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 
 /// Writes a file that only its owner can read, whatever the umask.
 pub(super) fn write_private(path: &Path, content: &str) -> io::Result<()> {
@@ -42,17 +43,8 @@ current-context: operetta-local
 /// A bearer token of 256 random bits, in hexadecimal, from the system's generator.
 pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
-    io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(hex(&bytes))
-}
-
-/// Bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+    getrandom::fill(&mut bytes)?;
+    Ok(HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]
@@ -87,6 +79,5 @@ mod tests {
         let (a, b) = (token().unwrap(), token().unwrap());
         assert_eq!(a.len(), 64);
         assert_ne!(a, b);
-        assert_eq!(hex(&[0, 15, 255]), "000fff");
     }
 }

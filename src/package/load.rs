@@ -1,13 +1,13 @@
 //! Reads the files of a package from a folder, within size limits.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::Package;
@@ -153,7 +153,7 @@ impl Files {
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         self.archive(|bytes| hash.update(bytes));
-        hex(&hash.finalize())
+        HEXLOWER.encode(&hash.finalize())
     }
 
     /// Writes the archive of all paths and contents, of which [`Self::digest`] is the digest.
@@ -166,14 +166,6 @@ impl Files {
             }
         }
     }
-}
-
-/// Lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 struct Reader<'a> {

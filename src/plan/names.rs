@@ -1,5 +1,6 @@
 //! Names and keys that derive from a run, so that a repeated effect meets the first one.
 
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -10,7 +11,7 @@ const DIGEST: usize = 10;
 
 /// The name of the object of an attempt of a step: of its Job, or of the `PlanRun` of another instance.
 pub fn attempt_name(instance: &str, run_id: &str, step: &str, attempt: u32) -> String {
-    let digest = hex(&Sha256::digest(format!("{run_id}\n{step}\n{attempt}")));
+    let digest = HEXLOWER.encode(&Sha256::digest(format!("{run_id}\n{step}\n{attempt}")));
     let last = step.rsplit('/').next().unwrap_or(step);
     let words: String = format!("{instance}-{last}").to_lowercase();
     let words: String = words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -20,7 +21,7 @@ pub fn attempt_name(instance: &str, run_id: &str, step: &str, attempt: u32) -> S
 
 /// The `Idempotency-Key` of a step: the same for all of its attempts, and for retries by a person.
 pub fn idempotency_key(instance_uid: &str, run_id: &str, step: &str) -> String {
-    hex(&Sha256::digest(format!("{instance_uid}\n{run_id}\n{step}")))[..32].to_owned()
+    HEXLOWER.encode(&Sha256::digest(format!("{instance_uid}\n{run_id}\n{step}")))[..32].to_owned()
 }
 
 /// A hash of a value that may hold secret data.
@@ -28,15 +29,7 @@ pub(crate) fn keyed_digest(key: &[u8], value: &Value) -> String {
     let inner =
         Sha256::new().chain_update(key).chain_update(b"\n").chain_update(value.to_string()).finalize();
     let outer = Sha256::new().chain_update(key).chain_update(b"\n").chain_update(inner).finalize();
-    hex(&outer)[..16].to_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    HEXLOWER.encode(&outer)[..16].to_owned()
 }
 
 /// The keys of the items of a loop in paths: short texts as they are; of maps a `key` or `name`; else the index.

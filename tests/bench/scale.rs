@@ -30,6 +30,8 @@ const STEADY: Duration = Duration::from_secs(60);
 const EDITS: usize = 1_000;
 /// What one more instance costs is measured by that many batches of so many at most, at each number of instances.
 const BATCHES: usize = 7;
+/// How often the manager is restarted.
+const RESTARTS: usize = 5;
 const BATCH: usize = 100;
 
 /// With one number of instances: what one more costs, the medians of some batches.
@@ -64,16 +66,23 @@ pub(crate) struct Scale {
     steady_requests: BTreeMap<String, usize>,
     /// CPU seconds in that minute.
     steady_cpu: f64,
-    /// Seconds that a bare client needs to list all objects that the manager watches.
-    lists: f64,
-    /// Seconds from the start of the manager until it says that it is ready.
-    ready: f64,
-    /// Seconds until it rests: it has looked at every instance, and all is right.
-    restart: f64,
-    /// What it asked for then, watches aside.
+    /// One after another.
+    restarts: Vec<Restart>,
+    /// What the manager asked for after the last of them, watches aside.
     restart_requests: BTreeMap<String, usize>,
     /// What becomes of what somebody else does to children.
     meddling: Meddling,
+}
+
+/// A restart of the manager, in seconds.
+#[derive(Debug, Serialize)]
+struct Restart {
+    /// That a bare client needs, before it, to list all objects that the manager watches.
+    lists: f64,
+    /// Until the manager says that it is ready.
+    ready: f64,
+    /// Until it rests: it has looked at every instance, and all is right.
+    rested: f64,
 }
 
 /// How long repairs take: milliseconds, median and 99th percentile.
@@ -157,31 +166,25 @@ pub(crate) async fn run(
     eprintln!("meddling with {EDITS} objects");
     let meddling = meddle(plane, &bare, package, &format!("scale-{most}")).await?;
 
-    eprintln!("a restart");
-    manager.kill9();
-    drop(manager);
-    let started = Instant::now();
-    bare.list_all(package).await?;
-    let lists = started.elapsed().as_secs_f64();
-    let mark = audit.mark()?;
-    let started = Instant::now();
-    let mut manager = Operetta::run(plane, &arguments());
-    let ready = until_ready(&mut manager).await?.saturating_duration_since(started).as_secs_f64();
-    let rested = until_idle(manager.pid()).await?;
-    let restart = rested.saturating_duration_since(started).as_secs_f64();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let restart_requests = requests(&audit.requests_since(mark)?);
-    Ok(Scale {
-        steps,
-        bytes_a_child,
-        steady_requests,
-        steady_cpu,
-        lists,
-        ready,
-        restart,
-        restart_requests,
-        meddling,
-    })
+    let mut restarts = Vec::new();
+    let mut restart_requests = BTreeMap::new();
+    for number in 1..=RESTARTS {
+        eprintln!("restart {number} of {RESTARTS}");
+        manager.kill9();
+        drop(manager);
+        let started = Instant::now();
+        bare.list_all(package).await?;
+        let lists = started.elapsed().as_secs_f64();
+        let mark = audit.mark()?;
+        let started = Instant::now();
+        manager = Operetta::run(plane, &arguments());
+        let ready = until_ready(&mut manager).await?.saturating_duration_since(started).as_secs_f64();
+        let rested = until_idle(manager.pid()).await?.saturating_duration_since(started).as_secs_f64();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        restart_requests = requests(&audit.requests_since(mark)?);
+        restarts.push(Restart { lists, ready, rested });
+    }
+    Ok(Scale { steps, bytes_a_child, steady_requests, steady_cpu, restarts, restart_requests, meddling })
 }
 
 /// Waits until `/readyz` says so: all has been listed.
@@ -315,10 +318,16 @@ impl fmt::Display for Scale {
         for (name, count) in &self.steady_requests {
             writeln!(f, "    {count:>6} {name}")?;
         }
+        let of = |part: fn(&Restart) -> f64| median(self.restarts.iter().map(part).collect());
         writeln!(
             f,
-            "the lists alone: {:.2} s; a restart until the manager is ready: {:.2} s, until all rests: {:.2} s",
-            self.lists, self.ready, self.restart
+            "a restart, median of {}: ready after {:.2} s, at rest after {:.2} s; the lists alone {:.2} s; the ratio of a \
+             round {:.2}",
+            self.restarts.len(),
+            of(|restart| restart.ready),
+            of(|restart| restart.rested),
+            of(|restart| restart.lists),
+            of(|restart| restart.ready / restart.lists)
         )?;
         for (name, count) in &self.restart_requests {
             writeln!(f, "    {count:>6} {name}")?;

@@ -355,17 +355,27 @@ async fn a_thousand_schedules_of_one_minute_all_run() {
         runs.retain(|run| run["spec"]["plan"] == "nightly" && phase(run) == "Succeeded");
         runs
     };
-    let before = eventually("the minute", LONG, async || match ended().await.len() {
-        0 => Err("not yet"),
-        count => Ok(count),
+    let counts = async || {
+        let mut counts = BTreeMap::<String, usize>::new();
+        for run in ended().await {
+            *counts.entry(run["spec"]["of"]["name"].to_string()).or_default() += 1;
+        }
+        counts
+    };
+    let before = eventually("the minute", LONG, async || {
+        let counts = counts().await;
+        if counts.is_empty() { Err("not yet") } else { Ok(counts) }
     })
     .await;
     let started = Instant::now();
     let other = scene.request(("Alarm", ALARM), "probe", "other", &Value::Null).await;
     scene.run_is(&other, "Succeeded").await;
-    let meanwhile = ended().await.len() - before;
-    eprintln!("another run took {:?} among {meanwhile} scheduled runs", started.elapsed());
-    assert!(meanwhile < MANY, "another run waited for {meanwhile} scheduled runs");
+    eprintln!("another run took {:?}", started.elapsed());
+    // On a slow machine the next minutes come meanwhile. A fair queue lets no instance run again and again before it.
+    for (name, count) in counts().await {
+        let meanwhile = count - before.get(&name).copied().unwrap_or(0);
+        assert!(meanwhile <= 2, "another run waited for {meanwhile} runs of {name}");
+    }
     let runs = eventually("all of them", LONG * 2, async || {
         let runs = ended().await;
         let of: BTreeSet<&str> = runs.iter().filter_map(|run| run["spec"]["of"]["name"].as_str()).collect();

@@ -13,13 +13,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use data_encoding::HEXLOWER;
 use ring::digest;
 use serde_json::{Value, json};
 
 use crate::local::binaries::{Binaries, Environment, OnProgress, Progress, Tool};
 use crate::local::build::lock;
 use crate::local::error::Error;
-use crate::local::kubeconfig::hex;
 
 /// Makes the layers.
 const LAYERS: &str = include_str!("images.sh");
@@ -202,7 +202,7 @@ fn set_name(sources: &[(&str, PathBuf); 3]) -> String {
     for (name, path) in sources {
         context.update(format!("{name} {}", path.display()).as_bytes());
     }
-    hex(&context.finish().as_ref()[..8])
+    HEXLOWER.encode(&context.finish().as_ref()[..8])
 }
 
 /// Writes the images of these layers.
@@ -231,7 +231,8 @@ fn write(layers: &Path, set: &Path) -> Result<(), Error> {
 /// Writes a blob of JSON.
 fn store(blobs: &Path, value: &Value) -> Result<Blob, Error> {
     let text = value.to_string();
-    let digest = format!("sha256:{}", hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref()));
+    let digest =
+        format!("sha256:{}", HEXLOWER.encode(digest::digest(&digest::SHA256, text.as_bytes()).as_ref()));
     let path = blobs.join(&digest);
     fs::write(&path, &text).map_err(Error::io("write", &path))?;
     Ok(Blob { digest, size: text.len() })
@@ -246,7 +247,10 @@ fn hash(path: &Path) -> std::io::Result<Blob> {
     loop {
         let read = file.read(&mut piece)?;
         if read == 0 {
-            return Ok(Blob { digest: format!("sha256:{}", hex(context.finish().as_ref())), size });
+            return Ok(Blob {
+                digest: format!("sha256:{}", HEXLOWER.encode(context.finish().as_ref())),
+                size,
+            });
         }
         context.update(&piece[..read]);
         size += read;

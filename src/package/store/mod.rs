@@ -9,6 +9,7 @@ pub mod objects;
 #[cfg(test)]
 mod tests;
 
+use data_encoding::HEXLOWER;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use semver::Version;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::load::{contained, hex};
+use super::load::contained;
 use super::{Files, Package, compile};
 use crate::diag::Diagnostic;
 
@@ -163,7 +164,7 @@ fn part_name(name: &str, index: usize) -> String {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// The files of a package, and the data of each part.

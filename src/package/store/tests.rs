@@ -42,7 +42,7 @@ fn package(files: usize) -> Package {
         let mut text = String::from("# ");
         while text.len() < 250_000 {
             block = Sha256::digest(block);
-            text.push_str(&hex(&block));
+            text.push_str(&HEXLOWER.encode(&block));
         }
         texts.push((format!("templates/note-{number}.yaml"), text));
     }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::Args;
@@ -127,7 +128,7 @@ pub(super) fn b64decode(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
 pub(super) fn sha256(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let text = input.text(run)?;
     run.fuel(text.len() / 64)?;
-    Ok(Val::str(super::text::hex(&Sha256::digest(text.as_bytes()))))
+    Ok(Val::str(HEXLOWER.encode(&Sha256::digest(text.as_bytes()))))
 }
 
 /// The boolean of a text such as `true`, or of the numbers 0 and 1; otherwise the truthiness of the value.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::{Args, too_much};
@@ -157,17 +158,10 @@ pub(super) fn dns_label(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val>
     if *label == *text && label.len() <= most && !label.is_empty() {
         return Ok(Val::Str(text));
     }
-    let hash = hex(&Sha256::digest(text.as_bytes()));
+    let hash = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
     let kept = label[..label.len().min(most - 9)].trim_end_matches('-');
     let short = &hash[..8];
     Ok(Val::str(if kept.is_empty() { format!("x-{short}") } else { format!("{kept}-{short}") }))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
 }
 
 /// A quoted word for a POSIX shell; for a list, one word per item.
