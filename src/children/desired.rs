@@ -220,7 +220,7 @@ fn inexact(value: &Value, path: &mut String) -> Option<String> {
     }
 }
 
-/// What happens to the child once nothing wants it. Nobody chose it for an instance of a package: that holds
+/// What happens to the child once nothing wants it. No package chooses it for an instance of a package: that holds
 /// data, as far as we know, so it stays.
 fn policy(ctx: &Context<'_>, child: &Child, gvk: &Gvk) -> DeletionPolicy {
     match child.deletion_policy {

@@ -128,7 +128,7 @@ impl ChildError {
         }
     }
 
-    /// Whether nobody has made a mistake: what it reads is not there yet.
+    /// Whether it is no mistake: what it reads is not there yet.
     pub fn is_waiting(&self) -> bool {
         match self {
             Self::Eval(error @ EvalError::NotYet(_)) => !error.is_mixed(),

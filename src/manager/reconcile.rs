@@ -221,7 +221,7 @@ impl InstanceReconciler {
         let now = self.scheduler.clock.elapsed();
         match state.refresh_at {
             Some(at) if at <= now => {
-                // An answer like the one before queues nobody.
+                // An answer like the one before queues no instance.
                 state.refresh_at = Some(now + STEP_REFRESH);
                 self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
                 self.watches.refresh(key, false);

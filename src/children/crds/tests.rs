@@ -121,7 +121,7 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
     assert!(has_status(&body, "v1"));
     let live = applied(&body);
     assert!(matches!(compared(&package, Some(&live)), Comparison::Same));
-    // Somebody has taken the label off and put it back: it is theirs now, and is applied once more.
+    // A user has removed the label and put it back: that user owns it now, and it is applied once more.
     let mut relabelled = live.clone();
     relabelled["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"].take();
     assert!(!patch(&package, Some(&relabelled)).with_spec);
@@ -247,7 +247,7 @@ fn disown_spec(live: &mut Value) {
     live["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:spec");
 }
 
-/// The same after somebody has replaced its spec.
+/// The same after a user has replaced its spec.
 fn replaced(package: &Package, generation: i64) -> Value {
     let mut live = ready(package);
     live["spec"] = plain_crd()["spec"].clone();
@@ -488,7 +488,7 @@ fn what_is_unused_of_the_record_is_removed_and_a_refusal_of_that_does_no_harm() 
         CrdSnapshot { dry_run: DryRun::Answered(Err(failed(422))), ..snapshot(&package, Some(&live)) };
     let settled = decide_crd(&refused, &crds.crds()[0], now);
     assert!(matches!(settled, CrdDecision::Settled(CrdState::Ready(_), None)), "{settled:?}");
-    // Nobody has changed the CRD, so nobody is named.
+    // No client has changed the CRD, so none is named.
     let (patch, outcome) = reconcile(&package, Some(&live), &crds.crds()[0], now);
     assert_eq!((patch.unwrap().with_spec, outcome.changed_by), (false, None));
 }

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(
             changes.held(&change(2), Duration::from_secs(10)),
             None,
-            "somebody has changed the instance"
+            "a user has changed the instance"
         );
         assert_eq!(changes.held(&change(1), Duration::from_secs(300)), None, "it may go on, slowly");
         changes.sweep(Duration::from_secs(400));

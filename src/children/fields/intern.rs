@@ -54,7 +54,7 @@ impl FieldSet {
         let mut node = &self.root;
         for name in path {
             match node.child(&Key::Field((*name).into())) {
-                // What is owned as one owns all below it. (The root is nobody's.)
+                // What is owned as one owns all below it. (The root has no owner.)
                 Some(below) if below.is_leaf() => return true,
                 Some(below) => node = below,
                 None => return false,

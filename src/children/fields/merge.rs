@@ -33,7 +33,7 @@ pub fn merged(live: &Value, desired: &Value) -> Value {
 
 fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
     match (live, wanted) {
-        // Atomic, or nobody's.
+        // Atomic, or without an owner.
         (Value::Object(live), Value::Object(wanted)) if !owned.is_some_and(Node::is_leaf) => {
             for (name, wanted) in wanted {
                 let below = owned.and_then(|owned| owned.field(name));

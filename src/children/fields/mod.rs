@@ -6,7 +6,7 @@
 //! only, no schema and no content. What the server (1.36) does, and what this module relies on:
 //!
 //! - A leaf of what we applied is in our entry: scalars, empty maps, nulls, whole atomic maps and
-//!   lists. Whoever changes one takes it from our entry; removing it takes it from everybody's.
+//!   lists. A manager that changes one takes it from our entry; one that removes it takes it from every entry.
 //! - An empty *keyed* list or set (`env: []`) is in no entry, an empty atomic list
 //!   (`ingress: []`) is. Ours alone does not tell them apart: see [`uncovered_beside`].
 //! - In a map with open keys an entry that lost all below `f:x` reads `"f:x": {}`, just like an

@@ -82,7 +82,7 @@ pub fn is_in_version(managed_fields: &Value, manager: &str, api_version: &str) -
 }
 
 /// The managedFields in which our Apply entry does not own these fields. Each goes back to the plain write that
-/// owned it in the managedFields of `before`; without one it is owned by nobody. `None` if our entry
+/// owned it in the managedFields of `before`; without one it has no owner. `None` if our entry
 /// has none of them. To be written by one JSON patch together with a test of the resourceVersion.
 pub fn release(
     managed_fields: &Value,

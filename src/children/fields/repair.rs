@@ -17,7 +17,7 @@ use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
 /// or the name of one that they now have.
 ///
 /// Only items that a plain write made are `conflicting_items`. What another manager applied is its declaration,
-/// and what nobody owns (filled in at admission) is no edit. Items that somebody merely added, while
+/// and what has no owner (filled in at admission) is no edit. Items that another manager merely added, while
 /// all of ours are intact, are left alone.
 pub fn conflicting_items(live: &Value, desired: &Value, manager: &str) -> Vec<FieldPath> {
     search(live, desired, manager).found
@@ -349,7 +349,7 @@ impl Search {
             let place = owners.child(key);
             let edited = place.updates.is_some() && place.applies.is_none();
             if let Some(at) = pairs.iter().position(|pair| *pair == Some(index)) {
-                // A part of its key is left to the server, and somebody has said something else.
+                // A part of its key is left to the server, and another manager has set it.
                 if edited && !owned(index) && key.fits(&desired[at]) != Some(Fit::Exact) {
                     self.found.push(self.here(key));
                     continue;

@@ -102,7 +102,7 @@ impl FieldSet {
     /// Reads the `fieldsV1` of one entry of managedFields.
     pub fn parse(fields_v1: &Value) -> Result<Self, FieldsError> {
         let mut root = Node::parse(fields_v1)?;
-        // The object itself is nobody's; `{}` here is the empty set.
+        // The object itself has no owner; `{}` here is the empty set.
         root.member = false;
         Ok(Self { root })
     }

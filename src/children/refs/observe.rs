@@ -46,7 +46,7 @@ pub enum PollRequest {
 /// What is known of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PollResult {
-    /// It has not been made, or is to be made anew.
+    /// It has not been made, or is to be made again.
     Pending,
     /// The answer, as far as it is read.
     Known(Arc<Value>),

@@ -35,7 +35,7 @@ impl Executor {
         };
         let ours = |label: &str| live["metadata"]["labels"][label] == body["metadata"]["labels"][label];
         let labelled = ours(names::INSTANCE_UID);
-        // Ours after all: a write whose reply was lost, or a stale cache. Unless somebody took the labels by
+        // Ours after all: a write whose reply was lost, or a stale cache. Unless another client set the labels by
         // which we would know it: then it is told what it is once more.
         if labelled && self.store.learn_child(object, live.clone(), Origin::Read).is_some() {
             return Ok(Reply::Again);

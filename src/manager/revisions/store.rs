@@ -64,7 +64,7 @@ impl Revisions {
     }
 
     /// The uid of the `OperatorRevision`, if it is there. One of this manager with other parts is deleted: another version
-    /// of Operetta compresses otherwise, or somebody has altered it.
+    /// of Operetta compresses otherwise, or it has been altered.
     async fn live_revision(&self, revision: &StoredRevision) -> Result<Option<String>, CallError> {
         let name = revision.name();
         let Some(live) = self.cluster().get(&objects::kind(), None, &name).await? else { return Ok(None) };

@@ -332,7 +332,7 @@ impl Watches {
         self.polls.follow(key, polls)
     }
 
-    /// Makes the observations of an instance anew, for the next decision of a step: they are pending until they are
+    /// Repeats the observations of an instance, for the next decision of a step: they are pending until they are
     /// answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not count. `true` if
     /// there are any.
     pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {

@@ -111,7 +111,7 @@ impl Polls {
         has_answer
     }
 
-    /// Makes all observations of an instance anew: until they are answered, they are pending. `true` if there are any.
+    /// Repeats all observations of an instance: until they are answered, they are pending. `true` if there are any.
     /// With `is_outdated`, an answer to a request that is under way does not count. Otherwise it is awaited, however long
     /// it takes: a request that takes longer than the interval would never be answered.
     pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {
@@ -212,7 +212,7 @@ impl Polls {
         }
     }
 
-    /// Takes an answer; returns how long until the next request, or `None` if the answer is to be asked for anew.
+    /// Takes an answer; returns how long until the next request, or `None` if the request is to be repeated.
     fn learn(&self, poll: &Arc<Poll>, began: u64, answer: Answer) -> Option<Duration> {
         let mut set = self.set();
         let source = set.sources.get_mut(poll)?;

@@ -98,7 +98,7 @@ impl Walk<'_> {
     }
 
     /// Whether what follows a step that has just ended must not be decided by observations made before its effect. Its
-    /// result is stored first, and each stored result makes the observations anew.
+    /// result is stored first, and each stored result repeats the observations.
     fn outdates_observations(&self, step: &Step, path: &str) -> bool {
         let has_effect = match &step.action {
             Action::Apply(_)
