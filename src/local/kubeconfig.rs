@@ -40,10 +40,10 @@ current-context: operetta-local
     )
 }
 
-/// A bearer token of 256 random bits, in hexadecimal, from the system's generator.
+/// A bearer token of 256 random bits, in hexadecimal.
 pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(HEXLOWER.encode(&bytes))
 }
 
