@@ -10,3 +10,4 @@ mod support;
 mod etcd;
 mod pods;
 mod teardown;
+mod webapp;

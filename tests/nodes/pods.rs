@@ -8,7 +8,7 @@ use crate::support::{Namespace, eventually, kubectl_of, namespace_on, options};
 use operetta::local::{Component, ControlPlane, Options};
 use tokio::sync::OnceCell;
 
-async fn start() -> Arc<ControlPlane> {
+pub(crate) async fn start() -> Arc<ControlPlane> {
     let options = Options { real_node: true, ..options() };
     Arc::new(ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}")))
 }

@@ -363,13 +363,14 @@ async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobR
     let selector = format!("batch.kubernetes.io/controller-uid={}", job.uid);
     let mut pods = cluster.list(&pod, Some(&job.namespace), &selector).await?;
     pods.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
-    let message = |pod: &Value| {
-        let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+    let message_in = |pod: &Value, field: &str| {
+        let containers = pod["status"][field].as_array().cloned().unwrap_or_default();
         let text = |status: &Value| {
             status["state"]["terminated"]["message"].as_str().map(str::trim).map(str::to_owned)
         };
         containers.iter().filter_map(text).find(|text| !text.is_empty())
     };
+    let message = |pod: &Value| message_in(pod, "containerStatuses");
     match end {
         JobEnd::Completed => {
             let succeeded = pods.iter().rev().find(|pod| pod["status"]["phase"] == "Succeeded");
@@ -377,12 +378,14 @@ async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobR
         }
         JobEnd::Failed(reason) => {
             let Some(last) = pods.last() else { return Ok(JobResult::Failed(reason)) };
-            let told = if let Some(message) = message(last) {
-                message
-            } else {
-                let name = last["metadata"]["name"].as_str().unwrap_or_default();
-                cluster.log(&job.namespace, name, LOG_LINES).await.unwrap_or_default()
-            };
+            // After a failed init container the others have not started.
+            let told =
+                if let Some(message) = message(last).or_else(|| message_in(last, "initContainerStatuses")) {
+                    message
+                } else {
+                    let name = last["metadata"]["name"].as_str().unwrap_or_default();
+                    cluster.log(&job.namespace, name, LOG_LINES).await.unwrap_or_default()
+                };
             let told = printable::sentence(told.trim());
             let told = told.get(told.len().saturating_sub(LOG_BYTES)..).unwrap_or(&told);
             Ok(JobResult::Failed(if told.is_empty() { reason } else { format!("{reason}: {told}") }))

@@ -264,8 +264,13 @@ impl Task {
     fn is_lost(&self, error: &watcher::Error) -> bool {
         let WatchKey { gvk, .. } = &self.key;
         let mut text = explain(error);
-        warn!(watch = %self.watch.name, error = %text, "a watch failed; it is tried again");
         let (cause, is_expired) = (cause(error), is_expired(error));
+        if cause.as_ref().is_some_and(|error| error.code == 429) {
+            // The storage of a new kind begins a moment after its CRD is established.
+            debug!(watch = %self.watch.name, error = %text, "the server asks to wait; the watch is tried again");
+        } else {
+            warn!(watch = %self.watch.name, error = %text, "a watch failed; it is tried again");
+        }
         let is_forbidden = cause.as_ref().is_some_and(|error| error.code == 403);
         self.count_failure(&text, is_forbidden);
         if self.is_decided_by() {

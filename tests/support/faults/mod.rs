@@ -117,6 +117,8 @@ pub struct Rule {
     namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
+    /// Parts of URIs, one of which must be there; none for any URI.
+    mentions: &'static [&'static str],
     skip: usize,
     times: usize,
     chance: f64,
@@ -133,6 +135,7 @@ impl Rule {
             namespace: None,
             name: None,
             subresource: None,
+            mentions: &[],
             skip: 0,
             times: usize::MAX,
             chance: 1.0,
@@ -161,6 +164,11 @@ impl Rule {
     /// `status`, or none with an empty text.
     pub fn subresource(self, subresource: &str) -> Self {
         Self { subresource: Some(subresource.into()), ..self }
+    }
+
+    /// The commands that are executed in containers whose URI has one of these parts.
+    pub fn commands(self, mentions: &'static [&'static str]) -> Self {
+        Self { mentions, ..self.plural("pods").subresource("exec") }
     }
 
     /// Not the first so many.
@@ -195,6 +203,7 @@ impl Rule {
             && is(&self.namespace, &call.namespace)
             && (is(&self.name, &call.name) || self.name.as_deref().is_some_and(begins))
             && is(&self.subresource, &call.subresource)
+            && (self.mentions.is_empty() || self.mentions.iter().any(|part| call.uri.contains(part)))
     }
 }
 

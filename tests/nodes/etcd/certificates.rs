@@ -1,0 +1,205 @@
+//! TLS between members and to clients: certificates that are renewed, that are missing, that are empty.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::writer::Target;
+use super::{CLUSTER, PATIENCE, Stage, durable, names};
+use crate::support::eventually;
+use crate::support::ext::{POD, SECRET, condition};
+use crate::support::plans::plans_of;
+
+/// How a client speaks TLS.
+#[derive(Clone)]
+pub(super) struct Tls {
+    connector: TlsConnector,
+    host: ServerName<'static>,
+}
+
+impl Tls {
+    pub(super) async fn connect(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        self.connector.connect(self.host.clone(), stream).await.map_err(|error| error.to_string())
+    }
+}
+
+/// A CA, and what it signs for one cluster.
+struct Authority {
+    ca: CertifiedIssuer<'static, KeyPair>,
+    cluster: String,
+    domain: String,
+}
+
+impl Authority {
+    fn new(stage: &Stage, cluster: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let domain = format!("{cluster}.{}.svc", stage.scene.namespace());
+        Self { ca, cluster: cluster.to_owned(), domain }
+    }
+
+    /// A certificate for members, as both ends of a connection, and its key.
+    fn issue(&self) -> (CertificateDer<'static>, KeyPair, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        let client = self.domain.replacen(&self.cluster, &format!("{}-client", self.cluster), 1);
+        let members = names(&self.cluster, 5).into_iter().map(|member| format!("{member}.{}", self.domain));
+        let hosts = members.chain([format!("*.{}", self.domain), client, "localhost".to_owned()]);
+        params.subject_alt_names = hosts.map(|host| SanType::DnsName(host.try_into().unwrap())).collect();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.ca).unwrap();
+        let pem = certificate.pem();
+        (certificate.into(), key, pem)
+    }
+
+    /// A Secret with a new certificate; and the certificate.
+    fn secret(&self, name: &str, prefix: &str) -> (Value, CertificateDer<'static>) {
+        let (certificate, key, pem) = self.issue();
+        let data: BTreeMap<String, String> = [
+            (format!("{prefix}.crt"), pem),
+            (format!("{prefix}.key"), key.serialize_pem()),
+            (format!("{prefix}-ca.crt"), self.ca.pem()),
+        ]
+        .into_iter()
+        .map(|(file, text)| (file, STANDARD.encode(text)))
+        .collect();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
+        (secret, certificate)
+    }
+
+    /// All Secrets of a cluster with new certificates; and that of the servers.
+    async fn renew(&self, stage: &Stage) -> CertificateDer<'static> {
+        let (server, certificate) = self.secret("server", "server");
+        let items = [self.secret("peer", "peer").0, server, self.secret("client", "etcd-client").0];
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        stage.scene.kubectl_input(&["apply", "--server-side", "-f", "-"], &list).await.unwrap();
+        certificate
+    }
+
+    /// A client with a certificate of this CA.
+    fn client(&self) -> Tls {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.der().clone()).unwrap();
+        let (certificate, key, _) = self.issue();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots);
+        let config = config.with_client_auth_cert(vec![certificate], key).unwrap();
+        Tls { connector: Arc::new(config).into(), host: "localhost".try_into().unwrap() }
+    }
+}
+
+/// A spec with TLS everywhere.
+fn secured(mut spec: Value) -> Value {
+    spec["TLS"] = json!({"static": {"member": {"peerSecret": "peer", "serverSecret": "server"}, "operatorSecret": "client"}});
+    spec["pod"]["busyboxImage"] = json!("busybox:1.35.0");
+    spec
+}
+
+/// The certificate that a member shows.
+async fn shown(tls: &Tls, pod: &Value) -> Result<CertificateDer<'static>, String> {
+    let address = pod["status"]["podIP"].as_str().ok_or("it has no address")?;
+    let stream = TcpStream::connect((address, 2379)).await.map_err(|error| error.to_string())?;
+    let stream = tls.connect(stream).await?;
+    let certificates = stream.get_ref().1.peer_certificates().ok_or("it shows none")?;
+    Ok(certificates[0].clone().into_owned())
+}
+
+#[tokio::test]
+async fn renewed_certificates_reach_one_member_after_another() {
+    let stage = Stage::new().await;
+    let authority = Authority::new(&stage, "c");
+    authority.renew(&stage).await;
+    stage.cluster("c", secured(durable(3, "3.6.8"))).await;
+    let tls = authority.client();
+    let writer = stage.writer_with("c", Some(tls.clone())).await;
+    writer.goes_on().await;
+    let before = stage.members().await;
+    let watch = stage.watch_replacements("c", 3);
+    let certificate = authority.renew(&stage).await;
+    eventually("new certificates", PATIENCE, async || {
+        for pod in stage.scene.list(POD).await {
+            if shown(&tls, &pod).await? != certificate {
+                return Err("an old certificate".to_owned());
+            }
+        }
+        Ok(())
+    })
+    .await;
+    stage.settled("c").await;
+    watch.check();
+    let after = stage.members().await;
+    assert_eq!(after.len(), 3);
+    assert!(after.iter().all(|(name, uid)| before[name] != *uid), "{before:?} {after:?}");
+    assert_eq!(stage.etcd_members("c-0").await, names("c", 3));
+    writer.check("certificates renewed").await;
+}
+
+#[tokio::test]
+async fn without_usable_certificates_nothing_is_replaced() {
+    let stage = Stage::new().await;
+    let authority = Authority::new(&stage, "c");
+    // Created before the Secrets: that is said, and once they are there the cluster is made.
+    stage.create("c", secured(durable(3, "3.6.8"))).await;
+    let lacks = |o: &Value| {
+        let ready = condition(o, "Ready");
+        let (status, message) = (&ready["status"], ready["message"].as_str().unwrap_or_default());
+        *status != "True" && message.contains("Secret") && message.contains("does not exist")
+    };
+    let object = stage.scene.until("the missing Secret to be named", CLUSTER, "c", lacks).await;
+    eprintln!("{}", condition(&object, "Ready")["message"]);
+    authority.renew(&stage).await;
+    stage.settled("c").await;
+
+    let writer = stage.writer_with("c", Some(authority.client())).await;
+    let before = stage.members().await;
+    // Emptied: said, and no member gets it.
+    stage
+        .scene
+        .patch(SECRET, "server", "json", &json!([{"op": "replace", "path": "/data", "value": {}}]))
+        .await;
+    let is_told = |o: &Value| condition(o, "CertificatesInvalid")["status"] == "True";
+    let object = stage.scene.until("CertificatesInvalid", CLUSTER, "c", is_told).await;
+    let message = condition(&object, "CertificatesInvalid")["message"].as_str().unwrap_or_default();
+    assert!(message.contains("server"), "{message}");
+    let message = stage.scene.stalled(CLUSTER, "c").await;
+    assert!(message.contains("Secret"), "{message}");
+    writer.goes_on().await;
+    assert_eq!(stage.members().await, before);
+    // Gone: the same.
+    stage.scene.kubectl(&["delete", "secret", "server"]).await;
+    let is_gone = |o: &Value| {
+        let told = condition(o, "CertificatesInvalid");
+        told["status"] == "Unknown" && told["message"].to_string().contains("does not exist")
+    };
+    stage.scene.until("the Secret to be missed", CLUSTER, "c", is_gone).await;
+    writer.goes_on().await;
+    assert_eq!(stage.members().await, before);
+    let runs = stage.scene.runs("c").await;
+    assert!(!runs.iter().any(|run| plans_of(run).contains(&"failover")), "{runs:#?}");
+    authority.renew(&stage).await;
+    stage.settled("c").await;
+    assert_eq!(stage.etcd_members("c-0").await, names("c", 3));
+    writer.check("certificates lost and renewed").await;
+}
+
+impl Stage {
+    /// Starts the client of a cluster with TLS or without.
+    pub(super) async fn writer_with(&self, cluster: &str, tls: Option<Tls>) -> super::Writer {
+        super::Writer::start(Target { tls, ..self.target(cluster).await })
+    }
+}
