@@ -184,14 +184,13 @@ async fn backups_that_fail_say_why_and_touch_nothing() {
     let before = (stage.members().await, stage.stored_in("backups").await);
     let elsewhere =
         json!({"path": "backups/etcd.db", "awsSecret": "aws", "endpoint": "http://nothing.invalid:9000"});
-    let policy = json!({"timeoutInSecond": 60});
     for (name, place) in [
         ("credentials", s3("backups/etcd.db", "wrong")),
         ("unreachable", elsewhere),
         ("full", s3("full/etcd.db", "aws")),
         ("bucket", s3("nothing/etcd.db", "aws")),
     ] {
-        stage.back_up(name, &json!({"clusterName": "c", "s3": place, "backupPolicy": policy})).await;
+        stage.back_up(name, &json!({"clusterName": "c", "s3": place})).await;
     }
     for (name, words) in [
         ("credentials", "Forbidden"),

@@ -154,17 +154,19 @@ async fn without_usable_certificates_nothing_is_replaced() {
     let stage = Stage::new().await;
     let authority = Authority::new(&stage, "c");
     // Created before the Secrets: that is said, and once they are there the cluster is made.
-    stage.create("c", secured(durable(3, "3.6.8"))).await;
+    stage.create("late", secured(durable(1, "3.6.8"))).await;
     let lacks = |o: &Value| {
         let ready = condition(o, "Ready");
         let (status, message) = (&ready["status"], ready["message"].as_str().unwrap_or_default());
         *status != "True" && message.contains("Secret") && message.contains("does not exist")
     };
-    let object = stage.scene.until("the missing Secret to be named", CLUSTER, "c", lacks).await;
-    eprintln!("{}", condition(&object, "Ready")["message"]);
+    stage.until("the missing Secret to be named", CLUSTER, "late", lacks).await;
     authority.renew(&stage).await;
-    stage.settled("c").await;
+    stage.settled("late").await;
+    stage.scene.kubectl(&["delete", "etcd", "late"]).await;
+    stage.scene.gone(POD, "late-0").await;
 
+    stage.cluster("c", secured(durable(3, "3.6.8"))).await;
     let writer = stage.writer_with("c", Some(authority.client())).await;
     let before = stage.members().await;
     // Emptied: said, and no member gets it.

@@ -92,14 +92,13 @@ impl Mortals {
         let (cluster, backup, restore) = (kind(CLUSTER), kind(BACKUP), kind(RESTORE));
         let stage = Stage { cluster, backup, restore, ..Stage::on(&node).await };
         let wire = Wire::new(0, &group, &[]);
-        Self {
-            stage,
-            package: Arc::new(package),
-            group,
-            wire,
-            ends: Some(Ends::new()),
-            lives: Arc::default(),
-        }
+        // The first registers the kinds.
+        let (cluster_client, _) = wire.connect(&node).await;
+        let config = Config { lease: format!("tests/{group}"), ..Config::default() };
+        let package = Arc::new(package);
+        let first = Manager::start(cluster_client, vec![Arc::clone(&package)], config).await;
+        first.unwrap_or_else(|error| panic!("{error}")).stop().await;
+        Self { stage, package, group, wire, ends: Some(Ends::new()), lives: Arc::default() }
     }
 
     /// Starts managers that end, one after another.
