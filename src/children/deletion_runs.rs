@@ -2,6 +2,9 @@
 //! object. It waits until a user with the verb `approve` on the instance approves, which the API server checks
 //! (`plan/crds/policy.rs`). Then exactly that object is deleted.
 //!
+//! Once the object is gone, the instance owns the run, and the garbage collector deletes it with the instance. Before that a
+//! child keeps the run from being forgotten: it says that it waits for approval.
+//!
 //! These runs need no package: they exist for kinds without plans, and for packages that are not loaded.
 
 use std::collections::HashSet;
@@ -162,15 +165,16 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
             // What was approved was the deletion of an object that nothing desired.
             Some(observed) if is_desired(snapshot, decision, observed) => actions.push(delete(run)),
             Some(_) => {}
-            None if is_listed(snapshot, run) => {
-                actions.extend(deletions.ended(run).map(|status| RunAction::store(run, &status, Vec::new())));
-            }
+            None if is_listed(snapshot, run) => match deletions.ended(run) {
+                Some(status) => actions.push(RunAction::store(run, &status, Vec::new())),
+                None => actions.extend(owned(snapshot, run)),
+            },
             None => {}
         }
     }
     let is = |wanted: fn(&Action) -> bool| decision.actions.iter().any(wanted);
     let left = || deletions.runs.iter().filter(|run| !run.deleting);
-    if is(|action| matches!(action, Action::RemoveFinalizer)) {
+    if is(|action| matches!(action, Action::RemoveFinalizer)) && snapshot.is_deleting() {
         // They are deleted last, and before the instance is gone.
         if actions.is_empty() {
             actions.extend(left().map(delete));
@@ -192,6 +196,21 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
 fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
     !(snapshot.is_deleting() || decision.pending || observed.terminating)
         && decision.children.iter().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
+}
+
+/// Makes the instance the owner of a run that has ended and whose object is gone: the garbage collector deletes it with the
+/// instance, also if no manager looks for such runs by then. A run that is still needed has no owner: a foreground deletion
+/// of the instance would delete it before the object.
+fn owned(snapshot: &Snapshot, run: &PlanRun) -> Option<RunAction> {
+    if snapshot.is_deleting() || !run.owners.is_empty() {
+        return None;
+    }
+    let (instance, meta) = (&snapshot.instance, &snapshot.instance["metadata"]);
+    let owner = json!({
+        "apiVersion": instance["apiVersion"], "kind": instance["kind"], "name": meta["name"], "uid": meta["uid"],
+    });
+    let patch = json!({"metadata": {"ownerReferences": [owner]}});
+    Some(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)))
 }
 
 /// Whether the objects of the kind that a run is about are known.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::decide::Why;
-use super::schedule::Block;
+use super::schedule::{Block, Loss};
 use super::state::{CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, ReconcileState};
 use super::target::{Item, Target};
 use super::{ChildError, Context, Desired, Observed, Snapshot};
@@ -269,7 +269,10 @@ impl Finding {
             | Self::RunFailed { .. }
             | Self::StaysDeleted { .. }
             | Self::RevisionMissing { run: Some(_), .. }
-            | Self::Waiting { block: Block::Oscillation(_), .. } => true,
+            | Self::Waiting {
+                block: Block::Oscillation(_) | Block::Lost(Loss::Undecided { is_unknown: false, .. }),
+                ..
+            } => true,
             Self::ApplyRefused(refusal) => refusal.error.class != Class::Retry,
             Self::RemovalRefused { what: Removal::Deletion, error, .. } => error.class == Class::Permanent,
             Self::AwaitsApproval { .. } => return Severity::Pending,
@@ -286,6 +289,7 @@ impl Finding {
             Self::FieldManagerConflict { .. } => "FieldManagerConflict",
             Self::ApplyRefused(refusal) => refusal.reason(),
             Self::Waiting { block: Block::Oscillation(_), .. } => "Oscillating",
+            Self::Waiting { block: Block::Lost(_), .. } => "ChildLost",
             Self::Waiting { .. } => "WaitingForDependency",
             Self::Paused { .. } => "Paused",
             Self::Terminating { .. } => "Terminating",
@@ -399,7 +403,12 @@ fn waiting(f: &mut Formatter<'_>, item: &str, block: &Block) -> fmt::Result {
     match block {
         Block::Dependency(other) | Block::Run(other) => write!(f, "{item} waits for {other}"),
         Block::Paused => write!(f, "{item} waits until the instance is resumed"),
-        Block::Lost(plan) => write!(f, "{item} is lost; the plan {plan} restores it"),
+        Block::Lost(Loss::Plan(plan)) => write!(f, "{item} is lost; the plan {plan} restores it"),
+        Block::Lost(Loss::Undecided { why, .. }) => write!(
+            f,
+            "{item} is lost, and its onLoss decides nothing: {why}; until it has a value (the name of a plan, or Recreate) \
+             the object is not created again"
+        ),
         Block::Size => {
             write!(f, "{item} waits until others are written, because all of them together are large")
         }

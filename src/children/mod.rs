@@ -60,7 +60,7 @@ pub use refs::{
 };
 pub use refused::Refused;
 pub use render::Context;
-pub use schedule::Block;
+pub use schedule::{Block, Loss};
 pub use shape::Check;
 pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
 pub use state::{

@@ -73,6 +73,9 @@ pub const ACCEPTED: &str = "operetta.dev/accepted";
 pub const RECREATING: &str = "operetta.dev/recreating-";
 /// Annotation of a foreign object, set by a person: Operetta may take it over.
 pub const ADOPT: &str = "operetta.dev/adopt";
+/// Annotation of a CRD: `"true"` if the package has plans for its kind, or an earlier version of it had and objects of their
+/// runs may be left.
+pub const HAS_RUNS: &str = "operetta.dev/has-runs";
 /// Annotation of a CRD: the kinds that children of its instances have, or had.
 pub const CHILD_KINDS: &str = "operetta.dev/child-kinds";
 /// Annotation of a CRD: the namespaces, beside that of the instance, in which children of its instances may lie,

@@ -151,7 +151,6 @@ pub struct Origins<'a> {
     lost: HashMap<ItemId, String>,
     variables: Vec<(&'static str, Var)>,
     has_plans: bool,
-    is_rolled_out: bool,
     /// The number of each child, by its id in any origin.
     numbers: HashMap<&'a str, usize>,
     /// The children that only earlier origins have.
@@ -185,7 +184,6 @@ impl<'a> Origins<'a> {
             lost: HashMap::new(),
             variables: Vec::new(),
             has_plans: false,
-            is_rolled_out: false,
             numbers,
             former: Vec::new(),
         }
@@ -212,7 +210,6 @@ impl<'a> Origins<'a> {
             *known = position.min(*known);
         }
         origins.previous = previous.filter(|position| *position != NEWEST);
-        origins.is_rolled_out = previous == Some(NEWEST);
         origins
     }
 
@@ -392,11 +389,6 @@ impl<'a> Origins<'a> {
     /// The plan that restores a lost item.
     pub(super) fn lost(&self, item: &str) -> Option<&str> {
         self.lost.get(item).map(String::as_str)
-    }
-
-    /// Whether the newest origin is that which was rolled out last.
-    pub(super) fn is_rolled_out(&self) -> bool {
-        self.is_rolled_out
     }
 
     /// Whether the target tells which members the newest origin has.

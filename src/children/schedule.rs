@@ -36,8 +36,8 @@ pub enum Block {
     Run(String),
     /// The instance is paused.
     Paused,
-    /// It is lost. Names the plan that restores it.
-    Lost(String),
+    /// It is lost, and its `onLoss` has that value.
+    Lost(Loss),
     /// `maxUnavailable` members are unavailable.
     MaxUnavailable,
     /// Other children are written first, because all of them together are large.
@@ -52,6 +52,20 @@ pub enum Block {
     Recheck(Duration),
     /// Its desired object keeps changing while the instance stays as it is. It may change after this time.
     Oscillation(Duration),
+}
+
+/// What becomes of a lost item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loss {
+    /// The plan of that name restores it.
+    Plan(String),
+    /// Nothing is decided.
+    Undecided {
+        /// Why.
+        why: String,
+        /// Whether what `onLoss` reads may become known.
+        is_unknown: bool,
+    },
 }
 
 impl Block {

@@ -13,6 +13,7 @@ use super::observed::Observed;
 use super::origins::{ItemId, NEWEST};
 use super::refs::{Refs, ResourceSelector};
 use super::render::{base_scope, render};
+use super::schedule::Loss;
 use super::state::ReconcileState;
 use super::{ChildError, Context, MAX_CHILDREN, jobs, names};
 use crate::api::ObjectRef;
@@ -46,8 +47,8 @@ pub struct Item {
     pub is_later: bool,
     /// Whether the live object meets the `lostWhen` of its child.
     pub meets_lost_when: bool,
-    /// The plan that restores it, if it is lost: then it is not applied.
-    pub lost: Option<String>,
+    /// What becomes of it, if it is lost: then it is not applied.
+    pub lost: Option<Loss>,
 }
 
 impl Item {
@@ -636,7 +637,7 @@ impl<'a> Building<'a> {
                 desired.forget_body();
             }
         }
-        let lost = self.ctx.origins.lost(&name).map(str::to_owned);
+        let lost = self.ctx.origins.lost(&name).map(|plan| Loss::Plan(plan.to_owned()));
         Item {
             child: number,
             origin,

@@ -105,6 +105,8 @@ struct World {
     runs: plans::RunStore,
     /// Whether the kind has plans.
     has_plans: bool,
+    /// Whether the package is loaded.
+    is_loaded: bool,
 }
 
 impl World {
@@ -130,6 +132,7 @@ impl World {
             totals: Totals::FULL,
             runs: plans::RunStore::default(),
             has_plans: false,
+            is_loaded: true,
         }
     }
 
@@ -165,6 +168,9 @@ impl World {
         let uid = &self.instance["metadata"]["uid"];
         let all = self.objects.values().cloned().map(Arc::new);
         (snapshot.observed, snapshot.previous_children) = all.partition(|o| *uid == *o.instance_uid);
+        if !self.is_loaded {
+            snapshot.package = Err("it is broken".into());
+        }
         snapshot.limits = self.totals;
         snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now)));
         snapshot.deletions = Some(Box::new(self.runs.deletions(self.now)));

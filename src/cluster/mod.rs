@@ -51,6 +51,9 @@ const MAX_LOG: usize = 16 << 10;
 /// The requested content type of replies.
 const JSON: &str = "application/json";
 
+/// An object without spec, status and data.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 /// The content type of server-side apply. The server reads it with its YAML reader, JSON or not.
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -235,6 +238,25 @@ impl Cluster {
         };
         reply::check(kind, namespace, Some(name), &reply)?;
         Ok(Some(reply))
+    }
+
+    /// A live read of the metadata alone, of what may be large; `None` if there is no such object.
+    ///
+    /// # Errors
+    /// The request fails.
+    pub async fn get_metadata(
+        &self,
+        kind: &ApiKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, CallError> {
+        let path = kind.path(namespace, Some(name))?;
+        let _permit = self.leave().await;
+        match self.send(Method::GET, &path, METADATA, (None, None), reply::MAX_OBJECT).await {
+            Ok(object) => Ok(Some(object)),
+            Err(e) if e.class == Class::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// The last lines of the log of a pod.

@@ -14,8 +14,9 @@ use super::index::InstanceKey;
 use super::plan_api::PlanApi;
 use super::registry::Registered;
 use super::{Monitor, Observer};
-use crate::api::CallError;
+use crate::api::{CallError, Class};
 use crate::children::Decision;
+use crate::children::plans::KeyProblem;
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
 
@@ -36,6 +37,8 @@ pub(super) struct Effects {
     pub(super) plan_api: PlanApi,
     /// Read when it is needed first.
     proof_key: OnceCell<ProofKey>,
+    /// Why it could not be read the last time.
+    key_problem: Mutex<Option<KeyProblem>>,
 }
 
 impl Effects {
@@ -59,6 +62,7 @@ impl Effects {
             proven: Mutex::default(),
             plan_api: PlanApi::default(),
             proof_key: OnceCell::new(),
+            key_problem: Mutex::default(),
         }
     }
 
@@ -81,7 +85,19 @@ impl Effects {
 
     /// The key that proves the origin of generated values, from the manager's namespace. One request a process, or a few.
     pub(super) async fn proof_key(&self, namespace: &str) -> Result<&ProofKey, CallError> {
-        self.proof_key.get_or_try_init(|| ProofKey::load(self.clients.own(), namespace)).await
+        let key = self.proof_key.get_or_try_init(|| ProofKey::load(self.clients.own(), namespace)).await;
+        let problem = key.as_ref().err().map(|error| KeyProblem {
+            message: error.to_string().into(),
+            is_permanent: error.class != Class::Retry,
+        });
+        *self.key_problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        key
+    }
+
+    /// Why the key could not be read the last time; `None` if it is read.
+    pub(super) fn key_problem(&self) -> Option<KeyProblem> {
+        let problem = || self.key_problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.proof_key.initialized() { None } else { problem() }
     }
 
     /// The key of digests of what may hold secret data, once [`Self::proof_key`] has been read.

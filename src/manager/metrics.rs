@@ -241,7 +241,11 @@ impl Metrics {
     /// Parts of a run have ended, and the run is in that phase.
     pub(super) fn ended(&self, registered: &Registered, plan: &str, phase: &str, ended: &[Ended]) {
         let is_known = plan == DELETE_CHILD
-            || registered.resource().is_some_and(|(_, resource)| resource.plan(plan).is_some());
+            || registered
+                .resource()
+                .into_iter()
+                .chain(registered.earlier())
+                .any(|(_, resource)| resource.plan(plan).is_some());
         let plan = if is_known { plan } else { NO_PLAN }.to_owned();
         let (package, kind) = (registered.operator().to_owned(), registered.crd.to_string());
         for Ended { step, duration } in ended {

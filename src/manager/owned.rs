@@ -1,7 +1,7 @@
 //! Objects that belong to instances and are kept whole, such as runs and revisions, by the instance that they name.
 //! They are kept as JSON text, because parsed objects take ten times the memory.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ struct Packed {
 #[derive(Default)]
 #[expect(clippy::struct_field_names, reason = "the other fields are about them")]
 struct Objects {
-    objects: HashMap<Name, Packed>,
+    objects: BTreeMap<Name, Packed>,
     of_claim: HashMap<Claim, BTreeSet<Name>>,
     /// The objects that a running list has shown.
     listed: Option<HashSet<Name>>,
@@ -151,6 +151,21 @@ impl OwnedObjects {
     /// A list begins.
     pub(super) fn begin(&mut self, gvk: &Gvk) {
         self.kinds.entry(gvk.clone()).or_default().listed = Some(HashSet::new());
+    }
+
+    /// Whether there is an object of a kind with that name.
+    pub(super) fn has(&self, gvk: &Gvk, namespace: &str, name: &str) -> bool {
+        let name = (Some(namespace.into()), name.into());
+        self.kinds.get(gvk).is_some_and(|kind| kind.objects.contains_key(&name))
+    }
+
+    /// The names of the objects of a kind in a namespace that begin so.
+    pub(super) fn names(&self, gvk: &Gvk, namespace: &str, prefix: &str) -> Vec<String> {
+        let Some(kind) = self.kinds.get(gvk) else { return Vec::new() };
+        let first: Name = (Some(namespace.into()), prefix.into());
+        let names = kind.objects.range(first..).map(|((of, name), _)| (of.as_deref(), &**name));
+        let names = names.take_while(|(of, name)| *of == Some(namespace) && name.starts_with(prefix));
+        names.map(|(_, name)| name.to_owned()).collect()
     }
 
     /// A list is complete. Returns the instances that objects named which it has not shown.

@@ -4,20 +4,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::index::InstanceKey;
 use super::owned::OwnerField;
 use super::reconcile::InstanceReconciler;
-use super::registry::Registry;
+use super::registry::{Registered, Registry};
 use super::store::Store;
 use super::watches::{OwnedKind, WatchState};
-use crate::api::{CallError, Class};
+use crate::api::{CallError, Class, Gvk};
 use crate::children::names::{self, Claim};
 use crate::children::plans::{CallKey, PlanSnapshot, RunAction, RunObject, RunRef};
 use crate::children::{DeletionRuns, Selector};
-use crate::package::Resource;
+use crate::package::plan::{Event, Plan};
 use crate::plan::{self, DELETE_CHILD, Phase, PlanRun, Stopwatch, Stray};
 
 /// How many PlanRuns that cannot run a reconcile answers.
@@ -80,11 +81,11 @@ pub(super) fn kind_of(sort: RunObject) -> &'static OwnedKind {
     found.map_or(&KINDS[0].1, |(_, kind)| kind)
 }
 
-/// What is watched for these resources: all objects of runs if one has plans, the runs alone if a child may ask.
-pub(super) fn watched<'r, I: Iterator<Item = &'r Resource>>(resources: impl Fn() -> I) -> Vec<OwnedKind> {
-    if resources().any(|resource| !resource.plans.is_empty()) {
+/// What is watched for these kinds: all objects of runs if one has plans, or had; the runs alone if a child may ask.
+pub(super) fn watched<'r, I: Iterator<Item = &'r Registered>>(registered: impl Fn() -> I) -> Vec<OwnedKind> {
+    if registered().any(|registered| registered.has_runs) {
         KINDS.iter().map(|(_, kind)| kind.clone()).collect()
-    } else if resources().any(Resource::may_ask) {
+    } else if registered().filter_map(Registered::resource).any(|(_, resource)| resource.may_ask()) {
         vec![kind_of(RunObject::PlanRun).clone()]
     } else {
         Vec::new()
@@ -113,6 +114,12 @@ impl Store {
         runs.iter().filter_map(|run| registry.instance_of_run(run)).collect()
     }
 
+    /// Whether an object of that kind belongs to a run of a plan of instances with that label.
+    pub(super) fn has_run_object(&self, gvk: &Gvk, kind_label: &str) -> bool {
+        let objects = self.owned().with_claim(gvk, |claim| names::claims_kind(claim, kind_label));
+        objects.iter().any(|object| object["spec"]["plan"] != DELETE_CHILD)
+    }
+
     /// An object of a run is known to be gone.
     pub(super) fn forget_run_object(&self, sort: RunObject, object: &RunRef) {
         let RunRef { namespace, name, uid, resource_version } = object;
@@ -137,6 +144,53 @@ impl Registry {
     }
 }
 
+/// The PlanRuns that name an instance.
+#[derive(Default)]
+pub(super) struct InstanceRuns {
+    /// Those of plans.
+    pub plans: Vec<PlanRun>,
+    /// Those that delete children.
+    pub deletions: Vec<PlanRun>,
+    /// See [`PlanSnapshot::misnamed`].
+    misnamed: Vec<PlanRun>,
+    /// See [`PlanSnapshot::unreadable`].
+    unreadable: Vec<(String, String)>,
+}
+
+/// The answers to runs that cannot run, at most [`MAX_STRAY_WRITES`], and when to look again. `at_home`: why those in the
+/// namespace of the instance cannot run; `kind` and `home`: of the instance.
+fn stray_writes(
+    objects: &[Value],
+    at_home: Option<Stray<'_>>,
+    (kind, home): (&str, &str),
+    now: Timestamp,
+) -> (Vec<RunAction>, Option<Duration>) {
+    let (mut writes, mut wake) = (Vec::new(), None);
+    for object in objects {
+        let is_delete = object["spec"]["plan"] == DELETE_CHILD;
+        let stray = match at_home {
+            _ if object["metadata"]["namespace"] != *home => Stray::WrongNamespace { kind, home },
+            // A deletion is about a child, which may outlive the instance and needs no plans.
+            Some(stray) if !is_delete => stray,
+            _ => continue,
+        };
+        let Ok(run) = PlanRun::parse(object) else { continue };
+        let found = plan::stray(&run, stray, now);
+        wake = [wake, found.wake].into_iter().flatten().min();
+        writes.extend(found.status.map(|status| RunAction::Store {
+            run: RunRef::of(object),
+            status: Box::new(status.to_json()),
+            intents: Vec::new(),
+            event: None,
+            ended: (run.spec.plan.clone(), plan::ended(&run, &status)),
+        }));
+        if writes.len() == MAX_STRAY_WRITES {
+            break;
+        }
+    }
+    (writes, wake)
+}
+
 impl InstanceReconciler {
     /// Answers PlanRuns that cannot run: of an instance that does not exist, of a kind without plans, or in a namespace
     /// where runs of the instance do not belong. At most [`MAX_STRAY_WRITES`] are written; a later reconcile writes the rest.
@@ -144,7 +198,9 @@ impl InstanceReconciler {
         let Some(registered) = self.store.registry().get(&key.crd) else { return };
         let kind = registered.kind.kind.as_str();
         let at_home = if self.store.index().has_instance(key) {
-            let is_without_plans = registered.package.is_some() && !registered.has_plans();
+            let is_without_plans = registered.package.is_some()
+                && !registered.has_plans()
+                && !(registered.has_runs && self.has_runs(key, &registered, &self.read_runs(key)));
             is_without_plans.then_some(Stray::NoPlans { kind })
         } else {
             let is_missing = self.watches.lists_instances(&registered);
@@ -155,30 +211,10 @@ impl InstanceReconciler {
         }
         let home = self.home_of(key);
         let now = self.scheduler.clock.now();
-        let mut writes = Vec::new();
-        for object in self.store.owned_by(key, &kind_of(RunObject::PlanRun).gvk) {
-            let is_delete = object["spec"]["plan"] == DELETE_CHILD;
-            let stray = match at_home {
-                _ if object["metadata"]["namespace"] != *home => Stray::WrongNamespace { kind, home },
-                // A deletion is about a child, which may outlive the instance and needs no plans.
-                Some(stray) if !is_delete => stray,
-                _ => continue,
-            };
-            let Ok(run) = PlanRun::parse(&object) else { continue };
-            let found = plan::stray(&run, stray, now);
-            if let Some(wake) = found.wake {
-                self.scheduler.queue.add_after(key.clone(), wake);
-            }
-            writes.extend(found.status.map(|status| RunAction::Store {
-                run: RunRef::of(&object),
-                status: Box::new(status.to_json()),
-                intents: Vec::new(),
-                event: None,
-                ended: (run.spec.plan.clone(), plan::ended(&run, &status)),
-            }));
-            if writes.len() == MAX_STRAY_WRITES {
-                break;
-            }
+        let objects = self.store.owned_by(key, &kind_of(RunObject::PlanRun).gvk);
+        let (writes, wake) = stray_writes(&objects, at_home, (kind, home), now);
+        if let Some(wake) = wake {
+            self.scheduler.queue.add_after(key.clone(), wake);
         }
         if writes.is_empty() {
             return;
@@ -212,15 +248,36 @@ impl InstanceReconciler {
         runs
     }
 
+    /// The PlanRuns that name an instance, parsed once a decision.
+    pub(super) fn read_runs(&self, key: &InstanceKey) -> InstanceRuns {
+        let mut read = InstanceRuns::default();
+        if self.watches.open_owned_state(kind_of(RunObject::PlanRun)).is_none() {
+            return read;
+        }
+        let plural = key.crd.split('.').next().unwrap_or_default();
+        for object in self.runs_of(key) {
+            let is_deletion = object["spec"]["plan"] == DELETE_CHILD;
+            match PlanRun::parse(&object) {
+                Ok(run) if is_deletion => read.deletions.push(run),
+                // A deletion that cannot be read is not approved.
+                Err(_) if is_deletion => {}
+                Ok(run) if run.spec.of.resource == plural => read.plans.push(run),
+                Ok(run) => read.misnamed.push(run),
+                Err(why) => {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    read.unreadable.push((name.to_owned(), why));
+                }
+            }
+        }
+        read
+    }
+
     /// What is known of the runs that delete children of an instance; `None` if they are not watched.
-    pub(super) fn deletion_runs(&self, key: &InstanceKey) -> Option<DeletionRuns> {
+    pub(super) fn deletion_runs(&self, key: &InstanceKey, runs: Vec<PlanRun>) -> Option<DeletionRuns> {
         let kind = kind_of(RunObject::PlanRun);
         let state = self.watches.open_owned_state(kind)?;
-        let runs = self.runs_of(key);
-        let runs = runs.iter().filter(|run| run["spec"]["plan"] == DELETE_CHILD);
         Some(DeletionRuns {
-            // A run that cannot be read is not approved.
-            runs: runs.filter_map(|run| PlanRun::parse(run).ok()).collect(),
+            runs,
             unknown: state.reason(&kind.gvk),
             is_listing: state == WatchState::Pending,
             resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
@@ -243,8 +300,52 @@ impl InstanceReconciler {
         Ok(())
     }
 
-    /// What is known of the runs of an instance whose kind has plans.
-    pub(super) fn plan_snapshot(&self, key: &InstanceKey, instance: &Value) -> PlanSnapshot {
+    /// Whether the runs of an instance are part of its decisions: its kind has plans, or an earlier revision of its package
+    /// had, and something of their runs is left.
+    pub(super) fn has_runs(&self, key: &InstanceKey, registered: &Registered, runs: &InstanceRuns) -> bool {
+        if registered.has_plans() || !registered.has_runs {
+            return registered.has_plans();
+        }
+        KINDS.iter().any(|(sort, kind)| match self.watches.owned_state(kind) {
+            WatchState::Watching | WatchState::OtherVersion(_) => match sort {
+                RunObject::PlanRun => {
+                    let mut all = runs.plans.iter().chain(&runs.misnamed);
+                    !runs.unreadable.is_empty() || all.any(|run| !run.is_new() || run.taken().is_some())
+                }
+                RunObject::Origin | RunObject::Job => !self.store.owned_by(key, &kind.gvk).is_empty(),
+            },
+            // They may be there. A decision says that they are unknown.
+            state => !state.is_missing(),
+        })
+    }
+
+    /// See [`PlanSnapshot::occupied`].
+    fn occupied(&self, key: &InstanceKey, namespace: &str, runs: &[PlanRun]) -> BTreeSet<String> {
+        let gvk = &kind_of(RunObject::PlanRun).gvk;
+        let own: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        let registered = self.store.registry().get(&key.crd);
+        let resource = registered.as_ref().and_then(|registered| registered.resource());
+        let plans = resource.map_or(&[][..], |(_, resource)| &resource.plans);
+        let is_scheduled = |plan: &&Plan| {
+            plan.triggers.iter().any(|trigger| matches!(trigger.event, Event::Schedule { .. }))
+        };
+        let owned = self.store.owned();
+        let scheduled = plans.iter().filter(is_scheduled);
+        let scheduled = scheduled
+            .flat_map(|plan| owned.names(gvk, namespace, &plan::scheduled_prefix(&key.name, &plan.name)));
+        let highest = runs.iter().filter_map(PlanRun::number).max().unwrap_or_default();
+        let numbered = (highest.saturating_add(1)..).map(|number| format!("{}-{number}", key.name));
+        let numbered = numbered.take_while(|name| owned.has(gvk, namespace, name));
+        scheduled.chain(numbered).filter(|name| !own.contains(name.as_str())).collect()
+    }
+
+    /// What is known of the runs of an instance whose kind has plans, or had.
+    pub(super) fn plan_snapshot(
+        &self,
+        key: &InstanceKey,
+        instance: &Value,
+        runs: InstanceRuns,
+    ) -> PlanSnapshot {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         let states = KINDS.iter().map(|(_, kind)| (kind, self.watches.owned_state(kind)));
         let states: Vec<_> = states.filter(|(_, state)| *state != WatchState::Watching).collect();
@@ -260,19 +361,7 @@ impl InstanceReconciler {
         };
         let is_paused = instance["metadata"]["annotations"][names::PAUSED] == "true";
         let namespace = self.home_of(key).to_owned();
-        let (mut runs, mut misnamed, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
-        let plural = key.crd.split('.').next().unwrap_or_default();
-        for object in self.runs_of(key) {
-            match PlanRun::parse(&object) {
-                Ok(run) if run.spec.plan == DELETE_CHILD => {}
-                Ok(run) if run.spec.of.resource == plural => runs.push(run),
-                Ok(run) => misnamed.push(run),
-                Err(why) => {
-                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                    unreadable.push((name.to_owned(), why));
-                }
-            }
-        }
+        let InstanceRuns { plans: runs, misnamed, unreadable, .. } = runs;
         let active = || runs.iter().filter(|run| run.phase() == Phase::Running);
         let objects = active().flat_map(|run| run.status.as_ref().map_or(&[][..], |status| &status.steps));
         let named: BTreeSet<&str> =
@@ -298,6 +387,7 @@ impl InstanceReconciler {
         let elapsed = self.scheduler.stopwatches.read(key, &runs, now, is_paused);
         PlanSnapshot {
             others,
+            occupied: self.occupied(key, &namespace, &runs),
             revisions: self.watches.revisions.known(key),
             origins: of_uid(RunObject::Origin),
             jobs: of_uid(RunObject::Job),
@@ -306,11 +396,48 @@ impl InstanceReconciler {
             unknown,
             is_listing,
             digest_key: self.effects.digest_key(),
+            key_problem: self.effects.key_problem(),
             now: self.scheduler.clock.now(),
             elapsed,
             runs,
             misnamed,
             unreadable,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant requests many runs of an instance that does not exist: other work takes its turn among the answers.
+    #[test]
+    fn at_most_eight_stray_runs_are_answered_at_a_time() {
+        let of = json!({"apiVersion": "e/v1", "kind": "Desk", "resource": "desks", "name": "a"});
+        let run = |name: String| {
+            json!({"metadata": {"name": name, "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"of": of, "plan": "x"}})
+        };
+        let mut objects: Vec<Value> = (0..20).map(|number| run(format!("r-{number:02}"))).collect();
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let missing = Some(Stray::NoInstance { kind: "Desk", name: "a" });
+        let mut counts = Vec::new();
+        loop {
+            let (writes, wake) = stray_writes(&objects, missing, ("Desk", "n"), now);
+            assert_eq!(wake, Some(Duration::from_secs(50 * 60)), "they wait an hour for their instance");
+            if writes.is_empty() {
+                break;
+            }
+            counts.push(writes.len());
+            for write in writes {
+                let RunAction::Store { run, status, .. } = write else { panic!("{write:?}") };
+                let object = objects.iter_mut().find(|object| object["metadata"]["name"] == *run.name);
+                object.unwrap()["status"] = *status;
+            }
+        }
+        assert_eq!(counts, [8, 8, 4]);
+        // In a wrong namespace the instance's existence is not told, and the limit is the same.
+        let (writes, _) = stray_writes(&objects, None, ("Desk", "elsewhere"), now);
+        assert_eq!(writes.len(), 8);
     }
 }

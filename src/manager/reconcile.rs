@@ -128,11 +128,9 @@ impl InstanceReconciler {
                 decisions = 0;
                 continue;
             }
-            if registered.has_plans()
-                && let Err(error) = self.effects.proof_key(&self.namespace).await
-            {
-                warn!(%error, "the key of digests cannot be read");
-                return self.failed(key, &error);
+            let key_error = self.read_digest_key(&registered).await.err();
+            if let Some(error) = key_error.as_ref().filter(|error| error.is_fenced()) {
+                return self.failed(key, error);
             }
             trace!("deciding");
             decisions += 1;
@@ -149,7 +147,10 @@ impl InstanceReconciler {
             match self.carry_out(key, &registered, decided, state).await {
                 Next::Decide => {}
                 Next::RunMoved => has_run_moved = true,
-                Next::End(outcome) => return outcome,
+                Next::End(outcome) => {
+                    // The status says it. No event tells that the key can be read.
+                    return key_error.map_or(outcome, |error| self.failed(key, &error));
+                }
             }
         }
         self.record(state, Progress::Incomplete);
@@ -159,6 +160,17 @@ impl InstanceReconciler {
         // At the end of its lane: others go first.
         self.scheduler.queue.add(key.clone());
         Outcome::Done
+    }
+
+    /// Reads the key of digests, once a process, if the kind has runs.
+    async fn read_digest_key(&self, registered: &Registered) -> Result<(), CallError> {
+        if registered.has_runs
+            && let Err(error) = self.effects.proof_key(&self.namespace).await
+        {
+            warn!(%error, "the key of digests cannot be read");
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Follows what the decision reads, then executes its actions, or writes the status if there are none.
@@ -373,9 +385,10 @@ impl InstanceReconciler {
         }
         let mut resources = resource.into_iter().chain(registered.earlier().map(|(_, resource)| resource));
         let reads_cluster = resources.any(|resource| resource.reads_cluster);
-        let has_plans = resource.is_some_and(|resource| !resource.plans.is_empty());
-        let plans = has_plans.then(|| Box::new(self.plan_snapshot(key, &instance)));
-        let deletions = self.deletion_runs(key).map(Box::new);
+        let mut runs = self.read_runs(key);
+        let deletions = self.deletion_runs(key, std::mem::take(&mut runs.deletions)).map(Box::new);
+        let has_runs = self.has_runs(key, registered, &runs);
+        let plans = has_runs.then(|| Box::new(self.plan_snapshot(key, &instance, runs)));
         // Every editor of an object can write its labels. An object in a namespace that the package does not use is no child.
         let can_be_child = |o: &Arc<Observed>| registered.reaches(key.namespace.as_deref(), &o.object);
         Some(Snapshot {

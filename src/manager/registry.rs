@@ -23,6 +23,8 @@ pub(super) struct Registered {
     pub child_kinds: BTreeSet<Gvk>,
     /// The namespaces of children, now or earlier.
     pub namespace_scope: NamespaceScope,
+    /// Whether the kind has plans, or an earlier version of its package had and objects of their runs may be left.
+    pub has_runs: bool,
     /// The message on every instance while another manager keeps reverting the CRD.
     pub crd_conflict: Option<Arc<str>>,
     /// Why the package is not active.
@@ -34,6 +36,7 @@ impl Registered {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.child_kinds == other.child_kinds
             && self.namespace_scope == other.namespace_scope
+            && self.has_runs == other.has_runs
             && self.crd_conflict == other.crd_conflict
             && self.inactive == other.inactive
             && self.earlier().map(|(package, _)| &package.digest).eq(other.earlier().map(|(p, _)| &p.digest))

@@ -135,7 +135,7 @@ fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
         if !is_rolled_out && (is_rollout || !status.deleted.is_empty() || !status.applied.is_empty()) {
             needed.insert(&run.name);
         }
-        is_rolled_out |= is_rollout && status.phase == Phase::Succeeded;
+        is_rolled_out |= run.has_rolled_out();
         // A run that another one retries.
         if let Some(retried) = &run.spec.retry_of
             && !run.is_final()

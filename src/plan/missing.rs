@@ -35,6 +35,11 @@ impl PlanRun {
         self.status.as_ref().is_none_or(is_waiting)
     }
 
+    /// Whether this very object was taken for execution, and not another that it was restored from.
+    pub(super) fn was_wiped(&self) -> bool {
+        self.taken() == Some(self.uid.as_str())
+    }
+
     /// The state of a run that was started before and has lost its state: it never runs again.
     pub(super) fn state_lost(&self, now: Timestamp) -> RunStatus {
         let message = "the run was started before, and its state is lost: it does not run again. Request another run of \

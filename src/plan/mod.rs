@@ -59,7 +59,7 @@ pub use run::{
     Member, Of, PRUNABLE, Phase, PlanRun, RECORD, Recorded, RunSpec, RunStatus, SCHEDULED_AT, StepPhase,
     StepState, TAKEN, Verdict,
 };
-pub use schedule::{Due, Schedule, last_scheduled, scheduled_name};
+pub use schedule::{Due, Schedule, last_scheduled, scheduled_name, scheduled_prefix};
 pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, select};
 pub use start::{Start, answered, resumed, retried, started};
 pub use stopwatch::Stopwatch;

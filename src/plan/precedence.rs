@@ -33,6 +33,11 @@ pub struct Situation<'a> {
     pub runs: &'a [PlanRun],
     /// The name of the instance.
     pub instance: &'a str,
+    /// The rollouts that have succeeded as the status of the instance says. It is asked only about runs whose own status is
+    /// lost.
+    pub succeeded: BTreeSet<String>,
+    /// The names that its next runs would have and that PlanRuns hold which are none of its runs.
+    pub occupied: &'a BTreeSet<String>,
     /// Whether the instance is being deleted.
     pub deleting: bool,
     /// Whether a person has released the instance from its cleanup.
@@ -227,11 +232,42 @@ impl<'a> Rules<'a> {
             let has_started = matches!(run.phase(), Phase::Running | Phase::Interrupted);
             if run.is_new() && is_taken || has_started && run.taken().is_some_and(|uid| uid != run.uid) {
                 self.ended.insert(&run.name);
-                self.write(run, run.state_lost(self.situation.now));
+                self.write(run, self.state_lost(run));
             } else if run.spec.cancel {
                 self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
             }
         }
+    }
+
+    /// The state of a run that has lost it. Of a rollout of this instance whose status somebody has deleted, the instance and
+    /// the stored origins tell what it was: it does not run again under another name.
+    fn state_lost(&self, run: &PlanRun) -> RunStatus {
+        let status = run.state_lost(self.situation.now);
+        if status.cause != Cause::Rollout || !run.was_wiped() || status.origin.is_some() {
+            return status;
+        }
+        let had_succeeded = self.situation.succeeded.contains(&run.name);
+        let is_named = |name: &str| {
+            let statuses = self.runs.iter().filter_map(|run| run.status.as_ref());
+            statuses.filter_map(|status| status.origin.as_deref()).any(|named| named == name)
+        };
+        let mut unnamed = self.situation.origins.iter().filter(|origin| !is_named(origin.name));
+        let newest = self.situation.newest.name;
+        let is_stored = self.situation.origins.iter().any(|origin| origin.name == newest);
+        let origin = match (unnamed.next(), unnamed.next()) {
+            _ if is_stored && !is_named(newest) => Some(newest),
+            (Some(only), None) => Some(only.name),
+            (None, _) if is_stored => Some(newest),
+            _ => None,
+        };
+        let message = if had_succeeded {
+            "the state of the run is lost. It had succeeded, so nothing is repeated"
+        } else {
+            "the run was started before, and its state is lost: it does not run again. Delete this PlanRun to have the \
+             rollout repeated, or change the spec"
+        };
+        let (origin, started_at) = (origin.map(str::to_owned), Some(run.created.clone()));
+        RunStatus { origin, started_at, had_succeeded, message: message.to_owned(), ..status }
     }
 
     /// Takes note of new runs: of one in each decision, after everything else, those of the manager first. A tenant may

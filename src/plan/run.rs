@@ -46,6 +46,8 @@ pub struct PlanRun {
     pub annotations: BTreeMap<String, String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// The uids of its owners: the garbage collector deletes it with them.
+    pub owners: Vec<String>,
     /// What is asked for.
     pub spec: RunSpec,
     /// Its state; `None` until a manager has seen it.
@@ -240,6 +242,9 @@ pub struct RunStatus {
     /// The revision of the package that it runs with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Of a run whose state is lost: whether it is known that it had succeeded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub had_succeeded: bool,
     /// When it started first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -257,6 +262,10 @@ pub struct RunStatus {
     /// The children that its steps have come to apply, recorded before they are applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub applied: Vec<Member>,
+    /// Those of `applied` that have never existed, as far as it is known: their object was not there when they were recorded,
+    /// nor at any transition since. What has never existed is not lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncreated: Vec<Member>,
     /// The children that its steps have deleted and not applied since, recorded before they are deleted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<Member>,
@@ -411,6 +420,7 @@ impl PlanRun {
         let annotations = annotations
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect();
+        let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
         let part = |name: &str, error: &serde_json::Error| format!("{name} of the PlanRun: {error}");
         let status = match object.get("status") {
             Some(Value::Object(status)) if !status.is_empty() => {
@@ -426,6 +436,7 @@ impl PlanRun {
             created: text("creationTimestamp"),
             annotations,
             deleting: !metadata["deletionTimestamp"].is_null(),
+            owners: owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
             spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,
             status,
         })
@@ -445,6 +456,13 @@ impl PlanRun {
     pub fn cause(&self) -> Cause {
         let annotated = || self.annotations.get(CAUSE).and_then(|text| Cause::parse(text));
         self.status.as_ref().map(|status| status.cause).or_else(annotated).unwrap_or_default()
+    }
+
+    /// Whether it is a rollout that has succeeded, also if its state was lost since.
+    pub fn has_rolled_out(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| {
+            status.cause == Cause::Rollout && (status.phase == Phase::Succeeded || status.had_succeeded)
+        })
     }
 
     /// The uid that it was taken with.

@@ -145,9 +145,14 @@ pub fn last_scheduled(runs: impl IntoIterator<Item = Timestamp>, now: Timestamp)
 pub fn scheduled_name(instance: &str, plan: &str, at: Timestamp) -> String {
     let seconds = at.as_second();
     let time = if seconds % 60 == 0 { format!("{}", seconds / 60) } else { format!("{seconds}s") };
+    scheduled_prefix(instance, plan) + &time
+}
+
+/// How the names of the scheduled runs of a plan begin.
+pub fn scheduled_prefix(instance: &str, plan: &str) -> String {
     let start = format!("{instance}-{plan}");
     let start = start.get(..220).unwrap_or(&start).trim_end_matches(['-', '.']);
-    format!("{start}-{time}")
+    format!("{start}-")
 }
 
 #[cfg(test)]

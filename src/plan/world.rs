@@ -148,8 +148,10 @@ pub struct Job {
     pub terminating: bool,
     /// How it ended.
     pub result: Option<JobResult>,
-    /// Why its pod does not run: `ImagePullBackOff: ...`.
+    /// Why its pod does not run: `container work: ErrImagePull`.
     pub message: Option<String>,
+    /// Whether its pod may still be starting. Later [`Job::message`] says why it does not run.
+    pub is_starting: bool,
     /// Whether it has a `ttlSecondsAfterFinished`.
     pub has_ttl: bool,
 }

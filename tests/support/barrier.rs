@@ -67,6 +67,11 @@ impl Address {
         Self(address.split_whitespace().next().unwrap_or_default().to_owned())
     }
 
+    /// Its metrics, as Prometheus reads them.
+    pub async fn metrics(&self) -> String {
+        get(&self.0, "/metrics").await.1
+    }
+
     /// What the manager says of its watches and queues.
     pub async fn state(&self) -> Value {
         let (_, body) = get(&self.0, "/debug/state").await;

@@ -176,6 +176,9 @@ fn metadata(
     metadata["labels"][names::OPERATOR] = package.name.as_str().into();
     metadata["annotations"][names::CHILD_KINDS] = kinds.join(",").into();
     metadata["annotations"][names::CHILD_NAMESPACES] = record.namespaces.text().into();
+    if record.has_runs {
+        metadata["annotations"][names::HAS_RUNS] = "true".into();
+    }
     if let Some(plans) = super::plans::published(resource) {
         metadata["annotations"][names::PLANS] = plans.into();
     }

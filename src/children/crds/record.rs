@@ -1,4 +1,4 @@
-//! The record of child kinds and child namespaces in the annotations of a CRD. It is the union over all versions of the
+//! The record of child kinds, child namespaces and runs in the annotations of a CRD. It is the union over all versions of the
 //! package. What no version left behind is taken out again, so that the manager stops watching it and needs no right to
 //! it.
 
@@ -17,6 +17,8 @@ pub(crate) struct Record {
     pub kinds: BTreeSet<Gvk>,
     /// Their namespaces.
     pub namespaces: NamespaceScope,
+    /// Whether objects of runs of plans may belong to the instances.
+    pub has_runs: bool,
 }
 
 /// The part of a record that can be taken out.
@@ -25,11 +27,13 @@ pub(crate) struct UnusedRecord {
     kinds: BTreeSet<Gvk>,
     /// The recorded namespaces, if the namespaces of the templates are enough for all existing children.
     namespaces: Option<NamespaceScope>,
+    /// Whether no object of a run is left.
+    runs: bool,
 }
 
 impl UnusedRecord {
     /// Nothing can be taken out.
-    pub(crate) const NOTHING: Self = Self { kinds: BTreeSet::new(), namespaces: None };
+    pub(crate) const NOTHING: Self = Self { kinds: BTreeSet::new(), namespaces: None, runs: false };
 
     /// Whether nothing can be taken out.
     pub(crate) fn is_nothing(&self) -> bool {
@@ -44,6 +48,8 @@ pub(crate) struct RecordUsage {
     pub kinds: BTreeMap<Gvk, KindUsage>,
     /// The namespaces of children that are not in the namespace of their instance.
     pub namespaces: BTreeSet<String>,
+    /// Whether objects of runs are left, or may be.
+    pub has_runs: bool,
 }
 
 /// Whether children of a kind exist.
@@ -70,6 +76,7 @@ impl Record {
         Self {
             kinds: names::read_kinds(annotation(names::CHILD_KINDS).unwrap_or_default()).collect(),
             namespaces: NamespaceScope::read(annotation(names::CHILD_NAMESPACES)),
+            has_runs: annotation(names::HAS_RUNS) == Some("true"),
         }
     }
 
@@ -78,6 +85,7 @@ impl Record {
         Self {
             kinds: resource.children.iter().flat_map(|child| &child.kinds).cloned().collect(),
             namespaces: NamespaceScope::of(resource, operator),
+            has_runs: !resource.plans.is_empty(),
         }
     }
 
@@ -85,7 +93,11 @@ impl Record {
     #[must_use]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.kinds.extend(other.kinds);
-        Self { kinds: self.kinds, namespaces: self.namespaces.and(other.namespaces) }
+        Self {
+            kinds: self.kinds,
+            namespaces: self.namespaces.and(other.namespaces),
+            has_runs: self.has_runs || other.has_runs,
+        }
     }
 
     /// The record without its unused part. The namespaces stay if another client has added to them since.
@@ -95,6 +107,7 @@ impl Record {
         if unused.namespaces.as_ref() == Some(&self.namespaces) {
             self.namespaces = NamespaceScope::HOME;
         }
+        self.has_runs &= !unused.runs;
         self
     }
 
@@ -120,7 +133,8 @@ impl Record {
         let is_known = self.kinds.iter().all(|kind| kinds.contains(kind) || is_listed(kind));
         let is_needed = |namespace: &String| needed.namespaces.has(namespace);
         let is_unused = is_wider && is_known && usage.namespaces.iter().all(is_needed);
-        UnusedRecord { kinds, namespaces: is_unused.then(|| self.namespaces.clone()) }
+        let runs = self.has_runs && !needed.has_runs && !usage.has_runs;
+        UnusedRecord { kinds, namespaces: is_unused.then(|| self.namespaces.clone()), runs }
     }
 
     /// Whether it holds more than the templates need.
@@ -143,7 +157,20 @@ mod tests {
 
     fn usage(kinds: &[(&str, &str, KindUsage)], namespaces: &[&str]) -> RecordUsage {
         let kinds = kinds.iter().map(|(of, kind, usage)| (Gvk::new(*of, *kind), *usage)).collect();
-        RecordUsage { kinds, namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect() }
+        let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        RecordUsage { kinds, namespaces, has_runs: false }
+    }
+
+    #[test]
+    fn runs_stay_on_record_while_objects_of_them_may_be_left() {
+        let recorded = Record::of(&json!({"metadata": {"annotations": {names::HAS_RUNS: "true"}}}));
+        let needed = Record { has_runs: false, ..recorded.clone() };
+        assert!(recorded.has_runs && recorded.exceeds(&needed));
+        for has_runs in [true, false] {
+            let usage = RecordUsage { has_runs, ..RecordUsage::default() };
+            assert_eq!(recorded.clone().without(&recorded.unused(&needed, &usage)).has_runs, has_runs);
+            assert!(recorded.unused(&recorded, &usage).is_nothing(), "the package has plans");
+        }
     }
 
     #[test]

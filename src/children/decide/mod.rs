@@ -37,6 +37,7 @@ use super::state::ReconcileState;
 use super::status::Status;
 use super::target::{Item, Target, target};
 use super::{Context, Snapshot, jobs, names};
+use crate::plan::PlanRun;
 use crate::template::{Budget, EvalError, Exceeded};
 
 /// Decides about an instance. `now` is time since the manager started.
@@ -50,6 +51,11 @@ fn decide_children(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -
     if snapshot.is_deleting() {
         return match (&snapshot.plans, Origin::now(snapshot)) {
             (Some(plans), Ok(origin)) => super::plans::delete(snapshot, plans, origin, (state, now)),
+            (Some(plans), Err(_)) if plans.is_listing => {
+                let message = "what belongs to its runs is being listed".to_owned();
+                Decision { pending: true, ..Decision::idle(Verdict::Deleting { message }) }
+            }
+            (Some(plans), Err(_)) => super::plans::delete_children(snapshot, plans, (state, now)),
             _ => prune::delete_instance(snapshot, state, now),
         };
     }
@@ -339,8 +345,9 @@ impl Work {
         let is_unowned = |desired: &Desired| desired.body["metadata"].get("ownerReferences").is_none();
         let snapshot = ctx.snapshot;
         // Nothing else deletes them with the instance.
-        let has_runs =
-            snapshot.plans.is_some() || snapshot.deletions.as_ref().is_some_and(|all| !all.runs.is_empty());
+        let is_unowned_run = |run: &PlanRun| run.owners.is_empty();
+        let has_runs = snapshot.plans.is_some()
+            || snapshot.deletions.as_ref().is_some_and(|all| all.runs.iter().any(is_unowned_run));
         let planned = has_runs || target.items.iter().any(|item| item.desired.as_ref().is_ok_and(is_unowned));
         if (observed || planned) && !has {
             self.actions.insert(0, Action::AddFinalizer);

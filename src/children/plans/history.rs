@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::PlanSnapshot;
 use crate::children::names;
-use crate::children::origins::{InstanceInput, ItemId, Origin};
+use crate::children::origins::{InstanceInput, ItemId, Origin, Origins};
 use crate::package::plan::Plan;
 use crate::plan::{self, Cause, Member, Phase, PlanRun};
 
@@ -48,11 +48,21 @@ impl<'a> History<'a> {
                 continue;
             }
             found.push(*run);
-            if status.phase == Phase::Succeeded {
+            if run.has_rolled_out() {
                 break;
             }
         }
         found
+    }
+
+    /// The items that existed once, as the rollouts since the last one that has succeeded say.
+    pub(super) fn created(&self, origins: &Origins<'_>) -> HashSet<ItemId> {
+        let mut created = HashSet::new();
+        for status in self.rollouts().iter().filter_map(|run| run.status.as_ref()) {
+            let existed = status.applied.iter().filter(|member| !status.uncreated.contains(member));
+            created.extend(existed.map(|member| origins.in_newest(item_id(member))));
+        }
+        created
     }
 
     /// Whether an active run creates a member that no rollout before it has applied, or that one of its own steps has
@@ -91,11 +101,9 @@ impl<'a> History<'a> {
         for run in &self.runs {
             let Some(status) = &run.status else { continue };
             absent.retain(|member| !status.applied.contains(member));
-            if status.phase == Phase::Succeeded {
-                if status.cause == Cause::Rollout {
-                    absent.clear();
-                }
-            } else {
+            if run.has_rolled_out() {
+                absent.clear();
+            } else if status.phase != Phase::Succeeded {
                 absent.extend(&status.deleted);
             }
         }
@@ -106,8 +114,9 @@ impl<'a> History<'a> {
     /// there is no loss.
     pub(super) fn deleted(&self) -> HashSet<ItemId> {
         let mut deleted: HashSet<ItemId> = HashSet::new();
-        for status in self.runs.iter().filter_map(|run| run.status.as_ref()) {
-            if status.phase == Phase::Succeeded && status.cause == Cause::Rollout {
+        for run in &self.runs {
+            let Some(status) = &run.status else { continue };
+            if run.has_rolled_out() {
                 deleted.clear();
                 continue;
             }

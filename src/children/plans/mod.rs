@@ -3,13 +3,16 @@
 
 mod action;
 mod decide;
+mod delete;
 mod effects;
 mod history;
+mod lost;
 mod observed;
+mod past;
 mod runs;
 mod schedule;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +21,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 pub use action::{JobEnd, RunAction, RunEvent, RunObject, RunRef};
-pub(super) use decide::{decide, delete};
+pub(super) use decide::decide;
+pub(super) use delete::{delete, delete_children};
 pub(super) use effects::reference;
 
 use super::origins::Origin;
@@ -38,6 +42,8 @@ pub struct PlanSnapshot {
     pub unreadable: Vec<(String, String)>,
     /// PlanRuns of other instances that steps have created.
     pub others: Vec<PlanRun>,
+    /// The names that its next runs would have and that PlanRuns hold which are none of its runs.
+    pub occupied: BTreeSet<String>,
     /// The ControllerRevisions of its origins.
     pub origins: Vec<Value>,
     /// The Jobs of its steps.
@@ -54,10 +60,21 @@ pub struct PlanSnapshot {
     pub is_listing: bool,
     /// A secret of the installation, for hashes of what may hold secret data.
     pub digest_key: Vec<u8>,
+    /// Why that secret cannot be read. Nothing is decided without it: every digest would differ from the stored ones.
+    pub key_problem: Option<KeyProblem>,
     /// For how long this process has run each run beyond its stored time, by uid.
     pub elapsed: HashMap<String, Duration>,
     /// The time of day.
     pub now: Timestamp,
+}
+
+/// Why the key of digests cannot be read.
+#[derive(Debug, Clone)]
+pub struct KeyProblem {
+    /// Names the Secret, and says what is wrong.
+    pub message: Arc<str>,
+    /// Whether it stays so until a person changes something.
+    pub is_permanent: bool,
 }
 
 /// An earlier revision of a package.

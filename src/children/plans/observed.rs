@@ -3,25 +3,30 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
-use super::decide::is_recreating;
 use super::effects::{outputs_key, outputs_name, outputs_selector};
+use super::lost::is_recreating;
 use super::{Call, CallKey, PlanSnapshot};
-use crate::api::ObjectRef;
+use crate::api::{Gvk, ObjectRef};
 use crate::children::observed::Observed as LiveObject;
 use crate::children::origins::NEWEST;
-use crate::children::refs::{Problem, Referred, ResourceSelector, known, pod_of};
+use crate::children::refs::{
+    FieldProjection, Problem, Referred, ResourceSelector, Select, Selector, known, pod_of,
+};
 use crate::children::state::ReconcileState;
 use crate::children::target::{Item, Target};
 use crate::children::{Context, names};
-use crate::plan::advance::SECRET;
+use crate::plan::advance::{SECRET, STARTING};
 use crate::plan::{
     self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
 };
+use crate::readiness::{self, Readiness};
 
 /// What one run sees.
 pub(super) struct Seen<'a> {
@@ -64,6 +69,46 @@ impl<'a> Seen<'a> {
         let found = known(self.ctx.snapshot, &want);
         self.wants.borrow_mut().push(want);
         found
+    }
+
+    /// Of a Job without a running pod: whether its pod may still be starting, else why it does not run. Only of such Jobs are
+    /// the pods watched.
+    fn unstarted(&self, job: &Value) -> (bool, Option<String>) {
+        let status = &job["status"];
+        let is_done =
+            super::job_end(job).is_some() || status["ready"].as_u64().is_some_and(|ready| ready > 0);
+        let (meta, now) = (&job["metadata"], self.plans.now);
+        let created = meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        let Some(created) = created.filter(|_| !is_done && meta["deletionTimestamp"].is_null()) else {
+            return (false, None);
+        };
+        if Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < STARTING) {
+            return (true, None);
+        }
+        let labels = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}});
+        let Ok(selector) = Selector::parse(&labels) else { return (false, None) };
+        let pods = self.known(ResourceSelector {
+            gvk: Gvk::new("v1", "Pod"),
+            namespace: Some(self.plans.namespace.as_str().into()),
+            select: Select::Labels(selector),
+            keep: FieldProjection {
+                paths: [vec!["metadata".to_owned()], vec!["status".to_owned()]].into(),
+                content: true,
+            },
+        });
+        let Ok(pods) = pods else { return (false, None) };
+        let created = |pod: &&Arc<Referred>| pod.value["metadata"]["creationTimestamp"].to_string();
+        let Some(pod) = pods.iter().max_by_key(created) else {
+            return (false, Some("it has no pod".to_owned()));
+        };
+        let mut live = (*pod.value).clone();
+        live["apiVersion"] = "v1".into();
+        live["kind"] = "Pod".into();
+        let message = match readiness::of(&live) {
+            Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Some(message),
+            Readiness::Ready | Readiness::Terminating => None,
+        };
+        (false, message.map(|message| format!("pod {}: {message}", pod.name)))
     }
 
     /// The secret outputs of a step as they are stored; `None` if they are not, or are not known yet.
@@ -211,13 +256,15 @@ impl plan::Observed for Seen<'_> {
             return JobState::Absent;
         };
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
+        let (is_starting, message) = self.unstarted(job);
         JobState::Found(Job {
             uid: uid.to_owned(),
             ours: true,
             terminating: !job["metadata"]["deletionTimestamp"].is_null(),
             result: super::job_end(job)
                 .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),
-            message: None,
+            message,
+            is_starting,
             has_ttl: !job["spec"]["ttlSecondsAfterFinished"].is_null(),
         })
     }

@@ -8,22 +8,23 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::effects::{Naming, reference};
-use super::history::{History, NewOrigin, StoredOrigin};
+use super::history::{History, NewOrigin, StoredOrigin, item_id};
 use super::observed::Seen;
 use super::{PlanSnapshot, RunAction, RunObject, RunRef};
 use crate::children::Context;
+use crate::children::decide::{Action, Decision};
 use crate::children::findings::Finding;
 use crate::children::names;
-use crate::children::origins::{NEWEST, Origin};
+use crate::children::origins::{ItemId, NEWEST, Origin};
 use crate::children::refs::ResourceSelector;
 use crate::children::state::ReconcileState;
-use crate::children::target::Target;
+use crate::children::target::{Item, Target};
 use crate::crd;
-use crate::package::plan::{Event, Plan};
+use crate::package::plan::{Event, OnLoss, Plan};
 use crate::plan::{
-    self, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Member, NewRun, Permit, Phase,
-    PlanRun, Progress, RECORD, Recorded, RunWrite, SCHEDULED_AT, Schedule, Selected, Situation, TAKEN, Watch,
-    World,
+    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Member, NewRun, Permit,
+    Phase, PlanRun, Progress, RECORD, Recorded, RunWrite, SCHEDULED_AT, Schedule, Selected, Situation, TAKEN,
+    Watch, World,
 };
 use crate::template::{Expr, Scope, Var};
 
@@ -56,6 +57,39 @@ pub(super) struct Runs<'a> {
     /// The active runs with a revision other than that of the newest origin: the position of an origin with theirs, or none
     /// if the revision cannot be loaded.
     pub(super) beside: HashMap<String, Option<usize>>,
+}
+
+/// What comes of the runs of one decision. See [`Runs`].
+pub(super) struct RunsOutcome {
+    wants: Vec<ResourceSelector>,
+    actions: Vec<RunAction>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) permits: Vec<Permit>,
+    wake: Option<Duration>,
+    conditions: Conditions,
+    summary: (Option<Value>, Value),
+    pub(super) active: Option<String>,
+    waits: bool,
+}
+
+impl RunsOutcome {
+    /// What children wait for that no run has reached.
+    pub(super) fn awaited(&self) -> String {
+        self.active.as_ref().map_or("the next rollout".to_owned(), |run| format!("the run {run}"))
+    }
+
+    /// Adds it to the decision about the children.
+    pub(super) fn add_to(self, mut decision: Decision) -> Decision {
+        decision.wants.extend(self.wants);
+        decision.wants.sort();
+        decision.wants.dedup();
+        decision.actions.extend(self.actions.into_iter().map(|action| Action::Run(Box::new(action))));
+        decision.again = [decision.again, self.wake].into_iter().flatten().min();
+        decision.waits_for_step = self.waits;
+        decision.conditions = Some(self.conditions);
+        decision.status = decision.status.map(|status| status.with_runs(self.summary));
+        decision
+    }
 }
 
 impl<'a> Runs<'a> {
@@ -132,22 +166,18 @@ impl<'a> Runs<'a> {
         let conditions = self.watch_conditions(now, awaited);
         let due = self.due();
         let wrong_params = |plan: &Plan, params: &Value| wrong_params(plan, params);
-        let taken = crd::taken(&resource.crd, &resource.kind.version);
-        let announced = instance["status"]["plan"]["uid"].as_str();
-        // Where the status has no room for it, nothing is announced.
-        let pending =
-            self.history.runs.iter().find(|run| run.taken() == Some(run.uid.as_str()) && !run.is_final());
-        let announced = if taken.contains(&"plan") { pending.map(|run| run.uid.as_str()) } else { announced };
         let annotations = &instance["metadata"]["annotations"];
         let situation = Situation {
             plans: &resource.plans,
             runs: &self.plans.runs,
             instance: self.ctx.origin.name(),
+            succeeded: rolled_out(&instance["status"]),
+            occupied: &self.plans.occupied,
             deleting: self.ctx.snapshot.is_deleting(),
             skip_cleanup: annotations[names::SKIP_CLEANUP] == "true",
             namespace_terminating: self.state.is_namespace_terminating(),
             paused: self.is_paused,
-            announced,
+            announced: self.announced(),
             newest: current.selectable(),
             origins: stored,
             rollout: rollout.clone(),
@@ -158,11 +188,13 @@ impl<'a> Runs<'a> {
             now: self.plans.now,
         };
         let agenda = plan::agenda(&situation);
-        self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
-        self.cleanup = agenda.cleanup;
-        for (name, why) in agenda.waiting {
-            self.findings.push(Finding::RunWaits { run: name, step: String::new(), message: why });
-        }
+        self.fail_misnamed();
+        self.follow(agenda, current);
+        self.tell(rollout.is_some());
+    }
+
+    /// Ends the runs that name the instance by another resource.
+    fn fail_misnamed(&mut self) {
         for run in self.plans.misnamed.iter().filter(|run| !run.is_final()) {
             let message = format!("spec.of.resource is not {}", self.naming.of().resource);
             let status = plan::RunStatus {
@@ -173,6 +205,15 @@ impl<'a> Runs<'a> {
                 ..plan::RunStatus::default()
             };
             self.actions.push(RunAction::store(run, &status, Vec::new()));
+        }
+    }
+
+    /// Does what the rules between runs come to.
+    fn follow(&mut self, agenda: Agenda, current: &NewOrigin) {
+        self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
+        self.cleanup = agenda.cleanup;
+        for (name, why) in agenda.waiting {
+            self.findings.push(Finding::RunWaits { run: name, step: String::new(), message: why });
         }
         // What is written first may change the rest: the runs are decided again after it.
         if let Some(write) = agenda.writes.first() {
@@ -187,11 +228,28 @@ impl<'a> Runs<'a> {
         if self.actions.is_empty() {
             self.tidy();
         }
-        self.tell(rollout.is_some());
+    }
+
+    /// The uid of the run that the status of the instance announces.
+    fn announced(&self) -> Option<&'a str> {
+        let resource = self.ctx.origin.resource;
+        if crd::taken(&resource.crd, &resource.kind.version).contains(&"plan") {
+            // The status has no room for it, so nothing is announced.
+            let is_taken = |run: &&&PlanRun| run.taken() == Some(run.uid.as_str()) && !run.is_final();
+            return self.history.runs.iter().find(is_taken).map(|run| run.uid.as_str());
+        }
+        self.ctx.snapshot.instance["status"]["plan"]["uid"].as_str()
     }
 
     fn run(&self, name: &str) -> Option<&'a PlanRun> {
         self.plans.runs.iter().find(|run| run.name == name)
+    }
+
+    /// What comes of them.
+    pub(super) fn outcome(self) -> RunsOutcome {
+        let Self { wants, actions, findings, permits, wake, conditions, summary, active, waits, .. } = self;
+        let wants = wants.into_inner();
+        RunsOutcome { wants, actions, findings, permits, wake, conditions, summary, active, waits }
     }
 
     /// The members that active runs have changed and still await.
@@ -459,8 +517,55 @@ impl<'a> Runs<'a> {
         due
     }
 
-    /// Repeats the record on the newest run that has ended, releases Jobs, and prunes.
+    /// Notes on runs that have ended which items exist since, if a plan restores them when they are lost: an object that is
+    /// gone cannot say that it was there.
+    fn note_created(&mut self) {
+        let origins = self.ctx.origins;
+        let is_there = |item: &&Item| {
+            let live = item.observed.as_ref().filter(|live| live.is_made_by_us() && !live.terminating);
+            item.desired.is_ok()
+                && live.is_some()
+                && !matches!(self.ctx.child(item).on_loss, OnLoss::Recreate)
+        };
+        let mut there = self.target.items.iter().filter(is_there).peekable();
+        if there.peek().is_none() {
+            return;
+        }
+        let created = self.history.created(origins);
+        let new: BTreeMap<ItemId, Member> = there
+            .filter(|item| !created.contains(item.name.as_str()))
+            .map(|item| (item.id(), Member::new(origins.child_id(item.child), item.key.clone())))
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let mut unrecorded = new.clone();
+        let rollouts = self.history.rollouts();
+        for run in &rollouts {
+            let Some(status) = &run.status else { continue };
+            for member in &status.applied {
+                unrecorded.remove(&origins.in_newest(item_id(member)));
+            }
+        }
+        for run in rollouts.into_iter().filter(|run| run.is_final()) {
+            let Some(mut status) = run.status.clone() else { continue };
+            status.uncreated.retain(|member| !new.contains_key(&origins.in_newest(item_id(member))));
+            if run.has_rolled_out() {
+                // The record, or what is observed, has added them to what was rolled out.
+                status.applied.extend(std::mem::take(&mut unrecorded).into_values());
+            }
+            if run.status.as_ref() != Some(&status) {
+                self.actions.push(RunAction::store(run, &status, Vec::new()));
+            }
+        }
+    }
+
+    /// Notes what exists, repeats the record on the newest run that has ended, releases Jobs, and prunes.
     fn tidy(&mut self) {
+        self.note_created();
+        if !self.actions.is_empty() {
+            return;
+        }
         let newest = self.history.runs.iter().rev().find(|run| run.is_final());
         if let Some(run) = newest
             && !self.record.is_empty()
@@ -508,19 +613,34 @@ impl<'a> Runs<'a> {
         }
         if let Some(run) = last.filter(|run| active.is_none() && run.phase() == Phase::Failed)
             && let Some(status) = &run.status
-            && (run.cause() != Cause::Rollout || is_rollout_needed)
+            && (if run.cause() == Cause::Rollout {
+                is_rollout_needed
+            } else {
+                // What the package has no more cannot be run again.
+                plans.iter().any(|plan| plan.name == run.spec.plan)
+            })
         {
+            let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(", ") };
             self.findings.push(Finding::RunFailed {
-                run: format!("plan {} (run {})", status.plans.join(", "), run.name),
+                run: format!("plan {plans} (run {})", run.name),
                 reason: status.reason.clone(),
                 message: status.message.clone(),
             });
         }
         let absent: Vec<String> = self.history.absent().iter().map(ToString::to_string).collect();
-        if active.is_none() && !absent.is_empty() {
+        if active.is_none() && !absent.is_empty() && !plans.is_empty() {
             self.findings.push(Finding::StaysDeleted { items: absent });
         }
     }
+}
+
+/// The rollouts that have succeeded as the status of an instance says.
+fn rolled_out(status: &Value) -> BTreeSet<String> {
+    let listed = status["history"].as_array().into_iter().flatten();
+    let succeeded = listed
+        .chain([&status["plan"]])
+        .filter(|run| run["cause"] == Cause::Rollout.as_str() && run["phase"] == "Succeeded");
+    succeeded.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// What `status.plan` says of a run.

@@ -66,9 +66,25 @@ fn an_approval_deletes_the_object_and_the_run_succeeds() {
     let steps: Vec<_> =
         run.status.iter().flat_map(|status| &status.steps).map(|step| step.path.as_str()).collect();
     assert_eq!(steps, ["approve", "delete"]);
-    // Nothing else deletes the run with the instance.
-    assert!(prune::has_finalizer(&world.instance));
+    // The garbage collector deletes the run with the instance.
+    assert_eq!(run.owners, ["uid-1"]);
+    assert!(!prune::has_finalizer(&world.instance));
+}
+
+/// A foreground deletion of the instance deletes what it owns before the objects that wait.
+#[test]
+fn a_run_that_is_still_needed_has_no_owner() {
+    let mut world = asking();
+    assert!(run(&world).owners.is_empty() && prune::has_finalizer(&world.instance));
+    answer(&mut world, "Reject");
+    world.settle();
+    assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Failed, 1));
+    assert!(run(&world).owners.is_empty() && prune::has_finalizer(&world.instance));
     world.instance["metadata"]["deletionTimestamp"] = "now".into();
+    world.settle();
+    assert!(run(&world).owners.is_empty());
+    // Somebody deletes the object by hand.
+    world.remove("ConfigMap/a-c");
     world.settle();
     assert!(runs(&world).is_empty() && !prune::has_finalizer(&world.instance));
 }

@@ -5,22 +5,26 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::children::plans::{CallKey, Calls, PlanSnapshot, Revision, RunAction, RunObject};
+use crate::children::plans::{CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject};
 use crate::plan::{DELETE_CHILD, Phase, PlanRun, Request};
 
+mod jobs;
 mod losses;
 mod refs;
 mod secrets;
 mod upgrades;
+mod wiped;
 
 /// What belongs to runs, as the API server and this process have it.
 #[derive(Default)]
 pub(super) struct RunStore {
     pub(super) runs: BTreeMap<String, Value>,
     origins: Vec<Value>,
+    jobs: Vec<Value>,
     calls: Calls,
     /// The earlier revisions of the package that are known.
     revisions: BTreeMap<Arc<str>, Revision>,
+    key_problem: Option<KeyProblem>,
     serial: u64,
     /// What is sent or stored, in order.
     log: Vec<String>,
@@ -33,14 +37,16 @@ impl RunStore {
             misnamed: Vec::new(),
             unreadable: Vec::new(),
             others: Vec::new(),
+            occupied: BTreeSet::new(),
             origins: self.origins.clone(),
-            jobs: Vec::new(),
+            jobs: self.jobs.clone(),
             calls: self.calls.clone(),
             namespace: "n".into(),
             revisions: self.revisions.clone(),
             unknown: None,
             is_listing: false,
             digest_key: b"key".to_vec(),
+            key_problem: self.key_problem.clone(),
             elapsed: HashMap::new(),
             now: self.time() + now,
         }
@@ -85,6 +91,13 @@ impl RunStore {
                 self.runs.insert(name, body);
             }
             RunAction::Create(RunObject::Origin, body) => self.origins.push(*body),
+            RunAction::Create(RunObject::Job, body) => {
+                let mut body = *body;
+                body["metadata"]["uid"] = format!("job-{version}").into();
+                body["metadata"]["resourceVersion"] = version.into();
+                body["metadata"]["creationTimestamp"] = self.time().to_string().into();
+                self.jobs.push(body);
+            }
             RunAction::Store { run, status, .. } => {
                 let object = self.runs.get_mut(&run.name).unwrap();
                 object["status"] = *status;

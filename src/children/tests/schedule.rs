@@ -127,9 +127,14 @@ fn what_blocks_a_write() {
     // A schedule blocks changes, and no repair.
     let run = r#"Run("step 1")"#;
     assert_eq!(permits(&world, &Closed, &same, &asked), [run, run, run, "now"]);
-    let lost = |target: &mut Target, _: &mut Gates<'_>| target.items[1].lost = Some("failover".into());
+    let lost = |target: &mut Target, _: &mut Gates<'_>| {
+        target.items[1].lost = Some(Loss::Plan("failover".into()));
+    };
     let asked = [(1, LOST), (1, missing), (0, outdated)];
-    assert_eq!(permits(&world, &Open, &lost, &asked), [r#"Lost("failover")"#, r#"Lost("failover")"#, "now"]);
+    assert_eq!(
+        permits(&world, &Open, &lost, &asked),
+        [r#"Lost(Plan("failover"))"#, r#"Lost(Plan("failover"))"#, "now"]
+    );
     let later = |target: &mut Target, _: &mut Gates<'_>| target.items[1].is_later = true;
     assert_eq!(permits(&world, &Open, &later, &asked), ["Size", "Size", "now"]);
     let paused = |_: &mut Target, gates: &mut Gates<'_>| gates.is_paused = true;

@@ -42,7 +42,7 @@ pub(super) fn tree(run: &Run, instance: Option<&Value>, style: Style, now: Times
         Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
         Cell::default(),
         Cell::new(took(run, now), Severity::Plain),
-        Cell::new(sentence(run), Severity::Plain),
+        Cell::new(above_steps(run), Severity::Plain),
     ]);
     let steps = run.status.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
     let symbols = Branches::of(style.unicode);
@@ -184,6 +184,19 @@ pub(super) fn sentence(run: &PlanRun) -> String {
     printable(&joined(&status.reason, &status.message))
 }
 
+/// The same above the steps: what a failed step says itself is not repeated.
+fn above_steps(run: &PlanRun) -> String {
+    let said_below = run.status.as_ref().and_then(|status| {
+        let failed = status.steps.iter().filter(|step| step.phase == StepPhase::Failed);
+        let mut before = failed.filter_map(|step| {
+            let message = Some(step.message.as_str()).filter(|message| !message.is_empty())?;
+            status.message.strip_suffix(message)?.strip_suffix(": ")
+        });
+        before.next().map(|before| joined(&status.reason, before))
+    });
+    said_below.map_or_else(|| sentence(run), |said| printable(&said))
+}
+
 fn joined(reason: &str, message: &str) -> String {
     match (reason, message) {
         ("", text) | (text, "") => text.to_owned(),
@@ -209,7 +222,8 @@ fn step_message(step: &StepState, waiting: Option<&str>) -> String {
                 None => String::new(),
             };
             match waiting {
-                Some(waiting) if step.failures > 0 && !own.is_empty() => {
+                // The wait for another attempt says why the last one failed.
+                Some(waiting) if step.failures > 0 && !own.is_empty() && !waiting.contains(&step.message) => {
                     format!("{waiting} (last attempt: {own})")
                 }
                 Some(waiting) => waiting.to_owned(),
@@ -364,6 +378,25 @@ a-2                   Running                10s
             at(10).parse().unwrap(),
         );
         assert!(narrow.is_ascii() && narrow.lines().all(|line| line.len() <= 60), "{narrow}");
+    }
+
+    #[test]
+    fn a_failure_is_told_once() {
+        let failed =
+            json!({"reason": "JobFailed", "message": "Job a-x failed: exit 3", "attempt": 2, "failures": 2});
+        let mut ended = run("Failed", &[step("work", "Failed", &failed)]);
+        let status = ended.run.status.as_mut().unwrap();
+        (status.reason, status.message) =
+            ("JobFailed".into(), "step `work`: Job a-x failed: exit 3".to_owned());
+        status.finished_at = Some(at(4));
+        let shown = tree(&ended, None, STYLE, at(10).parse().unwrap());
+        assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
+        assert!(shown.contains("JobFailed: step `work`\n"), "{shown}");
+        let again = run("Running", &[step("work", "Running", &failed)]);
+        let waits = json!({"status": {"conditions": [{"type": "Reconciling", "status": "True",
+            "message": "a-2, step work: attempt 2 failed: Job a-x failed: exit 3"}]}});
+        let shown = tree(&again, Some(&waits), STYLE, at(10).parse().unwrap());
+        assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::target::{Session, Target, Which};
 use super::{Common, Failure};
 use crate::api::{ApiKind, CallError};
 use crate::cli::out::{self, printable};
-use crate::plan::StepState;
+use crate::plan::{AttemptObject, StepState};
 
 /// The most bytes of the log of one container.
 const MOST: i64 = 8 << 20;
@@ -52,14 +52,17 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let api: Api<Pod> = Api::namespaced(session.server.cluster.client(), namespace);
     let (mut is_any, mut problems) = (false, Vec::new());
     for step in chosen {
-        for object in &step.objects {
+        for (object, attempt) in attempts(step) {
             let labels = format!("batch.kubernetes.io/job-name={}", object.name);
             let pods =
                 session.server.cluster.list(&ApiKind::built_in("v1", "Pod"), Some(namespace), &labels).await;
             let pods =
                 pods.map_err(|error| format!("the pods of Job {} cannot be listed: {error}", object.name))?;
             if pods.is_empty() {
-                problems.push(format!("step {}: the pods of Job {} are gone", step.path, object.name));
+                problems.push(format!(
+                    "step {}, attempt {attempt}: the pods of Job {} are gone",
+                    step.path, object.name
+                ));
             }
             for (pod, container) in pods.iter().flat_map(containers) {
                 let params = LogParams {
@@ -71,17 +74,18 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                 match api.logs(pod, &params).await {
                     Ok(log) => {
                         is_any = true;
-                        let title =
-                            printable(&format!("==> step {}, pod {pod}, container {container}", step.path));
+                        let title = printable(&format!(
+                            "==> step {}, attempt {attempt}, pod {pod}, container {container}",
+                            step.path
+                        ));
                         if !out::text(&format!("{title}\n{}", ended(&crate::printable::lines(&log)))) {
                             return Ok(ExitCode::SUCCESS);
                         }
                     }
-                    Err(error) => problems.push(format!(
-                        "step {}: the log of pod {pod} cannot be read: {}",
-                        step.path,
-                        CallError::from_kube(&error)
-                    )),
+                    Err(error) => {
+                        let why = unread(pod, container, &CallError::from_kube(&error).to_string());
+                        problems.push(format!("step {}, attempt {attempt}: {why}", step.path));
+                    }
                 }
             }
         }
@@ -90,6 +94,22 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         out::note(format!("{}: {problem}", if is_any { "warning" } else { "error" }));
     }
     Ok(if is_any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The Jobs of a step that are remembered, the last ones, with the numbers of their attempts.
+fn attempts(step: &StepState) -> impl Iterator<Item = (&AttemptObject, u32)> {
+    let last = step.attempt.max(u32::try_from(step.objects.len()).unwrap_or(u32::MAX));
+    let numbers = (1..=last).rev().take(step.objects.len());
+    let numbers: Vec<u32> = numbers.collect();
+    step.objects.iter().zip(numbers.into_iter().rev())
+}
+
+/// That the log of a container cannot be read. The API server mostly says of which.
+fn unread(pod: &str, container: &str, error: &str) -> String {
+    if error.contains(pod) {
+        return error.to_owned();
+    }
+    format!("the log of container {container} of pod {pod} cannot be read: {error}")
 }
 
 /// The steps with Jobs: all, or those of a name.
@@ -132,7 +152,29 @@ fn ended(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::AttemptObject;
+
+    #[test]
+    fn jobs_have_the_numbers_of_their_attempts() {
+        let of = |attempt, jobs: usize| {
+            let objects = (0..jobs).map(|n| AttemptObject { name: format!("j{n}"), uid: None }).collect();
+            let step = StepState { attempt, objects, ..StepState::default() };
+            attempts(&step).map(|(object, number)| format!("{} {number}", object.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(2, 2), ["j0 1", "j1 2"]);
+        // Only the last ones are remembered.
+        assert_eq!(of(12, 2), ["j0 11", "j1 12"]);
+        assert_eq!(of(0, 0), [""; 0]);
+    }
+
+    #[test]
+    fn an_unread_log_names_its_pod_once() {
+        let waits = "container \"main\" in pod \"j-1\" is waiting to start: ErrImagePull";
+        assert_eq!(unread("j-1", "main", waits), waits);
+        assert_eq!(
+            unread("j-1", "main", "timed out"),
+            "the log of container main of pod j-1 cannot be read: timed out"
+        );
+    }
 
     #[test]
     fn steps_are_chosen_by_path_or_name() {

@@ -10,9 +10,10 @@ use super::super::own_namespace;
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::children::names;
 use crate::children::plans::{Call, CallKey, JobEnd, RunAction, RunEvent, RunObject, RunRef};
 use crate::cluster::{Cluster, Propagation};
-use crate::plan::{Answer, Intent, JobResult, PatchRequest, Request, request::CallFailure};
+use crate::plan::{Answer, DELETE_CHILD, Intent, JobResult, PatchRequest, Request, request::CallFailure};
 use crate::printable;
 
 /// How many lines of a failed Job's log are shown.
@@ -156,6 +157,15 @@ impl Executor {
                 if let Some(live) =
                     live.as_ref().filter(|live| sort == RunObject::PlanRun && !is_same_run(live, body))
                 {
+                    let is_called = body["metadata"]["annotations"][names::CALLED_BY].is_string();
+                    if !is_called && body["spec"]["plan"] != DELETE_CHILD {
+                        self.learn(sort, live.clone());
+                        let name = live["metadata"]["name"].as_str().unwrap_or_default();
+                        if self.store.owned().has(&kind.gvk(), namespace.unwrap_or_default(), name) {
+                            // Another name is chosen with the next decision.
+                            return Ok(());
+                        }
+                    }
                     let other = format!("{} of {}", live["spec"]["plan"], live["spec"]["of"]["name"]);
                     let message = format!(
                         "the name of the PlanRun {name} is taken by a run of the plan {other}: delete that PlanRun"

@@ -116,8 +116,8 @@ impl CrdReconciler {
                 }
             }
         }
-        let resources = || state.published.values().filter_map(|published| published.registered.resource());
-        self.watches.watch_owned(&plans::watched(|| resources().map(|(_, resource)| resource)));
+        let registered = || state.published.values().map(|published| &*published.registered);
+        self.watches.watch_owned(&plans::watched(registered));
         for (kind, if_open) in kinds {
             self.watches.open_children(&kind, if_open);
         }
@@ -201,6 +201,7 @@ impl CrdReconciler {
                     earlier,
                     child_kinds: record.kinds,
                     namespace_scope: record.namespaces,
+                    has_runs: record.has_runs,
                     crd_conflict: package.conflict_message(index).map(Into::into),
                     inactive: None,
                 };
@@ -225,6 +226,7 @@ impl CrdReconciler {
                 earlier: Vec::new(),
                 child_kinds: labelled.record.kinds.clone(),
                 namespace_scope: labelled.record.namespaces.clone(),
+                has_runs: labelled.record.has_runs,
                 crd_conflict: None,
                 inactive: Some(self.why_inactive(state, name, labelled).into()),
             });

@@ -8,7 +8,9 @@ use super::{CrdReconciler, State};
 use crate::api::{Gvk, ObjectRef};
 use crate::children::ReadError;
 use crate::children::crds::{KindUsage, Record, RecordUsage};
+use crate::children::plans::RunObject;
 use crate::manager::index::{Index, InstanceKey};
+use crate::manager::plans;
 use crate::manager::watches::WatchState;
 
 impl CrdReconciler {
@@ -16,16 +18,33 @@ impl CrdReconciler {
     pub(super) fn check_records(&self, state: &mut State, index: usize, now: Duration) {
         let State { packages, live, .. } = state;
         let earlier = self.watches.revisions.of(&packages[index].package.name);
-        let usage = |crd: &str, record: &_, needed: &Record| {
+        let usage = |crd: &str, record: &Record, needed: &Record| {
             let state_of = |kind: &Gvk| self.watches.children_state(kind);
             // A run of an earlier revision may still create children.
             let resources =
                 earlier.iter().filter_map(|package| package.resources.get(package.position(crd)?));
             let earlier = resources.map(|resource| Record::needed(resource, &self.namespace));
             let needed = earlier.fold(needed.clone(), Record::and);
-            usage(&self.store.index(), crd, record, &needed, state_of, |group| live.has_group(group))
+            let has_runs = record.has_runs && self.may_have_runs(crd);
+            let usage =
+                usage(&self.store.index(), crd, record, &needed, state_of, |group| live.has_group(group));
+            RecordUsage { has_runs, ..usage }
         };
         packages[index].record_usage(self.identity(), usage, now);
+    }
+
+    /// Whether objects of runs of a CRD's instances are left, or may be.
+    fn may_have_runs(&self, crd: &str) -> bool {
+        let Some(registered) = self.store.registry().get(crd) else { return true };
+        RunObject::ALL.into_iter().any(|sort| {
+            let kind = plans::kind_of(sort);
+            match self.watches.owned_state(kind) {
+                WatchState::Watching | WatchState::OtherVersion(_) => {
+                    self.store.has_run_object(&kind.gvk, &registered.kind_label())
+                }
+                state => !state.is_missing(),
+            }
+        })
     }
 }
 
@@ -59,6 +78,7 @@ fn usage(
     RecordUsage {
         kinds: record.kinds.union(&needed.kinds).map(|kind| (kind.clone(), kind_usage(kind))).collect(),
         namespaces: namespaces.into_inner(),
+        has_runs: false,
     }
 }
 

@@ -1,7 +1,10 @@
 //! Reads a stored revision from the cluster.
 
-use super::{Name, Revisions};
+use serde_json::Value;
+
+use super::Name;
 use crate::api::{ApiKind, CallError, Class};
+use crate::cluster::Cluster;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, StoredRevision, objects};
 
@@ -24,19 +27,47 @@ impl Failure {
     }
 }
 
-/// A stored revision that this process cannot load, and why. It is not read and compiled again.
-pub(super) type Unloadable = Option<(StoredRevision, StoreError)>;
+/// A stored revision that this process cannot load. It is not read and compiled again while it is the same.
+pub(super) struct Unloadable {
+    revision: StoredRevision,
+    /// Why.
+    error: StoreError,
+    /// The part that was altered: its name, and the `resourceVersion` at which it was read.
+    altered: Option<(String, String)>,
+}
 
-impl Revisions {
+impl Unloadable {
+    /// `parts`: the objects that were read.
+    fn new(revision: StoredRevision, error: StoreError, parts: &[Value]) -> Self {
+        let version = |name: &String| {
+            let part = parts.iter().find(|part| part["metadata"]["name"] == name.as_str())?;
+            Some((name.clone(), part["metadata"]["resourceVersion"].as_str()?.to_owned()))
+        };
+        let altered = match &error {
+            StoreError::PartAltered(name) => version(name),
+            _ => None,
+        };
+        Self { revision, error, altered }
+    }
+}
+
+/// Where stored revisions are read.
+pub(super) struct Loader<'a> {
+    pub(super) cluster: &'a Cluster,
+    /// The manager's namespace.
+    pub(super) namespace: &'a str,
+}
+
+impl Loader<'_> {
     /// `unloadable`: from the attempts before, and for the next.
     pub(super) async fn load_once(
         &self,
         Name { package, revision }: &Name,
-        unloadable: &mut Unloadable,
+        unloadable: &mut Option<Unloadable>,
     ) -> Result<Package, Failure> {
         let name = store::name_of(package, revision);
         let about = format!("OperatorRevision {name}");
-        let object = self.effects.clients.own().get(&objects::kind(), None, &name).await;
+        let object = self.cluster.get(&objects::kind(), None, &name).await;
         let object = object.map_err(|error| Failure::call(&about, &error))?;
         let object = object.ok_or_else(|| Failure::Lost(format!("{about} does not exist")))?;
         let refused = |error: StoreError| Failure::Lost(format!("{about}: {error}"));
@@ -44,34 +75,146 @@ impl Revisions {
         if stored.revision() != **revision {
             return Err(Failure::Lost(format!("{about} is of revision {}", stored.revision())));
         }
-        if let Some((known, error)) = unloadable
-            && *known == stored
+        if let Some(known) = unloadable
+            && known.revision == stored
+            && self.is_as_before(known).await?
         {
-            return Err(refused(error.clone()));
+            return Err(refused(known.error.clone()));
         }
+        *unloadable = None;
         let mut parts = Vec::with_capacity(stored.parts.len());
         for part in &stored.parts {
             parts.push(self.read_part(&part.name).await?.ok_or_else(|| {
-                let (namespace, part) = (&self.namespace, &part.name);
+                let (namespace, part) = (self.namespace, &part.name);
                 Failure::Lost(format!("ConfigMap {namespace}/{part}, a part of {about}, does not exist"))
             })?);
         }
-        let parts = parts.iter().map(objects::part_data).collect::<Result<Vec<_>, _>>().map_err(refused)?;
-        let restore = move || (store::restore(&stored, &parts), stored);
+        let data = parts.iter().map(objects::part_data).collect::<Result<Vec<_>, _>>();
+        let restore = move || (data.and_then(|data| store::restore(&stored, &data)), stored);
         let restored = tokio::task::spawn_blocking(restore).await;
         let (restored, stored) = restored.map_err(|error| Failure::Lost(format!("{about}: {error}")))?;
-        *unloadable =
-            restored.as_ref().err().filter(|error| error.is_final()).map(|error| (stored, error.clone()));
-        restored.map_err(refused)
+        restored.map_err(|error| {
+            *unloadable = Some(Unloadable::new(stored, error.clone(), &parts));
+            refused(error)
+        })
+    }
+
+    /// Whether what could not be loaded is still what it was: only a part that was altered can change. Of that part the
+    /// metadata is read.
+    async fn is_as_before(&self, known: &Unloadable) -> Result<bool, Failure> {
+        let Some((name, version)) = &known.altered else { return Ok(known.error.is_final()) };
+        let found = self.cluster.get_metadata(&config_map(), Some(self.namespace), name).await;
+        let found =
+            found.map_err(|error| Failure::call(&format!("ConfigMap {}/{name}", self.namespace), &error))?;
+        Ok(found.is_some_and(|part| part["metadata"]["resourceVersion"] == version.as_str()))
     }
 
     /// The `ConfigMap` of a part, if there is one.
-    async fn read_part(&self, name: &str) -> Result<Option<serde_json::Value>, Failure> {
-        let found = self.effects.clients.own().get(&config_map(), Some(&self.namespace), name).await;
+    async fn read_part(&self, name: &str) -> Result<Option<Value>, Failure> {
+        let found = self.cluster.get(&config_map(), Some(self.namespace), name).await;
         found.map_err(|error| Failure::call(&format!("ConfigMap {}/{name}", self.namespace), &error))
     }
 }
 
 pub(super) fn config_map() -> ApiKind {
     ApiKind::built_in("v1", "ConfigMap")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::package::{Files, compile};
+    use crate::test_crd::crd_to_properties;
+
+    const PACKAGE: &str = "apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: p}
+spec:
+  version: 0.1.0
+  resources:
+    - {crd: crds/thing.yaml, children: []}
+";
+
+    /// An API server with these objects, by path, and what it was asked for.
+    #[derive(Default)]
+    struct Server {
+        objects: Mutex<BTreeMap<String, Value>>,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Server {
+        fn cluster(self: &Arc<Self>) -> Cluster {
+            let server = Arc::clone(self);
+            let answer = move |request: Request<Body>| {
+                let path = request.uri().path().to_owned();
+                let accept = request.headers()[http::header::ACCEPT].to_str().unwrap();
+                let is_metadata = accept.contains("PartialObjectMetadata");
+                let name = path.rsplit('/').next().unwrap();
+                let what = if is_metadata { format!("metadata of {name}") } else { name.to_owned() };
+                server.asked.lock().unwrap().push(what);
+                let found = server.objects.lock().unwrap().get(&path).cloned();
+                let missing = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+                let (code, body) = found.map_or((404, missing), |object| (200, object));
+                let response = Response::builder().status(code).header("content-type", "application/json");
+                std::future::ready(Ok::<_, Infallible>(
+                    response.body(Body::from(body.to_string().into_bytes())).unwrap(),
+                ))
+            };
+            Cluster::new(kube::Client::new(tower::service_fn(answer), "default"))
+        }
+
+        fn put(&self, path: &str, object: Value) {
+            self.objects.lock().unwrap().insert(path.to_owned(), object);
+        }
+
+        fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut *self.asked.lock().unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_altered_part_is_downloaded_again_only_once_it_is_another() {
+        let crd = crd_to_properties("example.org", "things", "Thing") + "            spec: {type: object}\n";
+        let files =
+            vec![("operator.yaml".to_owned(), PACKAGE.to_owned()), ("crds/thing.yaml".to_owned(), crd)];
+        let (package, _) = compile(&Files::from_texts("p", files)).unwrap();
+        let (revision, parts) = store::pack(&package).unwrap();
+        let server = Arc::new(Server::default());
+        let cluster = server.cluster();
+        let loader = Loader { cluster: &cluster, namespace: "m" };
+        let name = Name { package: "p".into(), revision: package.revision().into() };
+        let (object, part) = (revision.name(), revision.parts[0].name.clone());
+        let part_path = format!("/api/v1/namespaces/m/configmaps/{part}");
+        let put_part = |data: &[u8], version: &str| {
+            let mut body = objects::part(&revision, 0, data, "m", "uid");
+            body["metadata"]["resourceVersion"] = version.into();
+            server.put(&part_path, body);
+        };
+        server.put(
+            &format!("/apis/operetta.dev/v1alpha1/operatorrevisions/{object}"),
+            objects::revision(&revision, "m"),
+        );
+        put_part(b"altered", "1");
+        let mut unloadable = None;
+        for expected in [
+            vec![object.clone(), part.clone()],
+            vec![object.clone(), format!("metadata of {part}")],
+            vec![object.clone(), format!("metadata of {part}")],
+        ] {
+            let failure = loader.load_once(&name, &mut unloadable).await.err().unwrap();
+            assert!(matches!(failure, Failure::Lost(message) if message.contains("is not what was stored")));
+            assert_eq!(server.asked(), expected);
+        }
+        put_part(&parts[0], "2");
+        assert!(loader.load_once(&name, &mut unloadable).await.is_ok());
+        assert_eq!(server.asked(), [object, format!("metadata of {part}"), part]);
+    }
 }

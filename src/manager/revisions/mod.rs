@@ -22,7 +22,7 @@ use super::scheduler::{Key, Scheduler};
 use crate::backoff::{Backoff, Retry};
 use crate::children::plans::Revision;
 use crate::package::Package;
-use load::Failure;
+use load::{Failure, Loader};
 
 /// How long after a failure a revision is loaded again.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -177,8 +177,9 @@ impl Revisions {
         let mut retry = Retry::new(AGAIN);
         let mut failures = 0;
         let mut unloadable = None;
+        let loader = Loader { cluster: self.effects.clients.own(), namespace: &self.namespace };
         loop {
-            match self.load_once(&name, &mut unloadable).await {
+            match loader.load_once(&name, &mut unloadable).await {
                 Ok(package) => {
                     info!(package = %name.package, revision = %name.revision, "an earlier revision is loaded");
                     return self.change(&name, State::Restored(Arc::new(package)));

@@ -26,6 +26,11 @@ pub(in crate::manager) enum WatchState {
 }
 
 impl WatchState {
+    /// Whether there can be no objects, because the API server does not serve the kind.
+    pub(in crate::manager) fn is_missing(&self) -> bool {
+        matches!(self, Self::Unavailable(ReadError::KindMissing))
+    }
+
     /// Why the objects of the kind are unknown; `None` if they are known.
     pub(in crate::manager) fn reason(&self, gvk: &Gvk) -> Option<String> {
         match self {

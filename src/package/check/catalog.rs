@@ -3,29 +3,32 @@
 use serde_json::Value;
 
 use super::super::Resource;
+use super::super::plan::Plan;
 use crate::api::Gvk;
 use crate::crd;
 use crate::diag::{Diagnostic, Severity, did_you_mean};
 use crate::schema::{Kubernetes, Schema, gone, kubernetes, successor};
 
 /// A kind of a package, in one of its versions.
-pub(super) struct Custom {
+pub(super) struct Custom<'p> {
     gvk: Gvk,
     schema: Value,
+    plans: &'p [Plan],
 }
 
-impl Custom {
-    pub(super) fn new(resource: &Resource, augmented: &Value, version: &str) -> Self {
+impl<'p> Custom<'p> {
+    pub(super) fn new(resource: &'p Resource, augmented: &Value, version: &str) -> Self {
         Self {
             gvk: Gvk::new(format!("{}/{version}", resource.kind.group), resource.kind.kind.as_str()),
             schema: crd::schema_of(augmented, version).cloned().unwrap_or_default(),
+            plans: &resource.plans,
         }
     }
 }
 
 pub(super) struct Catalog<'a> {
     pub(super) kubernetes: &'a Kubernetes,
-    pub(super) customs: &'a [Custom],
+    pub(super) customs: &'a [Custom<'a>],
 }
 
 /// What the catalog knows about a kind.
@@ -55,6 +58,11 @@ impl Problem {
 }
 
 impl<'a> Catalog<'a> {
+    /// The plans of a kind; `None` if no package that is checked has it.
+    pub(super) fn plans(&self, gvk: &Gvk) -> Option<&'a [Plan]> {
+        self.customs.iter().find(|custom| custom.gvk == *gvk).map(|custom| custom.plans)
+    }
+
     pub(super) fn find(&self, gvk: &Gvk) -> KindLookup<'a> {
         if let Some(schema) = self.kubernetes.find(gvk).and_then(|known| self.kubernetes.schema(known)) {
             return KindLookup::BuiltIn(schema);

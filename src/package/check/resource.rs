@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::plan::{Action, Expect, Plan};
+use super::super::plan::{Action, Call, Event, Expect, Plan};
 use super::super::{Child, Package, Ref, RefTarget, Resource, Tree, Yields};
 use super::catalog::{Catalog, KindLookup};
 use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
-use crate::diag::{Diagnostic, Location};
+use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::schema::{Basic, Conform, Field, Fields, Schema, Shape, Type};
 use crate::template::{Expr, Infer};
 
@@ -248,10 +248,16 @@ impl<'a> Check<'a> {
             self.infer.forget(mark);
         }
         self.infer.reports_absent = true;
+        // What only its schedule starts runs while the `when` of that trigger holds.
+        let scheduled = match &plan.triggers[..] {
+            [trigger] if matches!(trigger.event, Event::Schedule { .. }) => trigger.when.as_ref(),
+            _ => None,
+        };
         for visit in plan.visits() {
             self.infer.refuel();
             let step = visit.step;
             let mark = self.infer.mark();
+            scheduled.into_iter().for_each(|when| self.infer.assume(when));
             // The loops around a step are checked with their own steps.
             for item in &visit.inside.items {
                 self.infer.set(item, Type::any());
@@ -260,6 +266,7 @@ impl<'a> Check<'a> {
                 self.infer.unset(&each.as_);
                 self.items(&each.in_, &each.as_);
             }
+            visit.inside.whens.iter().for_each(|when| self.infer.assume(when));
             self.infer.reports_absent = false;
             for expr in step.decisions() {
                 self.infer.expression(expr);
@@ -283,12 +290,84 @@ impl<'a> Check<'a> {
             for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
                 self.infer.text(text);
             }
-            if let Action::Job { template } = &step.action {
-                self.template(template, &[], &step.location);
+            match &step.action {
+                Action::Job { template } => self.template(template, &[], &step.location),
+                Action::Plan(call) => {
+                    let found = self.call(call, &step.location);
+                    self.found.extend(found.into_iter().map(|found| found.path(visit.inside.path.clone())));
+                }
+                _ => {}
             }
             self.infer.forget(mark);
             for item in &visit.inside.items {
                 self.infer.unset(item);
+            }
+        }
+    }
+
+    /// Checks the run of another plan as the run time does: whether there is the plan, and its parameters. Of another package
+    /// that is possible only if both are checked together.
+    fn call(&mut self, call: &'a Call, at: &Location) -> Vec<Diagnostic> {
+        let error = |code, message: String| Diagnostic::error(code, message).located(at.clone());
+        let plans = match &call.of {
+            None => self.resource.plans.as_slice(),
+            Some(of) => match (self.catalog.plans(&of.gvk), self.catalog.find(&of.gvk)) {
+                (Some(plans), _) => plans,
+                (None, KindLookup::Wrong(problem)) => return vec![problem.diagnostic().located(at.clone())],
+                (None, KindLookup::BuiltIn(_)) => &[],
+                (None, KindLookup::Custom(_) | KindLookup::Foreign) => return Vec::new(),
+            },
+        };
+        let Some(plan) = plans.iter().find(|plan| plan.name == call.plan) else {
+            // A plan of the same resource has been looked for before.
+            let Some(of) = &call.of else { return Vec::new() };
+            let message = format!("{} has no plan `{}`", of.gvk.kind, call.plan);
+            let near = did_you_mean(&call.plan, plans.iter().map(|plan| plan.name.as_str()));
+            let help = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if plans.is_empty() => format!("{} has no plans", of.gvk.kind),
+                None => {
+                    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+                    format!("there is {}", names.join(", "))
+                }
+            };
+            return vec![error("package::unknown-plan", message).help(help)];
+        };
+        let given = match &call.params {
+            Some(params) => self.tree_type(params),
+            // A plan of this instance has the parameters of the run.
+            None if call.of.is_none() => return Vec::new(),
+            None => map([], false),
+        };
+        let what = format!("`params` of the plan `{}`", plan.name);
+        match &plan.params {
+            Some(schema) => {
+                let mut check = Conform::new(what, None, None);
+                check.check(&given, Schema::new(schema, self.catalog.kubernetes), at);
+                check.finish()
+            }
+            None if matches!(&given.shape, Shape::Map(fields) if !fields.entries.is_empty()) => {
+                let message = format!("the plan `{}` takes no parameters", plan.name);
+                vec![error("package::params", message).help("remove params, or add them to the plan")]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// The type of a tree. What is omitted is absent in it.
+    fn tree_type(&mut self, tree: &'a Tree) -> Type<'a> {
+        match tree {
+            Tree::Text(text) => {
+                let ty = self.infer.text(text).without(Basic::ABSENT);
+                match text.location() {
+                    Some(at) if ty.at.is_none() => ty.written(at),
+                    _ => ty,
+                }
+            }
+            Tree::List(items) => Type::list(items.iter().map(|item| self.tree_type(item)).collect()),
+            Tree::Map(entries) => {
+                let typed = entries.iter().map(|(key, value)| (key.clone(), self.tree_type(value)));
+                map(typed.collect::<Vec<_>>(), false)
             }
         }
     }

@@ -16,6 +16,8 @@ pub(in crate::package) struct PlanScope<'a> {
     pub(in crate::package) in_run: bool,
     /// The items of the loops around it, outermost first.
     pub(in crate::package) items: Vec<&'a str>,
+    /// The `when`s of the phases around it, outermost first.
+    pub(in crate::package) whens: Vec<&'a Expr>,
     /// The variables of an answer.
     pub(in crate::package) answers: &'static [&'static str],
     /// The steps whose outputs it sees, nearest first.
@@ -62,6 +64,7 @@ impl Plan {
             path: format!("plans.{}", self.name),
             in_run: true,
             items: Vec::new(),
+            whens: Vec::new(),
             answers: &[],
             before: Vec::new(),
             own: None,
@@ -80,6 +83,7 @@ impl Plan {
                 path: format!("plans.{}.trigger[{index}]", self.name),
                 in_run: false,
                 items: Vec::new(),
+                whens: Vec::new(),
                 answers: &[],
                 before: Vec::new(),
                 own: None,
@@ -104,6 +108,7 @@ fn visit<'a>(steps: &'a [Step], strategy: Strategy, around: &PlanScope<'a>, foun
         let outside = Arc::new(PlanScope {
             path: format!("{}.steps[{index}]", around.path),
             items: around.items.clone(),
+            whens: around.whens.clone(),
             before,
             ..*around
         });
@@ -113,7 +118,9 @@ fn visit<'a>(steps: &'a [Step], strategy: Strategy, around: &PlanScope<'a>, foun
         };
         found.push(Visit { step, outside, inside: Arc::clone(&inside) });
         if let Action::Steps(strategy, steps) = &step.action {
-            visit(steps, *strategy, &inside, found);
+            let mut within = inside.copy();
+            within.whens.extend(&step.when);
+            visit(steps, *strategy, &within, found);
         }
     }
 }
@@ -128,7 +135,13 @@ fn earlier<'a>(step: &'a Step, found: &mut Vec<&'a Step>) {
 
 impl<'a> PlanScope<'a> {
     fn copy(&self) -> Self {
-        Self { path: self.path.clone(), items: self.items.clone(), before: self.before.clone(), ..*self }
+        Self {
+            path: self.path.clone(),
+            items: self.items.clone(),
+            whens: self.whens.clone(),
+            before: self.before.clone(),
+            ..*self
+        }
     }
 
     fn with_item(&self, item: &'a str) -> Self {

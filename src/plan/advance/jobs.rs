@@ -1,5 +1,7 @@
 //! Steps that run Jobs.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::super::eval::NoValue;
@@ -16,6 +18,8 @@ use crate::package::plan::{Action, Step};
 pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished";
 /// The TTL of a Job whose template has none.
 const DEFAULT_TTL: u64 = 60 * 60;
+/// How long the pod of a Job may take to start before it is asked why it does not.
+pub(crate) const STARTING: Duration = Duration::from_secs(5);
 /// How many objects of attempts a step remembers.
 const MOST_OBJECTS: usize = 10;
 
@@ -113,6 +117,9 @@ impl Walk<'_> {
             }
             self.wait_for(step, path, at, "DeletingJob", &format!("Job {name} is being deleted"));
             return Attempt::Open;
+        }
+        if job.is_starting {
+            self.wake_after(STARTING);
         }
         let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         self.wait_for(step, path, at, "JobRunning", &format!("Job {name} is not done{detail}"));

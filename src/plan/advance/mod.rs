@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub(crate) use jobs::STARTING;
 pub(crate) use step::SECRET;
 
 use super::progress::{Directive, Effect, Intent, Permit, Progress, Request, Waiting};
@@ -307,6 +308,7 @@ impl<'a> Walk<'a> {
             self.progress.intents.clear();
         } else {
             self.status.used_milliseconds = millis(self.used);
+            self.note_uncreated();
             if self.status.phase == Phase::Running {
                 self.status.reason.clear();
                 let first = self.progress.waiting.first();
@@ -319,6 +321,16 @@ impl<'a> Walk<'a> {
             self.progress.status = Some(self.status);
         }
         self.progress
+    }
+
+    /// Keeps account of which recorded members do not exist yet.
+    fn note_uncreated(&mut self) {
+        let was_uncreated: HashSet<&Member> = self.stored.uncreated.iter().collect();
+        let may_be_new =
+            |member: &&Member| !self.applied.contains(*member) || was_uncreated.contains(*member);
+        let applied = self.status.applied.iter().filter(may_be_new);
+        let uncreated = applied.filter(|member| !self.world.observed.member(member).exists);
+        self.status.uncreated = uncreated.cloned().collect();
     }
 
     /// Deletes the Jobs that run, without rendering anything.

@@ -70,11 +70,14 @@ impl<'a> Rules<'a> {
         self.for_schedules();
     }
 
-    /// A run with the next number.
+    /// A run with the next number. A name that another PlanRun holds, such as one of another kind's instance of the same
+    /// name, is passed over.
     pub(super) fn numbered(&self) -> NewRun {
         let highest = self.situation.runs.iter().filter_map(PlanRun::number).max().unwrap_or_default();
         let instance = self.situation.instance;
-        NewRun { name: format!("{instance}-{}", highest + 1), ..NewRun::default() }
+        let mut names = (highest.saturating_add(1)..).map(|number| format!("{instance}-{number}"));
+        let name = names.find(|name| !self.situation.occupied.contains(name));
+        NewRun { name: name.unwrap_or_default(), ..NewRun::default() }
     }
 
     /// The newest run with that cause and plan.
@@ -169,7 +172,8 @@ impl<'a> Rules<'a> {
         let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
         if let Some(status) = last.and_then(|run| run.status.as_ref())
             && matches!(status.phase, Phase::Failed | Phase::Cancelled)
-            && status.reason != "StateLost"
+            // Of a run that was restored nobody knows of which origin it was.
+            && last.is_some_and(|run| status.reason != "StateLost" || run.was_wiped())
             && status.origin.as_deref() == Some(self.situation.newest.name)
         {
             return None;
@@ -188,9 +192,16 @@ impl<'a> Rules<'a> {
             if self.situation.runs.iter().any(|run| run.name == *name) {
                 continue;
             }
-            let (plan, name) = (plan.clone(), name.clone());
-            let new =
-                NewRun { name, plan, cause: Cause::Schedule, scheduled_at: Some(*at), ..NewRun::default() };
+            let more = (2u32..).map(|number| format!("{name}-{number}"));
+            let mut names = std::iter::once(name.clone()).chain(more);
+            let name = names.find(|name| !self.situation.occupied.contains(name)).unwrap_or_default();
+            let new = NewRun {
+                name,
+                plan: plan.clone(),
+                cause: Cause::Schedule,
+                scheduled_at: Some(*at),
+                ..NewRun::default()
+            };
             self.agenda.writes.push(RunWrite::Create(new));
         }
     }

@@ -1,6 +1,6 @@
 //! The rules between the runs of an instance, in a small manager that obeys them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,6 +26,11 @@ struct Manager {
     now: i64,
     created: usize,
     rolls_out: bool,
+    /// The names of PlanRuns of others.
+    occupied: BTreeSet<String>,
+    /// What the status of the instance says.
+    succeeded: BTreeSet<String>,
+    due: Vec<(String, String, Timestamp)>,
 }
 
 fn triggered(mut plan: Plan, event: Event) -> Plan {
@@ -63,6 +68,9 @@ impl Manager {
             now: 1_800_000_000,
             created: 0,
             rolls_out: true,
+            occupied: BTreeSet::new(),
+            succeeded: BTreeSet::new(),
+            due: Vec::new(),
         };
         manager.settle();
         manager.end("x-1", Phase::Succeeded);
@@ -100,7 +108,7 @@ impl Manager {
             .iter()
             .filter_map(|run| stored(run.status.as_ref()?.origin.as_ref()?))
             .collect();
-        let none = std::collections::BTreeSet::new();
+        let none = BTreeSet::new();
         let change = Change {
             plans: &self.plans,
             newest,
@@ -113,6 +121,8 @@ impl Manager {
             plans: &self.plans,
             runs: &self.runs,
             instance: "x",
+            succeeded: self.succeeded.clone(),
+            occupied: &self.occupied,
             deleting: self.deleting,
             skip_cleanup: false,
             namespace_terminating: self.namespace_terminating,
@@ -123,7 +133,7 @@ impl Manager {
             rollout: select(&change).filter(|_| self.rolls_out),
             losses: self.losses.clone(),
             conditions: self.conditions.clone(),
-            due: Vec::new(),
+            due: self.due.clone(),
             wrong_params: &|_, params| (params == "wrong").then(|| "params must be an object".into()),
             now: self.time(),
         })
@@ -637,4 +647,20 @@ fn an_interrupted_retry_of_a_rollout_is_decided_again() {
     manager.end(&loss, Phase::Succeeded);
     manager.settle();
     assert_eq!(manager.run(manager.active()[0]).cause(), Cause::Rollout);
+}
+
+#[test]
+fn names_that_other_runs_hold_are_passed_over() {
+    let mut manager = Manager::new();
+    manager.occupied = ["x-2", "x-3", "x-5", "x-backup-60", "x-backup-60-2"].map(str::to_owned).into();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.phase("x-4").0, Phase::Running);
+    manager.end("x-4", Phase::Succeeded);
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    assert_eq!(manager.phase("x-6").0, Phase::Running);
+    manager.due = vec![("backup".into(), "x-backup-60".into(), Timestamp::UNIX_EPOCH)];
+    manager.turn();
+    assert_eq!(manager.run("x-backup-60-3").spec.plan, "backup");
 }

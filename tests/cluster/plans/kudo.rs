@@ -113,43 +113,72 @@ const ALL: &str = "
 impl Own {
     /// `name` is the test's.
     pub(super) async fn new(name: &'static str, plans: &str) -> Self {
-        let own = Self {
+        Self::unstarted(name).await.at("0.1.0", plans).await
+    }
+
+    async fn unstarted(name: &'static str) -> Self {
+        Self {
             scene: Scene::unmanaged().await,
             folder: tempfile::tempdir().unwrap(),
             name,
             kind: Kind::of(format!("{name}.kudo.example.com/v1"), "servers".to_owned()),
             manager: None,
-        };
-        own.at("0.1.0", plans).await
+        }
     }
 
     /// With another version of the package.
-    pub(super) async fn at(mut self, version: &str, plans: &str) -> Self {
+    pub(super) async fn at(self, version: &str, plans: &str) -> Self {
+        let plans = plans.trim_matches('\n');
+        self.with(version, &OPERATOR.replace("PLANS", plans)).await
+    }
+
+    /// With a version of the package that has no plans.
+    pub(super) async fn without_plans(self, version: &str) -> Self {
+        let (resource, _) = OPERATOR.split_once("      status: ").unwrap();
+        self.with(version, resource).await
+    }
+
+    async fn with(mut self, version: &str, operator: &str) -> Self {
+        self.start(version, operator);
+        watching(self.manager.as_mut().unwrap(), 1).await;
+        self
+    }
+
+    /// With a package that the API server's objects do not allow; what the manager says of it.
+    pub(super) async fn refused(name: &'static str, plans: &str, says: &str) -> Self {
+        let mut own = Self::unstarted(name).await;
+        let crd = own.crd();
+        own.scene.apply(&crd).await;
+        own.start("0.1.0", &OPERATOR.replace("PLANS", plans.trim_matches('\n')));
+        own.manager.as_mut().unwrap().wait_for(says, LONG).await;
+        own
+    }
+
+    pub(super) fn manager(&self) -> &Operetta {
+        self.manager.as_ref().unwrap()
+    }
+
+    fn crd(&self) -> String {
+        SERVER.replace("NAME", self.name)
+    }
+
+    fn start(&mut self, version: &str, operator: &str) {
         drop(self.manager.take());
         let put = |path: &str, text: &str| {
             let path = self.folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        put("crds/server.yaml", &SERVER.replace("NAME", self.name));
-        put(
-            "operator.yaml",
-            &OPERATOR
-                .replace("NAME", self.name)
-                .replace("VERSION", version)
-                .replace("PLANS", plans.trim_matches('\n')),
-        );
+        put("crds/server.yaml", &self.crd());
+        put("operator.yaml", &operator.replace("NAME", self.name).replace("VERSION", version));
         for (path, text) in FILES {
             put(path, text);
         }
-        let mut manager = run_as(
+        self.manager = Some(run_as(
             &format!("kudo-{}", self.name),
             self.scene.plane(),
             &[self.folder.path().to_str().unwrap()],
-        );
-        watching(&mut manager, 1).await;
-        self.manager = Some(manager);
-        self
+        ));
     }
 
     fn instance(&self) -> (&str, Kind) {

@@ -8,6 +8,7 @@ mod commands;
 mod harness;
 mod jobs;
 mod kudo;
+mod leftovers;
 mod restore;
 mod rights;
 mod rollouts;

@@ -81,3 +81,166 @@ fn what_is_recreated_is_not_lost() {
     world.settle();
     assert_eq!(world.phases()[1], ("failover".into(), Phase::Succeeded));
 }
+
+/// Settles while the server creates no object of that name.
+fn settle_without(world: &mut World, name: &str) {
+    for _ in 0..50 {
+        let decision = world.decide();
+        let is_other = |action: &Action| match action {
+            Action::Apply(apply) => *apply.desired.object.name != *name,
+            _ => true,
+        };
+        let actions: Vec<Action> = decision.actions.into_iter().filter(is_other).collect();
+        if actions.is_empty() {
+            return;
+        }
+        world.carry_out(actions, decision.target_changes);
+    }
+    panic!("never comes to rest: {:?}", world.log);
+}
+
+fn is_failed_over(world: &World) -> bool {
+    world.phases().iter().any(|(plan, _)| plan == "failover")
+}
+
+#[test]
+fn a_recorded_member_that_was_never_created_is_not_lost() {
+    let mut world = deployed("");
+    world.edit(json!({"size": 3, "text": "x"}));
+    settle_without(&mut world, "a-2");
+    assert_eq!(world.phases()[1], ("deploy".into(), Phase::Running));
+    world.store().runs.get_mut("a-2").unwrap()["spec"]["cancel"] = true.into();
+    settle_without(&mut world, "a-2");
+    assert_eq!(world.phases()[1], ("deploy".into(), Phase::Cancelled));
+    world.restart();
+    // It is created like any other child now.
+    world.settle();
+    assert!(!is_failed_over(&world), "{:?}", world.phases());
+    assert_eq!(world.log, ["Create m[2]"]);
+    // From now on it can be lost.
+    world.remove("ConfigMap/a-2");
+    world.settle();
+    assert!(is_failed_over(&world), "{:?}", world.phases());
+}
+
+/// A rollout gets its turn between the failed runs of the plan, and records the member without its object.
+#[test]
+fn a_lost_member_that_a_rollout_records_is_still_lost() {
+    let resource = "
+children:
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  failover:
+    steps:
+      - {name: never, when: spec.stop, fail: {message: never}}
+      - {name: back, apply: [m]}
+";
+    let package = package(resource, &[("m", config("{{ name }}-{{ i }}"))]);
+    let mut world = World::with_runs(package, &json!({"size": 2, "text": "x", "stop": true}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    world.remove("ConfigMap/a-1");
+    world.settle();
+    assert_eq!(world.phases()[1], ("failover".into(), Phase::Failed));
+    world.edit(json!({"size": 2, "text": "y", "stop": true}));
+    settle_without(&mut world, "a-1");
+    let recorded = world.store().runs["a-3"]["status"]["applied"].to_string();
+    assert!(recorded.contains("\"key\":1"), "the rollout has come to it: {recorded}");
+    world.store().runs.get_mut("a-3").unwrap()["spec"]["cancel"] = true.into();
+    settle_without(&mut world, "a-1");
+    world.edit(json!({"size": 2, "text": "y", "stop": false}));
+    world.now += Duration::from_secs(3_600);
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    let phases = world.phases();
+    assert!(phases.contains(&("failover".into(), Phase::Succeeded)), "{phases:?}");
+}
+
+#[test]
+fn a_member_that_a_record_adds_is_lost_only_after_it_existed() {
+    let resource = "
+children:
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(record.count | default(1)), as: i, key: i}}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  grow:
+    steps:
+      - {name: count, record: {count: '2'}}
+  failover:
+    steps:
+      - {name: back, apply: [m]}
+";
+    let mut world = World::with_runs(package(resource, &[("m", config("{{ name }}-{{ i }}"))]), &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    request(&mut world, "mine", "grow");
+    settle_without(&mut world, "a-1");
+    assert!(!is_failed_over(&world), "{:?}", world.phases());
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(!is_failed_over(&world), "{:?}", world.phases());
+    world.restart();
+    world.remove("ConfigMap/a-1");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(is_failed_over(&world), "{:?}", world.phases());
+}
+
+#[test]
+fn an_on_loss_without_a_value_decides_nothing() {
+    let resource = "
+refs:
+  - {id: mode, apiVersion: v1, kind: Secret, name: mode, optional: true}
+children:
+  - {id: m, template: templates/m.yaml, onLoss: 'EXPRESSION'}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  failover:
+    steps:
+      - {name: back, apply: [m]}
+";
+    for (expression, stalls, why) in [
+        ("{{ spec.host }}", true, "it has no value"),
+        ("{{ spec.host if spec.host is defined else none }}", true, "it has no value"),
+        ("{{ spec.size }}", true, "its value is no text"),
+        ("{{ spec.text }}", true, "the package has no plan `x`"),
+        ("{{ 'failover' if refs.mode is defined else spec.host }}", false, "no rights"),
+    ] {
+        let resource = resource.replace("'EXPRESSION'", &format!("\"{expression}\""));
+        let package = package(&resource, &[("m", config("{{ name }}-m"))]);
+        let mut world = World::with_runs(package, &json!({"text": "x", "size": 1}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 }, "{expression}");
+        world.log.clear();
+        world.lost.insert("Secret".into());
+        world.remove("ConfigMap/a-m");
+        let verdict = world.settle();
+        assert_eq!(world.log, [""; 0], "{expression}");
+        assert_eq!(world.phases().len(), 1, "{expression}");
+        let decision = world.decide();
+        let said: Vec<String> = decision.findings.iter().map(ToString::to_string).collect();
+        assert!(
+            said.iter()
+                .any(|text| text.contains("m is lost, and its onLoss decides nothing") && text.contains(why)),
+            "{expression}: {said:?}"
+        );
+        assert_eq!(matches!(verdict, Verdict::Stalled { .. }), stalls, "{expression}: {verdict:?}");
+    }
+    // The edit that gives it a value counts, though it starts no rollout.
+    let resource = resource.replace("'EXPRESSION'", "\"{{ spec.host }}\"");
+    let package = package(&resource, &[("m", config("{{ name }}-m"))]);
+    for (value, fails_over) in [("Recreate", false), ("failover", true)] {
+        let mut world = World::with_runs(Arc::clone(&package), &json!({"text": "x"}));
+        world.settle();
+        world.remove("ConfigMap/a-m");
+        world.settle();
+        world.edit(json!({"text": "x", "host": value}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+        assert_eq!(
+            (is_failed_over(&world), &*world.log),
+            (fails_over, &["Create m".to_owned()][..]),
+            "{value}"
+        );
+    }
+}

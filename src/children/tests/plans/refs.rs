@@ -111,3 +111,36 @@ fn an_origin_holds_no_secret_data_and_another_key_starts_nothing() {
     world.settle();
     assert_eq!(world.phases().len(), 1);
 }
+
+#[test]
+fn without_the_key_of_digests_nothing_is_decided_and_a_condition_says_why() {
+    for (is_permanent, is_stalled) in [(false, false), (true, true)] {
+        let mut world = deployed(ROLL);
+        world.foreign[0] = secret("two");
+        world.store().key_problem =
+            Some(KeyProblem { message: "Secret m/operetta-generated-data: 403".into(), is_permanent });
+        let verdict = world.settle();
+        let said = |text: &str| text.contains("operetta-generated-data");
+        match &verdict {
+            Verdict::Stalled { reason, message } => {
+                assert!(is_stalled && reason == "DigestKeyUnreadable" && said(message), "{verdict:?}");
+            }
+            Verdict::Reconciling { reason, message } => {
+                assert!(!is_stalled && reason == "DigestKeyUnreadable" && said(message), "{verdict:?}");
+            }
+            _ => panic!("{verdict:?}"),
+        }
+        assert!(world.decide().status.is_some());
+        assert_eq!((world.phases().len(), world.log.len()), (1, 0));
+        // A deletion without anything to settle needs no key.
+        let mut deleted = deployed(ROLL);
+        deleted.store().key_problem.clone_from(&world.store().key_problem);
+        deleted.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        deleted.settle();
+        assert!(deleted.objects.is_empty());
+        // Once it can be read, the rotation is rolled out.
+        world.store().key_problem = None;
+        world.settle();
+        assert_eq!(world.phases().len(), 2);
+    }
+}

@@ -191,3 +191,83 @@ fn a_missing_revision_does_not_hold_a_deletion() {
     assert!(world.objects.is_empty(), "{:?}", world.log);
     assert!(world.phases().iter().all(|(_, phase)| *phase != Phase::Running));
 }
+
+/// A package with the children of [`package_of`] and without plans.
+fn without_plans() -> Arc<Package> {
+    let resource = "
+children:
+  - {id: one, template: templates/one.yaml}
+  - {id: two, template: templates/two.yaml}
+";
+    package(resource, &[("one", config("{{ name }}-one")), ("two", config("{{ name }}-two"))])
+}
+
+#[test]
+fn a_run_finishes_though_the_new_revision_has_no_plans() {
+    let (mut world, old) = upgraded(Some("work"));
+    world.package = without_plans();
+    world.edit(json!({"text": "new"}));
+    // The edit does not concern the run. Until it has ended, its revision renders everything.
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    world.settle();
+    assert_eq!(world.phase("work"), Phase::Running);
+    assert_eq!(world.texts(), ["old", "old"]);
+    open(&mut world, "open");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.phase("work"), Phase::Succeeded);
+    assert_eq!(world.recorded("note"), "old");
+    // Then the graph is the rollout.
+    assert_eq!(world.texts(), ["new", "new"]);
+    assert!(world.decide().revisions.is_empty(), "the earlier revision is not needed any more");
+    world.edit(json!({"text": "newer"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.texts(), ["newer", "newer"]);
+    // With the instance everything goes.
+    world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    world.settle();
+    assert!(world.objects.is_empty(), "{:?}", world.log);
+    assert!(world.store().runs.is_empty() && world.store().origins.is_empty());
+}
+
+#[test]
+fn a_rollout_finishes_with_its_own_order_though_the_new_revision_has_no_plans() {
+    let (mut world, old) = upgraded(None);
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    world.settle();
+    assert_eq!(world.phase("upgrade"), Phase::Running);
+    let new = std::mem::replace(&mut world.package, without_plans());
+    world.loads(&new, Revision::Loaded(Arc::clone(&new)));
+    world.settle();
+    assert_eq!(world.texts(), ["new", "old"], "the gate is closed");
+    open(&mut world, "upgrade");
+    world.settle();
+    assert_eq!(world.phase("upgrade"), Phase::Succeeded);
+    assert_eq!(world.texts(), ["", ""]);
+}
+
+#[test]
+fn runs_that_wait_end_if_the_new_revision_has_no_plans() {
+    let (mut world, old) = upgraded(Some("work"));
+    request(&mut world, "next", "upgrade");
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    world.package = old;
+    world.settle();
+    assert_eq!(world.phases().iter().filter(|(_, phase)| *phase == Phase::Pending).count(), 1);
+    let old = std::mem::replace(&mut world.package, without_plans());
+    world.loads(&old, Revision::Loaded(Arc::clone(&old)));
+    open(&mut world, "open");
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    let status = world.store().runs["next"]["status"].clone();
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("PlanMissing")), "{status}");
+    assert_eq!(world.texts(), ["", ""]);
+}
+
+#[test]
+fn a_package_that_is_not_loaded_leaves_no_runs_behind() {
+    let (mut world, _) = upgraded(Some("work"));
+    world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    world.is_loaded = false;
+    world.settle();
+    assert!(world.objects.is_empty(), "{:?}", world.log);
+    assert!(world.store().runs.is_empty() && world.store().origins.is_empty());
+}

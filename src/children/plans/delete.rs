@@ -1,0 +1,178 @@
+//! The decision about an instance that is being deleted and whose kind has plans.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::decide::deletions;
+use super::effects::reference;
+use super::past::Past;
+use super::runs::Runs;
+use super::{NoPackage, PlanSnapshot, RunAction, RunObject, RunRef};
+use crate::children::decide::{Action, Decision, Verdict};
+use crate::children::findings::Finding;
+use crate::children::origins::{Origin, Origins};
+use crate::children::prune;
+use crate::children::state::ReconcileState;
+use crate::children::status::Status;
+use crate::children::target::target;
+use crate::children::{Context, Snapshot, names};
+use crate::package::plan::{Event, Plan};
+use crate::plan::{Cause, Cleanup, Phase, PlanRun};
+use crate::template::Budget;
+
+/// What ends a run whose revision cannot be loaded: its Jobs are deleted, and what it has in flight is not awaited.
+pub(super) fn abandon(
+    snapshot: &Snapshot,
+    plans: &PlanSnapshot,
+    past: &Past<'_>,
+    current: Origin<'_>,
+    run: &PlanRun,
+    state: &ReconcileState,
+) -> Vec<Action> {
+    let origins = Origins::one(current);
+    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
+    let target = target(&ctx);
+    let runs = Runs::new(&ctx, &target, plans, &past.history, false, state);
+    runs.abandoned(run).into_iter().map(|action| Action::Run(Box::new(action))).collect()
+}
+
+/// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
+/// A cleanup is kept until its revision is restored, or a person releases the instance.
+fn delete_held(
+    snapshot: &Snapshot,
+    plans: &PlanSnapshot,
+    past: &Past<'_>,
+    current: Origin<'_>,
+    (run, finding): (&PlanRun, &Finding),
+    state: &ReconcileState,
+) -> Decision {
+    if run.cause() == Cause::Cleanup && !run.spec.cancel {
+        let message = format!("{finding}, or release the instance: annotation {}=true", names::SKIP_CLEANUP);
+        let verdict = Verdict::Stalled { reason: "CleanupFailed".into(), message };
+        let status = Some(Status::unseen(&snapshot.instance, &verdict));
+        return Decision { status, ..past.idle(verdict) };
+    }
+    if matches!(past.packages.first(), Some(Err(NoPackage::Unreadable(_)))) && !run.spec.cancel {
+        // It may be read again: then what the run has in flight is settled.
+        let verdict = Verdict::Deleting { message: finding.to_string() };
+        let status = Some(Status::unseen(&snapshot.instance, &verdict));
+        return Decision { status, ..past.idle(verdict) };
+    }
+    let actions = abandon(snapshot, plans, past, current, run, state);
+    Decision { actions, ..past.idle(Verdict::Deleting { message: "its runs are being ended".to_owned() }) }
+}
+
+/// Decides about an instance that is being deleted: its runs are ended, its cleanup runs, its children are deleted, and
+/// what belongs to its runs goes last.
+pub(in crate::children) fn delete(
+    snapshot: &Snapshot,
+    plans: &PlanSnapshot,
+    current: Origin<'_>,
+    at: (&ReconcileState, Duration),
+) -> Decision {
+    let has_cleanup =
+        |plan: &Plan| plan.triggers.iter().any(|trigger| matches!(trigger.event, Event::Deleted));
+    let skips = snapshot.instance["metadata"]["annotations"][names::SKIP_CLEANUP] == "true";
+    // Runs that are unknown are not absent: the finalizer would be removed before them.
+    if let Some(reason) = plans.unknown.as_ref().filter(|_| !skips || plans.is_listing) {
+        let verdict = Verdict::Deleting { message: reason.clone() };
+        return Decision { pending: plans.is_listing, ..Decision::idle(verdict) };
+    }
+    let has_work = plans.runs.iter().any(|run| run.phase() == Phase::Running)
+        || current.resource.plans.iter().any(has_cleanup);
+    if let Some(problem) = plans.key_problem.as_ref().filter(|_| !skips && has_work) {
+        let verdict = Verdict::Deleting { message: problem.message.to_string() };
+        let status = Some(Status::unseen(&snapshot.instance, &verdict));
+        return Decision { status, ..Decision::idle(verdict) };
+    }
+    if !skips && has_work {
+        let past = Past::of(snapshot, plans, current);
+        if past.is_loading() {
+            let message = "an earlier revision of the package is being loaded".to_owned();
+            return past.idle(Verdict::Deleting { message });
+        }
+        if let Some((run, finding)) = past.held() {
+            return delete_held(snapshot, plans, &past, current, (run, &finding), at.0);
+        }
+        let ordered = past.ordered(current);
+        let ctx = Context::new(snapshot, &ordered.origins, Budget::new(snapshot.limits));
+        let target = target(&ctx);
+        let mut runs = Runs::new(&ctx, &target, plans, &past.history, false, at.0);
+        runs.beside.clone_from(&ordered.beside);
+        runs.arrange(None, BTreeMap::new(), &[], &past.current, &past.stored(), at.1);
+        let message = match &runs.cleanup {
+            Cleanup::Done => None,
+            Cleanup::Held(run, why) => Some(format!(
+                "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
+                 operetta.dev/skip-cleanup=true"
+            )),
+            Cleanup::Active => {
+                let waits = runs.findings.iter().map(Finding::to_string).next();
+                Some(waits.unwrap_or_else(|| "its runs are being ended".to_owned()))
+            }
+        };
+        if let Some(message) = message {
+            let held = matches!(runs.cleanup, Cleanup::Held(..));
+            let verdict = if held {
+                Verdict::Stalled { reason: "CleanupFailed".into(), message }
+            } else {
+                Verdict::Deleting { message }
+            };
+            let (mut actions, asks) = deletions(&ctx, &runs.permits);
+            let pending: Vec<Finding> =
+                asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, at.0)).collect();
+            actions.extend(runs.actions.into_iter().map(|action| Action::Run(Box::new(action))));
+            let status = Status::unseen(&snapshot.instance, &verdict).with_runs(runs.summary);
+            return Decision {
+                actions,
+                asks,
+                status: Some(status.pending(&prune::pending(&pending))),
+                again: runs.wake,
+                waits_for_step: runs.waits,
+                polls: target.refs.polls.clone(),
+                revisions: past.revisions.clone(),
+                wants: target.selectors().iter().cloned().chain(runs.wants.into_inner()).collect(),
+                ..Decision::idle(verdict)
+            };
+        }
+    }
+    delete_children(snapshot, plans, at)
+}
+
+/// Decides about an instance that is being deleted and whose runs have ended, or cannot go on because its package is not
+/// loaded: its children are deleted, then what belongs to its runs.
+pub(in crate::children) fn delete_children(
+    snapshot: &Snapshot,
+    plans: &PlanSnapshot,
+    at: (&ReconcileState, Duration),
+) -> Decision {
+    let mut decision = prune::delete_instance(snapshot, at.0, at.1);
+    if decision.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
+        let cleanup = plans.runs.iter().filter(|run| run.cause() == Cause::Cleanup && run.is_final());
+        let cleanup: Vec<&PlanRun> = cleanup.collect();
+        let left = leftovers(plans);
+        if left.is_empty() {
+            // Without it the instance would be cleaned up again, so it goes after the instance.
+            let runs = cleanup.into_iter().map(reference);
+            decision.actions.extend(runs.map(|run| Action::Run(Box::new(RunAction::DeleteCleanup(run)))));
+        } else {
+            decision.actions.retain(|action| !matches!(action, Action::RemoveFinalizer));
+            decision.actions.extend(left.into_iter().map(|action| Action::Run(Box::new(action))));
+        }
+    }
+    decision
+}
+
+/// Deletes what belongs to runs, but for the runs that have cleaned up.
+fn leftovers(plans: &PlanSnapshot) -> Vec<RunAction> {
+    let is_left = |object: &&Value| object["metadata"]["deletionTimestamp"].is_null();
+    let delete = |sort: RunObject| move |object: &Value| RunAction::Delete(sort, RunRef::of(object));
+    let jobs = plans.jobs.iter().filter(is_left).map(delete(RunObject::Job));
+    let origins = plans.origins.iter().filter(is_left).map(delete(RunObject::Origin));
+    let is_cleanup = |run: &PlanRun| run.cause() == Cause::Cleanup && run.is_final();
+    let runs = plans.runs.iter().chain(&plans.misnamed).filter(|run| !run.deleting && !is_cleanup(run));
+    let runs = runs.map(|run| RunAction::Delete(RunObject::PlanRun, reference(run)));
+    jobs.chain(origins).chain(runs).collect()
+}

@@ -1,0 +1,187 @@
+//! What runs leave behind, and what is there before them: names that others hold, statuses that are deleted, packages that
+//! have no plans any more, metrics.
+
+use serde_json::{Value, json};
+
+use super::kudo::Own;
+use super::{DESK, PROCEDURE, Stage};
+use crate::support::barrier::Address;
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, name_of};
+use crate::support::plans::{ADMIN, CONTROLLER_REVISION, PLAN_RUN, phase, steps, story_of};
+
+const WORK: &str = "
+        deploy:
+          steps:
+            - {name: all, apply: [config, deployment, service]}
+        work:
+          steps:
+            - {name: gate, wait: {until: children.config.data.open == 'yes'}, timeout: 10m}
+            - {name: note, record: {note: \"'done'\"}}
+";
+
+/// The next revision of the package has no plans. The run ends with its own; a restart does not forget it; and with the
+/// instance everything of the runs goes.
+#[tokio::test]
+async fn a_run_ends_though_the_next_revision_has_no_plans() {
+    let own = Own::new("no-plans-left", WORK).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let run = own.request("work").await;
+    own.scene.until("waiting", PLAN_RUN, &run, |run| steps(run).contains_key("gate")).await;
+    let own = own.without_plans("0.2.0").await;
+    let own = own.without_plans("0.2.0").await;
+    let waits = |o: &Value| condition(o, "Reconciling")["message"].to_string().contains("gate");
+    own.scene.until("the run, which waits", own.kind, "s", waits).await;
+    own.scene.patch(CONFIG_MAP, "s-config", "merge", &json!({"data": {"open": "yes"}})).await;
+    let done = own.scene.run_is(&run, "Succeeded").await;
+    assert_eq!(done["status"]["record"]["note"]["value"], "done", "{}", story_of(&done));
+    let is_new =
+        |o: &Value| is_ready(o) && o["status"]["revision"].as_str().is_some_and(|r| r.starts_with("0.2.0"));
+    own.scene.until("the new revision", own.kind, "s", is_new).await;
+    own.scene
+        .until("the new children", CONFIG_MAP, "s-config", |config| config["data"]["version"] == "0.2.0")
+        .await;
+    // Without plans an edit is applied at once.
+    own.edit(json!({"param": "b"})).await;
+    own.scene.until("the edit", CONFIG_MAP, "s-config", |config| config["data"]["param"] == "b").await;
+    own.scene.kubectl(&["delete", &own.kind.resource_name(), "s"]).await;
+    eventually("nothing of its runs to be left", LONG, async || {
+        let runs = own.scene.runs("s").await;
+        let origins = own.scene.list(CONTROLLER_REVISION).await;
+        if runs.is_empty() && origins.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} runs, {} origins", runs.len(), origins.len()))
+        }
+    })
+    .await;
+}
+
+/// A PlanRun of another instance has the name that the first run would have.
+#[tokio::test]
+async fn a_name_that_another_run_holds_is_passed_over() {
+    let own = Own::new("held-name", WORK).await;
+    for (name, of) in [("s-1", "another"), ("s-2", "one-more")] {
+        let run = json!({
+            "apiVersion": "operetta.dev/v1alpha1", "kind": "PlanRun", "metadata": {"name": name},
+            "spec": {"plan": "deploy", "requestedBy": ADMIN, "of": {
+                "apiVersion": own.kind.api_version(), "kind": "Server", "resource": "servers", "name": of}},
+        });
+        own.scene.kubectl_input(&["create", "-f", "-"], &run.to_string()).await.unwrap();
+    }
+    own.create(json!({})).await;
+    own.ready().await;
+    let runs = own.scene.runs("s").await;
+    assert_eq!(runs.iter().map(name_of).collect::<Vec<_>>(), ["s-3"], "{runs:#?}");
+    assert_eq!(phase(&runs[0]), "Succeeded");
+}
+
+/// A package that is refused stores no revision.
+#[tokio::test]
+async fn a_refused_package_stores_nothing() {
+    let own = Own::refused("refused-plans", WORK, "was not installed by Operetta").await;
+    let stored = own
+        .scene
+        .kubectl(&["get", "operatorrevisions", "-l", "operetta.dev/package=kudo-refused-plans", "-o", "name"])
+        .await;
+    assert_eq!(stored.trim(), "");
+    let parts = own.scene.kubectl(&["get", "configmaps", "-n", "operetta-system", "-o", "name"]).await;
+    assert!(!parts.contains("kudo-refused-plans"), "{parts}");
+}
+
+#[tokio::test]
+async fn runs_and_steps_are_measured() {
+    let plans = format!(
+        "{WORK}        broken:\n          steps:\n            - {{name: stop, fail: {{message: stopped}}}}\n"
+    );
+    let own = Own::new("measured-plans", &plans).await;
+    own.create(json!({})).await;
+    own.ready().await;
+    let broken = own.request("broken").await;
+    own.scene.run_is(&broken, "Failed").await;
+    let work = own.request("work").await;
+    own.scene.until("waiting", PLAN_RUN, &work, |run| steps(run).contains_key("gate")).await;
+    let address = Address::of(own.manager());
+    let of = |plan: &str| {
+        format!(
+            "package=\"kudo-measured-plans\",kind=\"servers.measured-plans.kudo.example.com\",plan=\"{plan}\""
+        )
+    };
+    let expected = [
+        format!("operetta_runs_ended_total{{{},phase=\"Succeeded\"}} 1", of("deploy")),
+        format!("operetta_runs_ended_total{{{},phase=\"Failed\"}} 1", of("broken")),
+        format!("operetta_run_duration_seconds_count{{{}}} 1", of("deploy")),
+        format!("operetta_step_duration_seconds_count{{{},step=\"all\"}} 1", of("deploy")),
+        format!("operetta_step_duration_seconds_count{{{},step=\"stop\"}} 1", of("broken")),
+        "operetta_runs{package=\"kudo-measured-plans\",kind=\"servers.measured-plans.kudo.example.com\",state=\"active\"} 1".to_owned(),
+    ];
+    eventually("all of it in the metrics", LONG, async || {
+        let metrics = address.metrics().await;
+        match expected.iter().find(|line| !metrics.contains(*line)) {
+            None => Ok(()),
+            Some(line) => {
+                let plans = metrics.lines().filter(|line| line.contains("run") || line.contains("step"));
+                Err(format!("no {line} in\n{}", plans.collect::<Vec<_>>().join("\n")))
+            }
+        }
+    })
+    .await;
+}
+
+/// The status of a rollout that has succeeded is deleted: its plan does not run again, and the next edit is a change.
+#[tokio::test]
+async fn a_wiped_status_of_a_rollout_runs_nothing_twice() {
+    let stage = Stage::new().await;
+    stage.ready_with(("Desk", DESK), "d", json!({})).await;
+    let runs = stage.runs("d").await;
+    assert_eq!(runs.len(), 1, "{runs:#?}");
+    let rollout = name_of(&runs[0]).to_owned();
+    stage
+        .until("its run in its status", DESK, "d", |o| {
+            o["status"]["history"]
+                .as_array()
+                .is_some_and(|runs| runs.iter().any(|run| run["phase"] == "Succeeded"))
+        })
+        .await;
+    eventually("a wiped status", LONG, async || {
+        let mut run = stage.get(PLAN_RUN, &rollout).await;
+        run.as_object_mut().expect("a map").remove("status");
+        stage.kubectl_input(&["replace", "--subresource=status", "-f", "-"], &run.to_string()).await.map(drop)
+    })
+    .await;
+    let back = stage.run_is(&rollout, "Failed").await;
+    assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
+    // Another run begins and ends after it: whatever would run again has.
+    stage.flag("d-gate", json!({"open": "yes"})).await;
+    let next = stage.request(("Desk", DESK), "d", "hold", &Value::Null).await;
+    stage.run_is(&next, "Succeeded").await;
+    let o = stage.ready(DESK, "d").await;
+    assert_eq!(stage.runs("d").await.len(), 2, "{:#?}", stage.runs("d").await);
+    assert!(!o["status"]["trace"].as_str().unwrap_or_default().contains("deploy:one deploy:one"), "{o:#}");
+}
+
+/// The pod of a Job cannot start: the step says why, in the pod's own words.
+#[tokio::test]
+async fn a_step_says_why_its_job_does_not_start() {
+    let stage = Stage::new().await;
+    stage.ready_with(("Procedure", PROCEDURE), "p", json!({})).await;
+    let run = stage.request(("Procedure", PROCEDURE), "p", "job", &json!({"end": "stuck"})).await;
+    let pod = eventually("its pod", LONG, async || {
+        let pods = stage.list(POD).await;
+        pods.first().map(|pod| name_of(pod).to_owned()).ok_or("none")
+    })
+    .await;
+    let waiting = json!({"status": {"containerStatuses": [{
+        "name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}},
+    }]}});
+    let patch = waiting.to_string();
+    stage.kubectl(&["patch", "pod", &pod, "--subresource=status", "--type=merge", "-p", &patch]).await;
+    let says = |o: &Value| condition(o, "Reconciling")["message"].to_string().contains("ErrImagePull");
+    stage.until("the reason of the pod", PROCEDURE, "p", says).await;
+    let shown = stage.operetta(&["plan", "status", &run]).await.ok();
+    assert!(shown.contains("ErrImagePull"), "{shown}");
+    stage.cancel(&run).await;
+    stage.run_is(&run, "Cancelled").await;
+}
