@@ -19,6 +19,7 @@ pub mod manager;
 pub mod naming;
 pub mod package;
 pub mod plan;
+pub mod preview;
 pub mod printable;
 pub mod readiness;
 mod schema;

@@ -8,12 +8,15 @@ use super::state::Outcome;
 use crate::api::{CallError, Class};
 
 /// The result of a dry run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum DryRun {
     /// The server would accept the write.
     Passed,
     /// The result is not known before the apply.
     Unknown,
+    /// The server would refuse the change of an immutable field, for this reason. It would create a new object, and the
+    /// package permits that: the apply deletes the object.
+    Recreate(CallError),
     /// The server would refuse it.
     Refused(CallError),
 }
@@ -41,7 +44,7 @@ impl DryRun {
         match self {
             Self::Passed => Some(true),
             Self::Refused(_) if check.depends_on.is_empty() => Some(false),
-            Self::Refused(_) | Self::Unknown => None,
+            Self::Refused(_) | Self::Unknown | Self::Recreate(_) => None,
         }
     }
 }

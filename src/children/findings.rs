@@ -221,6 +221,19 @@ impl Finding {
         }
     }
 
+    /// The item that it is about, and of a refused apply the object.
+    pub fn subject(&self) -> (Option<&str>, Option<&ObjectRef>) {
+        match self {
+            Self::ApplyRefused(refusal) => (Some(&refusal.item), Some(&refusal.object)),
+            Self::NoValue { name: item, .. }
+            | Self::Waiting { item, .. }
+            | Self::Terminating { item, .. }
+            | Self::FieldManagerConflict { item, .. } => (Some(item), None),
+            Self::PruningWaits { object, .. } | Self::RemovalRefused { object, .. } => (None, Some(object)),
+            _ => (None, None),
+        }
+    }
+
     /// Whether it waits for a run.
     pub(super) fn waits_for_run(&self) -> bool {
         matches!(

@@ -107,8 +107,8 @@ impl ItemId {
         Self(names::item_name(child, key))
     }
 
-    /// The item of a name.
-    pub(super) fn of_name(name: &str) -> Self {
+    /// The item of a name, as [`super::Item::name`] has it.
+    pub fn named(name: &str) -> Self {
         Self(name.to_owned())
     }
 

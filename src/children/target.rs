@@ -54,7 +54,7 @@ pub struct Item {
 impl Item {
     /// Its identity.
     pub fn id(&self) -> ItemId {
-        ItemId::of_name(&self.name)
+        ItemId::named(&self.name)
     }
 
     /// Whether the live object was last applied with this very desired object.

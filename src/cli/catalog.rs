@@ -7,7 +7,7 @@ use futures::future::join;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::out::printable;
-use crate::api::{ApiKind, CallError, Gvk, ObjectRef, Served};
+use crate::api::{ApiKind, Apis, CallError, Gvk, ObjectRef, Served};
 use crate::children::crds::{PublishedPlan, read_plans};
 use crate::children::{NamespaceScope, names, package_of_crd};
 use crate::cluster::{Cluster, Query};
@@ -103,6 +103,21 @@ impl Catalog {
     ///
     /// For people, also if no package is installed.
     pub(super) async fn read(cluster: &Cluster) -> Result<Self, String> {
+        let (catalog, _) = Self::read_any(cluster).await?;
+        if catalog.kinds.is_empty() && catalog.unserved.is_empty() {
+            return Err("no package is installed in this cluster: no CRD was registered by Operetta\n  \
+                 help: `operetta run PACKAGE...` installs packages"
+                .to_owned());
+        }
+        Ok(catalog)
+    }
+
+    /// Reads the kinds from the cluster, of which there may be none, and what the server serves.
+    ///
+    /// # Errors
+    ///
+    /// For people.
+    pub(super) async fn read_any(cluster: &Cluster) -> Result<(Self, Apis), String> {
         // Without the schemas of the CRDs, which may have a megabyte each.
         let query = Query { labels: names::OPERATOR, metadata_only: true, ..Query::default() };
         let definitions = ApiKind::crd();
@@ -116,12 +131,7 @@ impl Catalog {
             _ => format!("the packages' CRDs cannot be listed: {error}"),
         })?;
         let served = served.map_err(|error| format!("the discovery of the API server failed: {error}"))?;
-        if !crds.iter().any(|crd| package_of_crd(&crd.metadata).is_some()) {
-            return Err("no package is installed in this cluster: no CRD was registered by Operetta\n  \
-                 help: `operetta run PACKAGE...` installs packages"
-                .to_owned());
-        }
-        Ok(Self::of(&crds, served.listable().cloned().collect()))
+        Ok((Self::of(&crds, served.listable().cloned().collect()), served))
     }
 
     fn of(crds: &[Raw], served: Vec<Served>) -> Self {
@@ -225,7 +235,7 @@ pub(super) fn full_name(kind: &Arc<ApiKind>) -> String {
 }
 
 /// Whether a word names a kind. Like kubectl, it ignores case.
-fn is_meant(served: &Served, word: &str) -> bool {
+pub(super) fn is_meant(served: &Served, word: &str) -> bool {
     let kind = &served.kind;
     let is = |name: &str, word: &str| !name.is_empty() && name.eq_ignore_ascii_case(word);
     let names = |word: &str| {

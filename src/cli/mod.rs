@@ -13,6 +13,7 @@ mod lint;
 mod model;
 mod out;
 mod plan;
+mod preview;
 mod render;
 mod run;
 mod schema;
@@ -42,13 +43,13 @@ use crate::package::Package;
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of run, get, tree, plan and dev --cluster current (default: ~/.kube/config)
+  KUBECONFIG           the cluster of run, get, tree, plan, preview and dev --cluster current (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
 
 Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage; lint and render
-also end with 2 where a file cannot be read. plan has more codes: `operetta plan --help`."
+also end with 2 where a file cannot be read. plan and preview have more codes: see their --help."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -85,6 +86,7 @@ enum Command {
     Get(get::Args),
     Tree(tree::Args),
     Plan(plan::Args),
+    Preview(preview::Args),
     Lint(lint::Args),
     Crd(crd::Args),
     Render(render::Args),
@@ -121,6 +123,7 @@ pub fn main() -> ExitCode {
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
         Command::Plan(args) => block_on(plan::run(args)),
+        Command::Preview(args) => block_on(preview::run(args)),
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),

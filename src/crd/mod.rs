@@ -6,9 +6,11 @@
 mod augment;
 mod check;
 mod defaults;
+mod incompatible;
 mod lookup;
 mod narrowing;
 mod pattern;
+mod prune;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -21,8 +23,10 @@ use crate::api::ApiKind;
 pub use augment::{Additions, augment, taken};
 pub use check::{check, check_schema};
 pub use defaults::apply_defaults;
+pub use incompatible::{Incompatible, incompatible};
 pub use lookup::{Lookup, lookup, schema_fact};
 pub use narrowing::{Narrowed, narrowed};
+pub use prune::prune;
 pub use validate::{Violation, validate, validate_part};
 
 /// The kind that a CRD defines, in its storage version if that is served, else in the first that is; `None` if the CRD is

@@ -37,8 +37,10 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{Instrument, error, error_span, info};
 
+pub(crate) use act::send_dry_run;
 pub use index::InstanceKey;
 pub use monitor::{Monitor, Phase};
+pub(crate) use revisions::load_revision;
 
 use crate::api::CallError;
 use crate::children::Decision;

@@ -81,7 +81,7 @@ impl Raw {
     }
 
     /// As a child of ours, if it is one.
-    pub(super) fn observe(
+    pub(crate) fn observe(
         &self,
         gvk: &Gvk,
         reports: bool,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::children::{NamespaceScope, Paths, names};
 use crate::package::{Package, Resource};
-use crate::template::Segment;
 
 /// A kind whose instances this manager reconciles.
 pub(super) struct Registered {
@@ -92,7 +91,7 @@ impl Registry {
                     // Two kinds of one package may use the same id: keep what either reads.
                     let mut paths: Vec<Vec<String>> =
                         reads.get(&child.id).map(|p| p.to_vec()).unwrap_or_default();
-                    paths.extend(child.reads_live.iter().map(|path| plain_prefix(path)));
+                    paths.extend(child.kept_paths());
                     paths.sort();
                     paths.dedup();
                     // An object with an id of an earlier version belongs to this child as well.
@@ -182,14 +181,4 @@ impl Registered {
             resource.children.iter().any(|child| !child.reads_live.is_empty() && child.has_kind(gvk))
         })
     }
-}
-
-/// The path up to its first computed segment. Everything below is kept.
-fn plain_prefix(path: &[Segment]) -> Vec<String> {
-    path.iter()
-        .map_while(|segment| match segment {
-            Segment::Key(key) => Some(key.clone()),
-            Segment::Index(_) | Segment::Any => None,
-        })
-        .collect()
 }

@@ -275,6 +275,16 @@ impl Child {
         [max, on_change, on_loss].into_iter().flatten()
     }
 
+    /// The paths of the live object that are kept because expressions read them: each up to its first computed segment,
+    /// with everything below.
+    pub fn kept_paths(&self) -> impl Iterator<Item = Vec<String>> {
+        let plain = |segment: &Segment| match segment {
+            Segment::Key(key) => Some(key.clone()),
+            Segment::Index(_) | Segment::Any => None,
+        };
+        self.reads_live.iter().map(move |path| path.iter().map_while(plain).collect())
+    }
+
     /// Whether all its objects are Secrets.
     pub fn is_secret(&self) -> bool {
         !self.kinds.is_empty() && self.kinds.iter().all(secrecy::is_secret)

@@ -23,4 +23,5 @@ mod outage;
 mod passwords;
 mod plan_runs;
 mod plans;
+mod preview;
 mod quiet;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::compare::{Comparison, compare, has_status, is_established, last_writer, lease, names_refused};
 use super::losses::{self, LossyInstance};
 use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord};
 use crate::api::{CallError, Class};
-use crate::crd::Narrowed;
+use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
 
@@ -30,6 +30,8 @@ pub(crate) struct CrdSnapshot<'a> {
     pub dry_run: DryRun,
     /// The answer to [`CrdDecision::CheckInstances`].
     pub lossy: Option<Result<Vec<LossyInstance>, CallError>>,
+    /// The answer to [`CrdDecision::ListInstances`].
+    pub names: Option<Result<Vec<String>, CallError>>,
 }
 
 /// The dry run of an apply.
@@ -50,6 +52,8 @@ pub(crate) enum CrdDecision<'a> {
     Settled(CrdState, Option<String>),
     /// Send this apply as a dry run.
     DryRun(Value),
+    /// List the instances: the change is not possible while there are any, and they are named.
+    ListInstances,
     /// Read the instances of these versions and find those that would lose something.
     CheckInstances(Vec<Narrowed<'a>>),
     /// Apply. With the writer who has changed the CRD since it was ready.
@@ -106,6 +110,16 @@ pub(crate) fn decide_crd<'a>(
         !history.unused().is_nothing() && matches!(compared, Comparison::Same)
     };
     let changed_since_ready = live.filter(|_| history.was_ready() && !is_same_but_for_record());
+    if let Some(live) = live.filter(|_| patch.with_spec) {
+        let found = crd::incompatible(live, &json!({"spec": patch.spec}));
+        if !found.is_empty() {
+            return match &snapshot.names {
+                None => CrdDecision::ListInstances,
+                Some(Err(error)) => settled(unchecked(resource, error)),
+                Some(Ok(names)) => settled(CrdState::Refused(losses::impossible(&found, names, resource))),
+            };
+        }
+    }
     match (&snapshot.dry_run, live) {
         (DryRun::NotSent, _) => return CrdDecision::DryRun(patch.body(name, live)),
         // An unused part of the record does no harm.

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::children::names;
-use crate::crd::{self, Narrowed};
+use crate::crd::{self, Incompatible, Narrowed};
 use crate::diag::Diagnostic;
 use crate::package::Resource;
 
 /// The code of a schema that takes values from instances.
 pub(crate) const NARROWED: &str = "crd::narrowed";
+/// The code of a change that Kubernetes does not allow.
+const INCOMPATIBLE: &str = "crd::incompatible";
 /// How many instances are named.
 const NAMED: usize = 10;
 /// How many paths of one instance are named.
@@ -74,6 +76,27 @@ pub(super) fn refusal(instances: &[LossyInstance], spec: &Value, resource: &Reso
         texts[..texts.len().min(NAMED)].join("; "),
     );
     Some(Diagnostic::error(NARROWED, message).located(resource.crd_location.clone()))
+}
+
+/// The refusal of changes that Kubernetes does not allow. `names`: all instances.
+pub(super) fn impossible(found: &[Incompatible], names: &[String], resource: &Resource) -> Diagnostic {
+    let changes: Vec<String> = found.iter().map(|one| format!("{} {}", one.path, one.message)).collect();
+    let of = match names.len() {
+        0 => "there are no instances".to_owned(),
+        1 => format!("1 instance is concerned: {}", names[0]),
+        count => {
+            let more = match count.saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("{count} instances are concerned: {}{more}", names[..count.min(NAMED)].join(", "))
+        }
+    };
+    let name = resource.crd_name();
+    let message = format!("the CRD {name} stays as it is: {}; {of}", changes.join("; "));
+    let mut help: Vec<&str> = found.iter().map(|one| one.help).collect();
+    help.dedup();
+    Diagnostic::error(INCOMPATIBLE, message).help(help.join("; ")).located(resource.crd_location.clone())
 }
 
 /// Identifies the versions of a CRD, schemas included.

@@ -221,7 +221,7 @@ const NOW: Duration = Duration::from_secs(1_000);
 fn snapshot<'a>(package: &'a Package, live: Option<&Value>) -> CrdSnapshot<'a> {
     let live = Ok(live.cloned());
     let (resource, dry_run) = (&package.resources[0], DryRun::NotSent);
-    CrdSnapshot { package, resource, manager: OURS, live, dry_run, lossy: None }
+    CrdSnapshot { package, resource, manager: OURS, live, dry_run, lossy: None, names: None }
 }
 
 fn accepted(tried: &Value) -> DryRun {

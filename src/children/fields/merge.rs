@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::path::Key;
+use super::release::excess;
 use super::repair::pair;
 use super::set::{FieldSet, Node};
 
@@ -29,6 +30,55 @@ pub fn merged(live: &Value, desired: &Value) -> Value {
     }
     object.insert("metadata".to_owned(), meta);
     Value::Object(object)
+}
+
+/// What an apply by `manager` would make of a live object, nearly: as [`merged`], without what our last apply had, this
+/// desired object has not and nobody else owns. `keep`: fields that are applied beside the desired object, as dotted paths.
+pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) -> Value {
+    let mut object = merged(live, desired);
+    let Some(owned) = FieldSet::of_manager(live, manager) else { return object };
+    let others = FieldSet::of_others(live, manager);
+    for path in excess(desired, &owned, keep, true) {
+        remove(&mut object, &path.0, Some(&others.root));
+    }
+    object
+}
+
+/// Removes the field at a path unless others own it or something below it.
+fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
+    let Some((key, rest)) = path.split_first() else { return };
+    let below = others.and_then(|others| others.child(key));
+    let is_last = rest.is_empty();
+    // What is owned as one owns all below it.
+    if others.is_some_and(|others| others.is_leaf()) || is_last && below.is_some() {
+        return;
+    }
+    match (value, key) {
+        (Value::Object(map), Key::Field(name)) => {
+            if is_last {
+                map.remove(&**name);
+            } else if let Some(value) = map.get_mut(&**name) {
+                remove(value, rest, below);
+            }
+        }
+        (Value::Array(items), Key::Index(index)) => {
+            let index = usize::try_from(*index).unwrap_or(usize::MAX);
+            if is_last && index < items.len() {
+                items.remove(index);
+            } else if let Some(item) = items.get_mut(index) {
+                remove(item, rest, below);
+            }
+        }
+        (Value::Array(items), Key::Value(wanted)) if is_last => items.retain(|item| item != wanted),
+        (Value::Array(items), key @ Key::Item(_)) => {
+            if is_last {
+                items.retain(|item| !fits(key, item));
+            } else if let Some(item) = items.iter_mut().find(|item| fits(key, item)) {
+                remove(item, rest, below);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
@@ -101,5 +151,27 @@ mod tests {
             json!({"name": "a", "labels": {"theirs": "1", "ours": "1"}, "annotations": {}})
         );
         assert!(made.get("status").is_none());
+    }
+
+    #[test]
+    fn an_apply_removes_what_it_had_and_nobody_else_owns() {
+        let ours = json!({"f:spec": {"f:a": {}, "f:b": {}, "f:shared": {}, "f:map": {".": {}, "f:x": {}, "f:y": {}},
+            "f:list": {"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}, "f:x": {}}},
+            "f:set": {"v:1": {}, "v:2": {}}}});
+        let live = json!({"metadata": {"name": "a", "managedFields": [
+                {"manager": "operetta/o", "operation": "Apply", "fieldsV1": ours},
+                {"manager": "them", "operation": "Update", "fieldsV1": {"f:spec": {"f:shared": {}, "f:theirs": {}}}}]},
+            "spec": {"a": 1, "b": 2, "shared": 3, "theirs": 4, "map": {"x": 1, "y": 2},
+                "list": [{"name": "a"}, {"name": "b", "x": 1, "default": true}], "set": [1, 2]}});
+        let desired = json!({"metadata": {"name": "a"},
+            "spec": {"a": 7, "map": {"x": 1}, "list": [{"name": "a"}], "set": [2]}});
+        let made = applied(&live, &desired, &[], "operetta/o");
+        assert_eq!(
+            made["spec"],
+            json!({"a": 7, "shared": 3, "theirs": 4, "map": {"x": 1}, "list": [{"name": "a"}], "set": [2]})
+        );
+        let kept = applied(&live, &desired, &["spec.b".to_owned()], "operetta/o");
+        assert_eq!(kept["spec"]["b"], 2);
+        assert_eq!(applied(&live, &desired, &[], "operetta/other")["spec"]["b"], 2, "another manager's");
     }
 }

@@ -31,7 +31,7 @@ mod tests;
 pub use adopt::adopt_client_side;
 pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
-pub use merge::merged;
+pub use merge::{applied, merged};
 pub use path::{FieldPath, Key};
 pub use release::{excess, is_in_version, release};
 pub use repair::{conflicting_items, excluding, holder, move_to_ours};

@@ -96,32 +96,45 @@ impl Executor {
             }
             Err(error) => return DryRun::of_failure(error),
         }
-        let is_forced = check.conflicts == ConflictPolicy::Force;
-        let reply = cluster.apply_as(&kind, &body, &manager, is_forced, Trial::This).await;
-        let Err(error) = reply else { return Ok(DryRun::Passed) };
-        if service_addresses::is_undecided(&cluster, &body, &error).await {
+        send(&cluster, &kind, check, &body, &manager).await
+    }
+}
+
+/// Sends the dry run of a change. `body`: the whole body of the apply, generated values included.
+///
+/// # Errors
+/// The server is not available now, which says nothing about the child.
+pub(crate) async fn send(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    check: &Check,
+    body: &Value,
+    manager: &str,
+) -> Result<DryRun, CallError> {
+    let is_forced = check.conflicts == ConflictPolicy::Force;
+    let reply = cluster.apply_as(kind, body, manager, is_forced, Trial::This).await;
+    let Err(error) = reply else { return Ok(DryRun::Passed) };
+    if service_addresses::is_undecided(cluster, body, &error).await {
+        return Ok(DryRun::Unknown);
+    }
+    if check.expect == Expect::Absent {
+        return DryRun::of_failure(error);
+    }
+    // Another manager has put other items in place of ours, which the apply removes.
+    if is_forced {
+        let fields = FieldOwnership { cluster, kind, desired: &check.desired, manager };
+        if fields.is_resolvable(&error).await? {
             return Ok(DryRun::Unknown);
         }
-        if check.expect == Expect::Absent {
-            return DryRun::of_failure(error);
-        }
-        // Another manager has put other items in place of ours, which the apply removes.
-        if is_forced {
-            let fields =
-                FieldOwnership { cluster: &cluster, kind: &kind, desired: &check.desired, manager: &manager };
-            if fields.is_resolvable(&error).await? {
-                return Ok(DryRun::Unknown);
-            }
-        }
-        let error = immutable::classify(&cluster, &kind, &check.desired, &manager, error).await;
-        if check.recreate && error.is_immutable_change() {
-            return match try_creation(&cluster, &kind, &check.desired.body, &manager).await {
-                Ok(()) => Ok(DryRun::Unknown),
-                Err(error) => DryRun::of_failure(error),
-            };
-        }
-        DryRun::of_failure(error)
     }
+    let error = immutable::classify(cluster, kind, &check.desired, manager, error).await;
+    if check.recreate && error.is_immutable_change() {
+        return match try_creation(cluster, kind, &check.desired.body, manager).await {
+            Ok(()) => Ok(DryRun::Recreate(error)),
+            Err(error) => DryRun::of_failure(error),
+        };
+    }
+    DryRun::of_failure(error)
 }
 
 /// A dry run that creates the object under a generated name.

@@ -22,6 +22,7 @@ mod run;
 mod secrets;
 mod service_addresses;
 
+pub(crate) use dry_run::send as send_dry_run;
 pub(super) use proof::ProofKey;
 
 use super::effects::Effects;

@@ -130,7 +130,7 @@ async fn read<'a>(
     dry_run: DryRun,
 ) -> CrdSnapshot<'a> {
     let live = cluster.get(&CRD, None, resource.crd_name()).await;
-    CrdSnapshot { package, resource, manager, live, dry_run, lossy: None }
+    CrdSnapshot { package, resource, manager, live, dry_run, lossy: None, names: None }
 }
 
 /// Does what the decisions ask for until something is to be written or nothing is left to do. `hold` stops the writes of
@@ -151,6 +151,10 @@ async fn advance<'a>(
                 }
                 let answer = cluster.apply_as(&CRD, &body, MANAGER, true, Trial::This).await;
                 snapshot.dry_run = DryRun::Answered(answer.map(Box::new));
+            }
+            CrdDecision::ListInstances => {
+                let names = names(cluster, snapshot.live()).await;
+                snapshot.names = Some(names);
             }
             CrdDecision::CheckInstances(narrowed) => {
                 let lossy = lossy(cluster, snapshot.live(), narrowed).await;
@@ -198,6 +202,24 @@ async fn apply(
     }
 }
 
+/// The names of all instances.
+async fn names(cluster: &Cluster, live: Option<&Value>) -> Result<Vec<String>, CallError> {
+    let Some(kind) = live.and_then(crd::kind) else { return Ok(Vec::new()) };
+    let query = Query { metadata_only: true, ..Query::default() };
+    let mut names = cluster.list_all(&kind, &query, |raw: Raw| full_name(&raw)).await?;
+    names.sort();
+    Ok(names)
+}
+
+/// `namespace/name`, or `name`.
+fn full_name(raw: &Raw) -> String {
+    let name = raw.metadata.name.as_deref().unwrap_or_default();
+    match &raw.metadata.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
 /// The stored instances that would lose something.
 async fn lossy(
     cluster: &Cluster,
@@ -210,14 +232,9 @@ async fn lossy(
         narrowed.version.clone_into(&mut kind.version);
         let query = Query { page: Some(PAGE), ..Query::default() };
         let find = |raw: Raw| {
-            let meta = &raw.metadata;
-            let name = meta.name.as_deref().unwrap_or_default();
-            let name = match &meta.namespace {
-                Some(namespace) => format!("{namespace}/{name}"),
-                None => name.to_owned(),
-            };
             let body = raw.cut.is_none().then_some(&raw.body);
-            LossyInstance::find(&narrowed, meta.uid.as_deref().unwrap_or_default(), &name, body)
+            let uid = raw.metadata.uid.as_deref().unwrap_or_default();
+            LossyInstance::find(&narrowed, uid, &full_name(&raw), body)
         };
         found.extend(cluster.list_all(&kind, &query, find).await?.into_iter().flatten());
     }

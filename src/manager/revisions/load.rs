@@ -58,6 +58,24 @@ pub(super) struct Loader<'a> {
     pub(super) namespace: &'a str,
 }
 
+/// Reads a revision of a package from the cluster. `namespace`: that of the manager.
+///
+/// # Errors
+/// Why it cannot be read or loaded, and whether it may be there nevertheless.
+pub(crate) async fn load_revision(
+    cluster: &Cluster,
+    namespace: &str,
+    package: &str,
+    revision: &str,
+) -> Result<Package, (String, bool)> {
+    let name = Name { package: package.into(), revision: revision.into() };
+    let loaded = Loader { cluster, namespace }.load_once(&name, &mut None).await;
+    loaded.map_err(|failure| match failure {
+        Failure::Call { message, .. } => (message, true),
+        Failure::Lost(message) => (message, false),
+    })
+}
+
 impl Loader<'_> {
     /// `unloadable`: from the attempts before, and for the next.
     pub(super) async fn load_once(

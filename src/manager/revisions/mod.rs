@@ -22,6 +22,7 @@ use super::scheduler::{Key, Scheduler};
 use crate::backoff::{Backoff, Retry};
 use crate::children::plans::Revision;
 use crate::package::Package;
+pub(crate) use load::load_revision;
 use load::{Failure, Loader};
 
 /// How long after a failure a revision is loaded again.

@@ -1,0 +1,384 @@
+//! Formats a preview as text. No I/O.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::cli::columns::{Cell, Columns, Severity};
+use crate::cli::out::printable;
+use crate::preview::{
+    Change, CrdReport, CrdWrite, FieldChange, Group, InstanceReport, Refused, Report, Shown, Write, groups,
+};
+
+/// How many characters of a value a summary shows.
+const VALUE: usize = 80;
+/// How many fields of a group, and how many instances of a list, a summary shows.
+const NAMED: usize = 10;
+
+/// The text of a report. `is_single`: of one instance, with every field.
+pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Option<usize>) -> String {
+    let mut drawing = Drawing { text: String::new(), colours };
+    drawing.head(report);
+    for crd in &report.crds {
+        drawing.crd(crd, is_single);
+    }
+    if report.has_refused_crd() {
+        drawing.line("");
+        drawing.line("Nothing of the package would be written until its CRDs are accepted.");
+    } else if is_single {
+        for instance in &report.instances {
+            drawing.instance(instance);
+        }
+    } else {
+        drawing.fleet(&report.instances);
+    }
+    match width {
+        Some(width) if !is_single => drawing
+            .text
+            .lines()
+            .fold(String::new(), |text, line| text + &console::truncate_str(line, width, "…") + "\n"),
+        _ => drawing.text,
+    }
+}
+
+struct Drawing {
+    text: String,
+    colours: bool,
+}
+
+fn severity(write: Write) -> Severity {
+    match write {
+        Write::Created | Write::Adopted => Severity::Good,
+        Write::Updated | Write::Repaired | Write::AwaitsApproval | Write::Unmarked => Severity::Busy,
+        Write::Recreated | Write::Pruned => Severity::Bad,
+        Write::Retained | Write::Orphaned => Severity::Dim,
+    }
+}
+
+fn plural(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// A value in one line, at most that long.
+fn shown(value: &Shown, most: usize) -> String {
+    let text = match value {
+        Shown::Absent => return "none".to_owned(),
+        Shown::Hidden => return "(hidden)".to_owned(),
+        Shown::Value(value @ Value::String(_)) => value.to_string(),
+        Shown::Value(value) => value.to_string(),
+    };
+    let text = printable(&text);
+    if text.chars().count() <= most {
+        return text;
+    }
+    text.chars().take(most).chain(['…']).collect()
+}
+
+/// A field that differs, in one line.
+fn field(field: &FieldChange, most: usize) -> String {
+    let FieldChange { path, before, after } = field;
+    let path = printable(path);
+    match (before, after) {
+        (Shown::Hidden, Shown::Hidden) => format!("{path}: (differs)"),
+        (Shown::Absent, after) => format!("{path}: + {}", shown(after, most)),
+        (before, Shown::Absent) => format!("{path}: - {}", shown(before, most)),
+        (before, after) => format!("{path}: {} -> {}", shown(before, most), shown(after, most)),
+    }
+}
+
+impl Drawing {
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    fn styled(&self, text: &str, severity: Severity) -> String {
+        severity.style(text).force_styling(self.colours).to_string()
+    }
+
+    fn head(&mut self, report: &Report) {
+        let active: Vec<String> =
+            report.active.iter().map(|(revision, count)| format!("{revision} in {count}")).collect();
+        let active = if active.is_empty() { "none".to_owned() } else { active.join(", ") };
+        let line = format!("{} {} (active: {active})", report.package, report.revision);
+        self.line(&printable(&line));
+    }
+
+    fn crd(&mut self, crd: &CrdReport, is_single: bool) {
+        let (word, severity) = match crd.write {
+            CrdWrite::Unchanged => return,
+            CrdWrite::Created => ("created", Severity::Good),
+            CrdWrite::Updated => ("updated", Severity::Busy),
+            CrdWrite::Refused => ("refused", Severity::Bad),
+        };
+        let word = self.styled(word, severity);
+        self.line("");
+        self.line(&format!("CRD {}: {word}", printable(&crd.name)));
+        if let Some(why) = &crd.refused {
+            self.line(&format!("    {}", printable(why)));
+        }
+        let most = if is_single { usize::MAX } else { NAMED };
+        for rejected in crd.rejected.iter().take(most) {
+            let violations = rejected.violations.join("; ");
+            self.line(&format!("    {}", printable(&format!("{}: {violations}", rejected.instance))));
+        }
+        self.more(crd.rejected.len(), most, "instance");
+        for change in crd.fields.iter().take(most) {
+            self.line(&format!("    {}", field(change, VALUE)));
+        }
+        self.more(crd.fields.len(), most, "field");
+    }
+
+    fn more(&mut self, count: usize, most: usize, of: &str) {
+        if count > most {
+            self.line(&format!("    and {}", plural(count - most, &format!("more {of}"))));
+        }
+    }
+
+    /// One instance, with every field.
+    fn instance(&mut self, instance: &InstanceReport) {
+        self.line("");
+        self.line(&printable(&format!("{} {}", instance.kind, instance.full_name())));
+        if let Some(why) = &instance.skipped {
+            self.line(&format!("  not previewed: {}", printable(why)));
+        }
+        if instance.is_unchanged() {
+            self.line("  nothing changes");
+        }
+        for plan in &instance.plans {
+            let reason =
+                if plan.reason.is_empty() { String::new() } else { format!(": {}", printable(&plan.reason)) };
+            self.line(&format!("  plan {} runs ({}){reason}", plan.plans.join(", "), plan.cause));
+            for step in &plan.steps {
+                self.line(&format!("      {}", printable(step)));
+            }
+        }
+        for change in &instance.changes {
+            self.change(change);
+        }
+        self.refused(&instance.refused);
+        for wait in &instance.waits {
+            self.line(&format!("  {}: {}", self.styled("waits", Severity::Busy), printable(wait)));
+        }
+    }
+
+    fn change(&mut self, change: &Change) {
+        let write = self.styled(change.write.word(), severity(change.write));
+        let restarts = if change.restarts_pods { ", its pods restart" } else { "" };
+        let what = printable(&format!("{} ({})", change.object, change.item));
+        self.line(&format!("  {write} {what}{restarts}"));
+        for change in &change.fields {
+            self.line(&format!("      {}", field(change, usize::MAX)));
+        }
+        if change.write == Write::Updated && change.fields.is_empty() {
+            self.line("      only annotations of Operetta");
+        }
+    }
+
+    fn refused(&mut self, refused: &[Refused]) {
+        for refused in refused {
+            let word = self.styled("refused", Severity::Bad);
+            self.line(&format!("  {word} ({}): {}", refused.reason, printable(&refused.message)));
+        }
+    }
+
+    /// All instances, like changes together.
+    fn fleet(&mut self, instances: &[InstanceReport]) {
+        let count = |is: &dyn Fn(&InstanceReport) -> bool| instances.iter().filter(|i| is(i)).count();
+        let unchanged = count(&InstanceReport::is_unchanged);
+        let refused = count(&|instance| !instance.refused.is_empty());
+        let restarting = count(&|instance| instance.changes.iter().any(|change| change.restarts_pods));
+        let skipped = count(&|instance| instance.skipped.is_some());
+        self.line("");
+        let mut parts = vec![format!("{unchanged} unchanged"), format!("{refused} with refusals")];
+        if skipped > 0 {
+            parts.push(format!("{skipped} being deleted"));
+        }
+        parts.push(format!("pods of {restarting} restart"));
+        self.line(&format!("{}: {}", plural(instances.len(), "instance"), parts.join(", ")));
+        let groups = groups(instances);
+        if !groups.is_empty() {
+            self.line("");
+            self.table(&groups);
+        }
+        self.plans(instances);
+        let reasons = |refused: &Refused| {
+            let child = refused.item.as_deref().map(|item| item.split('[').next().unwrap_or_default());
+            format!("{} {}", refused.reason, child.unwrap_or_default())
+        };
+        let refusals = |instance: &'_ InstanceReport| {
+            instance.refused.iter().map(|one| (reasons(one), one.message.clone())).collect()
+        };
+        self.like("REFUSED", instances, &refusals);
+        let waits = |instance: &'_ InstanceReport| {
+            instance.waits.iter().map(|wait| (of_kind(wait, instance), wait.clone())).collect()
+        };
+        self.like("WAITS", instances, &waits);
+    }
+
+    fn table(&mut self, groups: &[Group]) {
+        let mut lines =
+            vec![["WRITE", "CHILD", "KIND", "OBJECTS", "INSTANCES", "PODS"].map(Cell::plain).to_vec()];
+        for group in groups {
+            let pods = if group.restarts_pods { "restart" } else { "-" };
+            lines.push(vec![
+                Cell::new(group.write.word(), severity(group.write)),
+                Cell::plain(printable(&group.child)),
+                Cell::plain(printable(&group.kind)),
+                Cell::plain(group.objects.to_string()),
+                Cell::plain(group.instances.to_string()),
+                Cell::plain(pods),
+            ]);
+        }
+        let columns = Columns::fit(lines.iter().map(Vec::as_slice), self.colours);
+        for (index, cells) in lines.iter().enumerate() {
+            self.line(&columns.line(cells));
+            let Some(group) = index.checked_sub(1).and_then(|index| groups.get(index)) else { continue };
+            for one in group.fields.iter().take(NAMED) {
+                let others = match one.variants {
+                    0 | 1 => String::new(),
+                    count => format!(", and {} of values", plural(count - 1, "other pair")),
+                };
+                self.line(&format!("    {}{others}", field(&one.change, VALUE)));
+            }
+            self.more(group.fields.len(), NAMED, "field");
+            if group.write == Write::Updated && group.fields.is_empty() {
+                self.line("    only annotations of Operetta");
+            }
+        }
+    }
+
+    fn plans(&mut self, instances: &[InstanceReport]) {
+        let mut all: BTreeMap<(String, Vec<String>), Vec<String>> = BTreeMap::new();
+        for instance in instances {
+            for plan in &instance.plans {
+                let line = format!("{} ({})", plan.plans.join(", "), plan.cause);
+                all.entry((line, plan.steps.clone())).or_default().push(instance.full_name());
+            }
+        }
+        if all.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line("PLANS");
+        for ((line, steps), names) in all {
+            self.line(&printable(&format!("{line}: {}", named(&names))));
+            for step in steps {
+                self.line(&format!("    {}", printable(&step)));
+            }
+        }
+    }
+
+    /// Like messages of many instances: the first of each, and of whom.
+    fn like(
+        &mut self,
+        title: &str,
+        instances: &[InstanceReport],
+        of: &dyn Fn(&InstanceReport) -> Vec<(String, String)>,
+    ) {
+        let mut all: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+        for instance in instances {
+            for (key, message) in of(instance) {
+                let (_, names) = all.entry(key).or_insert_with(|| (message, Vec::new()));
+                names.push(instance.full_name());
+            }
+        }
+        if all.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line(title);
+        for (message, mut names) in all.into_values() {
+            names.dedup();
+            self.line(&printable(&named(&names)));
+            self.line(&format!("    {}", printable(&message)));
+        }
+    }
+}
+
+/// A message without the name of its instance, to compare.
+fn of_kind(message: &str, instance: &InstanceReport) -> String {
+    message.replace(&instance.name, "\0")
+}
+
+/// Some names, and how many more.
+fn named(names: &[String]) -> String {
+    let mut text = format!("{}: ", plural(names.len(), "instance"));
+    let shown = names.len().min(NAMED);
+    text.push_str(&names[..shown].join(", "));
+    if names.len() > shown {
+        let _ = write!(text, " and {} more", names.len() - shown);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{Gvk, ObjectRef};
+    use crate::preview::differences;
+
+    fn instance(name: &str, image: &str) -> InstanceReport {
+        let object = ObjectRef {
+            gvk: Gvk::new("apps/v1", "Deployment"),
+            namespace: Some("shop".into()),
+            name: name.into(),
+        };
+        let of = |image: &str| json!({"spec": {"template": {"spec": {"image": image}}}});
+        let change = Change {
+            item: "web".to_owned(),
+            object,
+            write: Write::Updated,
+            fields: differences(Some(&of("old")), &of(image)),
+            restarts_pods: true,
+        };
+        InstanceReport {
+            kind: "Web".into(),
+            namespace: Some("shop".into()),
+            name: name.into(),
+            changes: vec![change],
+            ..InstanceReport::default()
+        }
+    }
+
+    #[test]
+    fn a_fleet_is_summarised_and_an_instance_shown_whole() {
+        let mut report = Report { package: "web".into(), revision: "2".into(), ..Report::default() };
+        report.active.insert("1".into(), 3);
+        report.instances = vec![instance("a", "x"), instance("b", "x"), instance("c", "y")];
+        let fleet = text(&report, false, false, None);
+        let expected = "\
+web 2 (active: 1 in 3)
+
+3 instances: 0 unchanged, 0 with refusals, pods of 3 restart
+
+WRITE     CHILD   KIND         OBJECTS   INSTANCES   PODS
+updated   web     Deployment   3         3           restart
+    spec.template.spec.image: \"old\" -> \"x\", and 1 other pair of values
+";
+        assert_eq!(fleet, expected);
+        report.instances.truncate(1);
+        let single = text(&report, true, false, None);
+        let expected = "\
+web 2 (active: 1 in 3)
+
+Web shop/a
+  updated Deployment shop/a (web), its pods restart
+      spec.template.spec.image: \"old\" -> \"x\"
+";
+        assert_eq!(single, expected);
+    }
+
+    #[test]
+    fn text_of_objects_cannot_control_the_terminal() {
+        let mut report = Report::default();
+        report.instances = vec![instance("a", "\u{1b}[2J\u{9b}31m")];
+        for is_single in [false, true] {
+            let text = text(&report, is_single, false, None);
+            assert!(!text.contains(['\u{1b}', '\u{9b}']), "{text:?}");
+        }
+    }
+}

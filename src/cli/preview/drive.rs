@@ -1,0 +1,277 @@
+//! Drives the simulations: makes snapshots, sends dry runs, and reads what decisions ask for.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell};
+
+use super::fleet::{Fleet, text};
+use super::refs::Refs;
+use crate::api::{ApiKind, Apis, CallError, Class, Gvk};
+use crate::backoff::{Backoff, Retry};
+use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
+use crate::children::crds::Record;
+use crate::children::plans::{Calls, PlanSnapshot, Revision};
+use crate::children::{ActivePackage, DeletionRuns, DryRun, Expect, NamespaceScope, Paths, Snapshot, names};
+use crate::clock;
+use crate::cluster::Cluster;
+use crate::manager::{load_revision, send_dry_run};
+use crate::package::Package;
+use crate::preview::{Answer, InstanceReport, LiveChild, Needs, Request, Simulation, Step, adjusted};
+use crate::template::Totals;
+
+/// How often a request is sent again while the server is not available.
+const ATTEMPTS: u32 = 5;
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+
+/// What all simulations share.
+pub(super) struct Driver {
+    pub(super) cluster: Cluster,
+    pub(super) apis: Arc<Apis>,
+    pub(super) package: Arc<Package>,
+    pub(super) fleet: Fleet,
+    pub(super) reads: Arc<HashMap<String, Paths>>,
+    /// The namespace of the manager.
+    pub(super) namespace: String,
+    /// The CRDs as they would be, by the index of the resource.
+    pub(super) crds: Vec<Value>,
+    /// The CRDs as they are.
+    pub(super) live: Vec<Option<Value>>,
+    /// The indices of resources whose CRD is created or changed: dry runs of their objects would meet the old one.
+    pub(super) changed: HashSet<usize>,
+    pub(super) refs: Refs,
+    /// The shapes of updates whose dry run has passed.
+    shapes: Mutex<HashMap<u64, Arc<OnceCell<DryRun>>>>,
+    revisions: Mutex<HashMap<String, Revision>>,
+}
+
+/// What is shared between simulations, from the results of the first reads.
+pub(super) struct Shared {
+    pub(super) cluster: Cluster,
+    pub(super) apis: Arc<Apis>,
+    pub(super) package: Arc<Package>,
+    pub(super) fleet: Fleet,
+    pub(super) reads: Arc<HashMap<String, Paths>>,
+    pub(super) namespace: String,
+    pub(super) crds: Vec<Value>,
+    pub(super) live: Vec<Option<Value>>,
+    pub(super) changed: HashSet<usize>,
+    pub(super) is_single: bool,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Shared) -> Self {
+        let Shared { cluster, apis, package, fleet, reads, namespace, crds, live, changed, is_single } =
+            shared;
+        let refs = Refs::new(is_single);
+        let (shapes, revisions) = Default::default();
+        Self { cluster, apis, package, fleet, reads, namespace, crds, live, changed, refs, shapes, revisions }
+    }
+
+    /// Previews one instance, by its position in the fleet.
+    ///
+    /// # Errors
+    /// A request fails, for people.
+    pub(super) async fn preview(&self, position: usize) -> Result<InstanceReport, String> {
+        let (index, instance) = &self.fleet.instances[position];
+        let uid = text(&instance["metadata"]["uid"]);
+        let Some((snapshot, children)) = self.snapshot(*index, instance) else {
+            return Ok(InstanceReport::default());
+        };
+        let manager = names::field_manager(&self.package.name);
+        let mut simulation = Simulation::new(snapshot, children, &self.reads, manager);
+        loop {
+            match simulation.advance() {
+                Step::Done(report) => return Ok(*report),
+                Step::Read(needs) => self.read(&mut simulation, needs, &uid).await,
+                Step::DryRun(requests) => {
+                    for request in requests {
+                        let answer = self.dry_run(&request, &uid).await;
+                        let answer =
+                            answer.map_err(|error| format!("{}: {error}", request.check.desired.object))?;
+                        simulation.answer(&request.check, answer);
+                    }
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self, index: usize, instance: &Value) -> Option<(Snapshot, Vec<LiveChild>)> {
+        let resource = &self.package.resources[index];
+        let kind = &resource.kind;
+        let adjusted = adjusted(instance, &self.crds[index], &kind.group, &kind.version).instance;
+        let active = ActivePackage::new(&self.package, index)?;
+        let mut snapshot = Snapshot::new(active, adjusted, |_| true);
+        let meta = &instance["metadata"];
+        let (uid, name, home) = (text(&meta["uid"]), text(&meta["name"]), meta["namespace"].as_str());
+        let claim = names::claim(
+            &names::kind_label(&kind.kind, &kind.group),
+            &names::label_value(&name),
+            home.unwrap_or_default(),
+        );
+        let (own, previous) = self.fleet.children(&uid, &claim);
+        let record = self.live[index].as_ref().map(Record::of);
+        let record = record.into_iter().fold(Record::needed(resource, &self.namespace), Record::and);
+        let scope: &NamespaceScope = &record.namespaces;
+        // What no version of the package could have rendered there is no child.
+        let can_be = |child: &LiveChild| scope.holds(home, &record.kinds, &child.observed.object);
+        let own: Vec<LiveChild> = own.into_iter().filter(can_be).collect();
+        let previous: Vec<LiveChild> = previous.into_iter().filter(can_be).collect();
+        let observed = |children: &[LiveChild]| children.iter().map(|c| Arc::clone(&c.observed)).collect();
+        snapshot.observed = observed(&own);
+        snapshot.previous_children = observed(&previous);
+        snapshot.kinds.clone_from(&self.fleet.kinds[index]);
+        self.namespace.clone_into(&mut snapshot.operator_namespace);
+        snapshot.limits = Totals::FULL;
+        snapshot.apis = resource.reads_cluster.then(|| Ok(Arc::clone(&self.apis)));
+        let place = home.unwrap_or(&self.namespace);
+        let (runs, deletions) = self.fleet.runs(resource, place, &name);
+        let now = clock::now();
+        if !resource.plans.is_empty() {
+            snapshot.plans = Some(Box::new(PlanSnapshot {
+                runs,
+                misnamed: Vec::new(),
+                unreadable: Vec::new(),
+                others: Vec::new(),
+                origins: self.fleet.origins(&uid),
+                jobs: Vec::new(),
+                calls: Calls::default(),
+                namespace: place.to_owned(),
+                revisions: BTreeMap::new(),
+                unknown: self.fleet.runs_unknown.clone(),
+                is_listing: false,
+                // Only the manager has the key: digests of refs do not compare, so no ref counts as changed.
+                digest_key: Vec::new(),
+                elapsed: HashMap::new(),
+                now,
+            }));
+        }
+        let plural = kind.plural.clone();
+        snapshot.deletions = Some(Box::new(DeletionRuns {
+            runs: deletions,
+            unknown: self.fleet.runs_unknown.clone(),
+            is_listing: false,
+            resource: plural,
+            now,
+        }));
+        let children = own.into_iter().chain(previous).collect();
+        Some((snapshot, children))
+    }
+
+    async fn read(&self, simulation: &mut Simulation, needs: Needs, uid: &str) {
+        for want in needs.wants {
+            let found = self.refs.find(&self.cluster, &self.apis, &want).await;
+            simulation.learn_refs(want, found);
+        }
+        for revision in needs.revisions {
+            let found = self.revision(&revision).await;
+            simulation.learn_revision(&revision, found);
+        }
+        for namespace in needs.namespaces {
+            let user = self.fleet.namespace_user(&namespace, uid);
+            simulation.learn_namespace(namespace, user);
+        }
+    }
+
+    async fn revision(&self, revision: &str) -> Revision {
+        let mut known = self.revisions.lock().await;
+        if let Some(found) = known.get(revision) {
+            return found.clone();
+        }
+        let loaded = load_revision(&self.cluster, &self.namespace, &self.package.name, revision).await;
+        let found = match loaded {
+            Ok(package) => Revision::Loaded(Arc::new(package)),
+            Err((why, true)) => Revision::Unreadable(why.into()),
+            Err((why, false)) => Revision::Missing(why.into()),
+        };
+        known.insert(revision.to_owned(), found.clone());
+        found
+    }
+
+    /// Sends the dry run of a change, unless one of the same shape has passed.
+    async fn dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
+        let gvk = &request.check.desired.object.gvk;
+        let Some(kind) = self.kind(gvk) else { return Ok(Answer::DryRun(DryRun::Unknown)) };
+        if !request.is_shared {
+            let result = self.send(&kind, request).await?;
+            if matches!(result, DryRun::Unknown) {
+                return self.occupied(&kind, request, uid).await;
+            }
+            return Ok(Answer::DryRun(result));
+        }
+        let cell = Arc::clone(self.shapes.lock().await.entry(request.check.shape).or_default());
+        let mut is_mine = false;
+        let first = cell
+            .get_or_try_init(|| {
+                is_mine = true;
+                self.send(&kind, request)
+            })
+            .await?;
+        match first {
+            DryRun::Passed => Ok(Answer::DryRun(DryRun::Passed)),
+            result if is_mine => Ok(Answer::DryRun(result.clone())),
+            // The values of the other may be the cause.
+            _ => Ok(Answer::DryRun(self.send(&kind, request).await?)),
+        }
+    }
+
+    /// The kind as the server serves it; `None` of kinds whose CRD the package creates or changes.
+    fn kind(&self, gvk: &Gvk) -> Option<ApiKind> {
+        let is_own = |index: &usize| {
+            let resource = &self.package.resources[*index];
+            resource.kind.group == gvk.group() && *resource.kind.kind == *gvk.kind
+        };
+        if self.changed.iter().any(is_own) {
+            return None;
+        }
+        self.apis.find(gvk).ok().flatten().map(|served| (*served.kind).clone())
+    }
+
+    async fn send(&self, kind: &ApiKind, request: &Request) -> Result<DryRun, CallError> {
+        let manager = names::field_manager(&self.package.name);
+        let mut retry = Retry::new(AGAIN);
+        for _ in 1..ATTEMPTS {
+            match send_dry_run(&self.cluster, kind, &request.check, &request.body, &manager).await {
+                Err(error) if error.class == Class::Retry && error.code != 0 => {
+                    let wait = retry.failed();
+                    tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
+                }
+                result => return result,
+            }
+        }
+        send_dry_run(&self.cluster, kind, &request.check, &request.body, &manager).await
+    }
+
+    /// An object of the name of a new child may exist: whether it becomes the child.
+    async fn occupied(&self, kind: &ApiKind, request: &Request, uid: &str) -> Result<Answer, CallError> {
+        let check = &request.check;
+        let object = &check.desired.object;
+        if check.expect != Expect::Absent {
+            return Ok(Answer::DryRun(DryRun::Unknown));
+        }
+        let live = self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
+        let Some(live) = live else { return Ok(Answer::DryRun(DryRun::Unknown)) };
+        let refused = |why: &str| {
+            let message = format!("{object} {why}");
+            Ok(Answer::Occupied(CallError::new(Class::Conflict, 409, "AlreadyExists", message)))
+        };
+        let claimant = Claimant::of(&live);
+        let owner = claimant.filter(|claimant| claimant.uid != uid);
+        let owner = owner.and_then(|claimant| self.fleet.owner(claimant.uid)).map(str::to_owned);
+        let context = AdoptionContext { owner, was_child: false };
+        let resource_child = self.package.resources.iter().flat_map(|resource| &resource.children);
+        let id = crate::children::ItemId::named(&check.item);
+        let adopts = resource_child.clone().any(|child| child.id == id.child() && child.adopt);
+        let body = &request.body;
+        match adoption::adoption(kind, object, &live, body, adopts, &context) {
+            Adoption::Refused(why) => refused(&why),
+            Adoption::HandedOver => match adoption::controlled(&live) {
+                Some(why) => refused(&why),
+                None => Ok(Answer::Adopt(Arc::new(live))),
+            },
+            Adoption::Ours | Adoption::Inherited => Ok(Answer::Adopt(Arc::new(live))),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What an apply makes of an object, for the next decision.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::ObjectRef;
+use crate::children::fields::{self, FieldSet};
+use crate::children::{Apply, Desired, Observed, Paths, Secret, Seen, names};
+use crate::readiness::Readiness;
+
+/// What stands for a value that the manager would generate.
+const GENERATED: &str = "Z2VuZXJhdGVk";
+
+/// The body that is applied: what the desired object leaves open has the live value, or one that stands for a new one.
+pub(super) fn completed(desired: &Desired, body: Value, live: Option<&Value>) -> Value {
+    let mut body = body;
+    for generated in &desired.generated {
+        let there = live.and_then(|live| live["data"][&generated.key].as_str());
+        let value = there.filter(|value| !value.is_empty()).unwrap_or(match generated.what {
+            Secret::Password(_) | Secret::Certificate(_) | Secret::PrivateKey => GENERATED,
+        });
+        body["data"][&generated.key] = value.into();
+    }
+    if !desired.generated.is_empty() {
+        let proof =
+            live.map_or(&Value::Null, |live| &live["metadata"]["annotations"][names::GENERATED_PROOF]);
+        body["metadata"]["annotations"][names::GENERATED_PROOF] = proof.as_str().unwrap_or_default().into();
+    }
+    for path in &desired.keep {
+        let path: Vec<&str> = path.split('.').collect();
+        let value = live.and_then(|live| path.iter().try_fold(live, |value, name| value.get(name)));
+        if let Some(value) = value {
+            put(&mut body, &path, value);
+        }
+    }
+    body
+}
+
+fn put(body: &mut Value, path: &[&str], value: &Value) {
+    match path {
+        [] => body.clone_from(value),
+        [first, rest @ ..] => {
+            if body.is_null() {
+                *body = json!({});
+            }
+            if body.is_object() {
+                put(&mut body[*first], rest, value);
+            }
+        }
+    }
+}
+
+/// An object as an apply has made it.
+pub(super) struct Made {
+    pub(super) observed: Observed,
+    pub(super) content: Value,
+}
+
+/// What an apply makes. `live`: the object before, `before`: what was observed of it. A child that was written is taken to
+/// become ready. `None` if it would not be recognised as a child, which does not happen to what we render.
+pub(super) fn make(
+    apply: &Apply,
+    body: &Value,
+    (live, before): (Option<&Value>, Option<&Observed>),
+    number: u64,
+    manager: &str,
+    reads: impl Fn(&str) -> Paths,
+) -> Option<Made> {
+    let ObjectRef { gvk, .. } = &apply.desired.object;
+    let mut content = match live {
+        Some(live) => fields::applied(live, body, &apply.desired.keep, manager),
+        None => body.clone(),
+    };
+    let version = format!("preview-{number}");
+    let old = |field: &str| live.map(|live| live["metadata"][field].clone()).filter(|value| !value.is_null());
+    let meta = content["metadata"].as_object_mut()?;
+    meta.insert("uid".into(), old("uid").unwrap_or_else(|| version.as_str().into()));
+    meta.insert("resourceVersion".into(), version.as_str().into());
+    for field in ["creationTimestamp", "generation", "finalizers", "managedFields"] {
+        if let Some(value) = old(field) {
+            meta.insert(field.to_owned(), value);
+        }
+    }
+    if let Some(status) = live.and_then(|live| live.get("status")) {
+        content["status"] = status.clone();
+    }
+    let metadata = ObjectMeta::deserialize(&content["metadata"]).ok()?;
+    let seen = Seen { gvk, metadata: &metadata, body: Some(&content), reports: false };
+    let mut observed = seen.observe(|_, child| reads(child))?;
+    observed.owned =
+        before.and_then(|before| before.owned.clone()).or_else(|| Some(FieldSet::default().interned()));
+    if let Some(before) = before {
+        observed.foreign = Arc::clone(&before.foreign);
+    }
+    observed.readiness = Readiness::Ready;
+    observed.settled = observed.mark.clone();
+    Some(Made { observed, content })
+}

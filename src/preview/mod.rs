@@ -1,0 +1,21 @@
+//! What a revision of a package would do to live instances, without doing it.
+//!
+//! A [`Simulation`] asks [`crate::children::decide`] what is to be done about one instance, as the manager does, and carries
+//! the answer out on the snapshot instead of the cluster, until nothing is left to do. Whoever drives it sends the dry runs
+//! and reads what it asks for. [`Report`] is the result for all instances, [`Group`]s summarise it. Pure: no clock, no I/O.
+
+mod apply;
+mod diff;
+mod instance;
+mod report;
+mod runs;
+mod simulation;
+mod summary;
+
+pub use diff::{FieldChange, Shown, differences};
+pub use instance::{Adjusted, adjusted};
+pub use report::{
+    Change, CrdReport, CrdWrite, InstanceReport, PlanReport, Refused, Rejected, Report, Write, steps_of,
+};
+pub use simulation::{Answer, LiveChild, Needs, Request, Simulation, Step};
+pub use summary::{Group, groups};

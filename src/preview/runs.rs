@@ -1,0 +1,153 @@
+//! What a decision says to do for runs of plans, carried out on a snapshot. A run that starts counts as succeeded: the
+//! children follow the newest origin then. What its steps do beyond that cannot be foreseen.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::report::{PlanReport, steps_of};
+use crate::children::plans::{PlanSnapshot, RunAction, RunObject};
+use crate::children::{Snapshot, names};
+use crate::package::Resource;
+use crate::plan::{DELETE_CHILD, Phase, PlanRun, RunStatus};
+
+/// What came of an action.
+pub(super) enum Effect {
+    /// Nothing that the next decision would see.
+    Ignored,
+    /// The snapshot has changed.
+    Changed,
+    /// A run has started.
+    Started(PlanReport),
+}
+
+/// Active runs count as succeeded. Returns what to say about each.
+pub(super) fn end_active(plans: &mut PlanSnapshot) -> Vec<String> {
+    let now = plans.now.to_string();
+    let mut said = Vec::new();
+    for run in &mut plans.runs {
+        let plan = run.spec.plan.clone();
+        let Some(status) = run.status.as_mut().filter(|status| !status.phase.is_final()) else { continue };
+        if status.phase == Phase::Pending {
+            continue;
+        }
+        let revision = status.revision.clone().unwrap_or_default();
+        said.push(format!(
+            "run {} of plan {plan} is active and ends first, with revision {revision}; the preview takes it for succeeded",
+            run.name
+        ));
+        succeed(status, &now);
+    }
+    said
+}
+
+fn succeed(status: &mut RunStatus, now: &str) {
+    status.phase = Phase::Succeeded;
+    status.finished_at = Some(now.to_owned());
+    status.steps.clear();
+}
+
+/// Carries out one action. `number`: for identities of new objects.
+pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64) -> Effect {
+    let resource = snapshot.package.clone();
+    let resource = resource.as_ref().ok().map(crate::children::ActivePackage::resource);
+    match action {
+        RunAction::Announce(run) => {
+            snapshot.instance["status"]["plan"] = (**run).clone();
+            return Effect::Changed;
+        }
+        RunAction::ForgetRecreations(annotations) => {
+            if let Some(all) = snapshot.instance["metadata"]["annotations"].as_object_mut() {
+                all.retain(|name, _| !annotations.contains(name));
+            }
+            return Effect::Changed;
+        }
+        _ => {}
+    }
+    let Some(plans) = &mut snapshot.plans else { return Effect::Ignored };
+    match action {
+        RunAction::Create(sort, object) => create(plans, *sort, object, number),
+        RunAction::Store { run, status, .. } => {
+            let now = plans.now.to_string();
+            let Some(known) = plans.runs.iter_mut().find(|known| known.uid == run.uid) else {
+                return Effect::Ignored;
+            };
+            let Ok(mut status) = RunStatus::deserialize(&**status) else { return Effect::Ignored };
+            if status.phase != Phase::Running {
+                let is_news = known.status.as_ref() != Some(&status);
+                known.status = Some(status);
+                return if is_news { Effect::Changed } else { Effect::Ignored };
+            }
+            let report = report(known, &status, resource);
+            succeed(&mut status, &now);
+            known.status = Some(status);
+            Effect::Started(report)
+        }
+        RunAction::Change(RunObject::PlanRun, run, patch) => {
+            let Some(known) = plans.runs.iter_mut().find(|known| known.uid == run.uid) else {
+                return Effect::Ignored;
+            };
+            for (name, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
+                match value.as_str() {
+                    Some(text) => known.annotations.insert(name.clone(), text.to_owned()),
+                    None => known.annotations.remove(name),
+                };
+            }
+            Effect::Changed
+        }
+        RunAction::Delete(sort, object) => {
+            let is_it = |known: &Value| known["metadata"]["name"] == object.name.as_str();
+            match sort {
+                RunObject::PlanRun => plans.runs.retain(|run| run.name != object.name),
+                RunObject::Origin => plans.origins.retain(|known| !is_it(known)),
+                RunObject::Job => plans.jobs.retain(|known| !is_it(known)),
+            }
+            Effect::Changed
+        }
+        _ => Effect::Ignored,
+    }
+}
+
+fn create(plans: &mut PlanSnapshot, sort: RunObject, object: &Value, number: u64) -> Effect {
+    let mut object = object.clone();
+    let identity = format!("preview-{number}");
+    object["metadata"]["uid"] = identity.as_str().into();
+    object["metadata"]["resourceVersion"] = identity.into();
+    object["metadata"]["creationTimestamp"] = plans.now.to_string().into();
+    match sort {
+        RunObject::Origin => {
+            plans.origins.push(object);
+            Effect::Changed
+        }
+        // It asks for the approval of a person, and does nothing before.
+        RunObject::PlanRun if object["spec"]["plan"] == DELETE_CHILD => Effect::Ignored,
+        RunObject::PlanRun => match PlanRun::parse(&object) {
+            Ok(run) => {
+                plans.runs.push(run);
+                Effect::Changed
+            }
+            Err(_) => Effect::Ignored,
+        },
+        RunObject::Job => Effect::Ignored,
+    }
+}
+
+fn report(run: &PlanRun, status: &RunStatus, resource: Option<&Resource>) -> PlanReport {
+    let plans = if status.plans.is_empty() { vec![run.spec.plan.clone()] } else { status.plans.clone() };
+    let of_plan = |name: &String| resource.and_then(|resource| resource.plan(name));
+    let many = plans.len() > 1;
+    let steps = plans.iter().filter_map(|name| Some((name, of_plan(name)?)));
+    let steps = steps.flat_map(|(name, plan)| {
+        steps_of(plan).into_iter().map(move |step| if many { format!("{name}: {step}") } else { step })
+    });
+    PlanReport {
+        cause: status.cause.as_str().to_owned(),
+        reason: status.message.clone(),
+        steps: steps.collect(),
+        plans,
+    }
+}
+
+/// The objects of runs that belong to an instance, by the label with its uid.
+pub(super) fn is_of(object: &Value, uid: &str) -> bool {
+    object["metadata"]["labels"][names::RUN_OF] == json!(uid)
+}

@@ -1,0 +1,357 @@
+//! `operetta preview` beside what then happens: for generated changes of packages, the writes that it predicts are those
+//! that the audit log shows once a manager has the new package.
+
+mod generate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use operetta::local::{AuditEvent, ControlPlane, Mark};
+use serde_json::{Value, json};
+
+use crate::support::ext::{Kind, LONG, is_ready, read, run_as, watching};
+use crate::support::plans::PLAN_RUN;
+use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_plane};
+use generate::{Case, GROUP, Mutation};
+
+/// How many cases there are.
+const CASES: usize = 60;
+/// For how long nothing more may be written once all is as predicted.
+const REST: Duration = Duration::from_secs(4);
+
+/// A write of a child: how (`apply`, `note`, `delete`), of what resource and name.
+type Write = (String, String, String);
+
+struct Scene {
+    plane: Arc<ControlPlane>,
+    namespace: String,
+    root: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let plane = own_plane().await;
+        let namespace = namespace_on(&plane).await.to_string();
+        Self { plane, namespace, root: tempfile::tempdir().unwrap() }
+    }
+
+    async fn apply(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let args = ["-n", &self.namespace, "apply", "--server-side", "-f", "-"];
+        kubectl_of(&self.plane, &args, &list.to_string()).await.ok();
+    }
+
+    async fn list(&self, kind: Kind) -> Vec<Value> {
+        let path = kind.path(Some(&self.namespace), "");
+        let found = read(&self.plane.client().unwrap(), path.trim_end_matches('/')).await;
+        found.and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
+    }
+
+    fn manager(&self, folders: &[String]) -> Operetta {
+        let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+        run_as("previews", &self.plane, &folders)
+    }
+
+    async fn preview(&self, args: &[&str]) -> Output {
+        let args: Vec<&str> = ["preview"].into_iter().chain(args.iter().copied()).collect();
+        operetta(self.plane.kubeconfig_path(), &args).await
+    }
+
+    /// What Operetta has written since, dry runs and refused requests aside.
+    fn written(&self, since: Mark) -> Vec<AuditEvent> {
+        let events = self.plane.audit().events_since(since).unwrap();
+        let is_ours = |event: &AuditEvent| event.user_agent.starts_with("operetta/");
+        events
+            .into_iter()
+            .filter(|event| is_ours(event) && event.counts() && event.writes() && event.code < 300)
+            .collect()
+    }
+
+    /// The writes of the children of each case.
+    fn writes_of_children(&self, since: Mark) -> BTreeMap<usize, BTreeSet<Write>> {
+        let mut found: BTreeMap<usize, BTreeSet<Write>> = BTreeMap::new();
+        for event in self.written(since) {
+            let is_child = !["operetta.dev", GROUP, "coordination.k8s.io", "events.k8s.io"]
+                .contains(&event.group.as_str())
+                && !["controllerrevisions", "events", "customresourcedefinitions"]
+                    .contains(&event.resource.as_str());
+            if event.namespace != self.namespace || !is_child || !event.subresource.is_empty() {
+                continue;
+            }
+            let Some(case) = case_of(&event.name) else { panic!("a write of no case: {event:?}") };
+            let how = match event.verb.as_str() {
+                "delete" => "delete",
+                "patch" if event.uri.contains("fieldManager=operetta%2F") => "apply",
+                "patch" => "note",
+                other => other,
+            };
+            let write = (how.to_owned(), event.resource.clone(), event.name.clone());
+            found.entry(case).or_default().insert(write);
+        }
+        found
+    }
+}
+
+/// The case of an object: `x12a-c0` is of case 12.
+fn case_of(name: &str) -> Option<usize> {
+    let digits: String = name.strip_prefix('x')?.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn plural(kind: &str) -> String {
+    match kind {
+        "ConfigMap" => "configmaps",
+        "Secret" => "secrets",
+        "Service" => "services",
+        "ServiceAccount" => "serviceaccounts",
+        "RoleBinding" => "rolebindings",
+        "Deployment" => "deployments",
+        other => panic!("{other}"),
+    }
+    .to_owned()
+}
+
+/// The writes that a preview predicts.
+fn predicted(report: &Value) -> BTreeSet<Write> {
+    let mut writes = BTreeSet::new();
+    for change in report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()) {
+        let object = &change["object"];
+        let resource = plural(object["kind"].as_str().unwrap());
+        let name = object["name"].as_str().unwrap();
+        let hows: &[&str] = match change["write"].as_str().unwrap() {
+            "Created" | "Adopted" | "Updated" | "Repaired" => &["apply"],
+            "Recreated" => &["delete", "apply"],
+            "Pruned" => &["delete"],
+            "Retained" | "AwaitsApproval" | "Orphaned" | "Unmarked" => &["note"],
+            other => panic!("{other}"),
+        };
+        for how in hows {
+            writes.insert(((*how).to_owned(), resource.clone(), name.to_owned()));
+        }
+    }
+    writes
+}
+
+/// The plans that a preview predicts, by instance.
+fn predicted_plans(report: &Value) -> BTreeSet<(String, String)> {
+    let instances = report["instances"].as_array().unwrap().iter();
+    let plans = instances.flat_map(|instance| {
+        let plans = instance["plans"].as_array().into_iter().flatten();
+        plans.map(|plan| {
+            let name = instance["name"].as_str().unwrap().to_owned();
+            (name, plan["plans"][0].as_str().unwrap().to_owned())
+        })
+    });
+    plans.collect()
+}
+
+/// Each field of an updated object that has a plain path has the value that was predicted.
+async fn check_fields(scene: &Scene, report: &Value, about: &str) {
+    for change in report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()) {
+        if !["Created", "Updated"].contains(&change["write"].as_str().unwrap()) {
+            continue;
+        }
+        let object = &change["object"];
+        let api = object["apiVersion"].as_str().unwrap().to_owned();
+        let kind = Kind::of(api, plural(object["kind"].as_str().unwrap()));
+        let path = kind.path(Some(&scene.namespace), object["name"].as_str().unwrap());
+        let live = read(&scene.plane.client().unwrap(), &path).await;
+        let live = live.unwrap_or_else(|| panic!("{path} does not exist; {about}"));
+        for field in change["fields"].as_array().unwrap() {
+            let path = field["path"].as_str().unwrap();
+            if path.contains('[') || field["after"] == "(hidden)" {
+                continue;
+            }
+            let pointer = format!("/{}", path.replace('.', "/"));
+            let value = live.pointer(&pointer).cloned().unwrap_or_default();
+            assert_eq!(value, field["after"], "{path} of {object}; {about}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn predicted_writes_are_those_that_happen() {
+    let scene = Scene::new().await;
+    let cases: Vec<Case> = (0..CASES).map(Case::new).collect();
+    let old: Vec<String> = cases.iter().map(|case| case.old.write(scene.root.path())).collect();
+    let new: Vec<String> = cases.iter().map(|case| case.new.write(scene.root.path())).collect();
+    let mut manager = scene.manager(&old);
+    watching(&mut manager, CASES).await;
+    let mut instances = Vec::new();
+    for case in &cases {
+        for (name, spec) in case.old.instances() {
+            let kind = case.old.kind();
+            instances.push(json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": name}, "spec": spec}));
+        }
+    }
+    scene.apply(&instances).await;
+    for case in &cases {
+        until_ready(&scene, case).await;
+    }
+    manager.kill9();
+    let mut others = Vec::new();
+    for case in &cases {
+        for (suffix, (name, _)) in case.others.iter().flat_map(|s| case.old.instances().map(|i| (s.clone(), i))) {
+            others.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{name}-{suffix}")}}));
+        }
+    }
+    scene.apply(&others).await;
+
+    let before = scene.plane.audit().mark().unwrap();
+    let mut reports = Vec::new();
+    for (case, folder) in cases.iter().zip(&new) {
+        let output = scene.preview(&[folder, "-o", "json"]).await;
+        let about = format!("case {}: {:?}; {}", case.new.number, case.mutations, output.stderr);
+        let report: Value = serde_json::from_str(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}; {about}", output.stdout));
+        let is_refused = report["summary"]["isRefused"] == true;
+        assert_eq!(output.status.code(), Some(if is_refused { 3 } else { 0 }), "{report:#}; {about}");
+        assert_eq!(report["instances"].as_array().unwrap().len(), 2, "{about}");
+        assert!(hides_secrets(&report), "{report:#}; {about}");
+        expectations(case, &report, &about);
+        reports.push(report);
+    }
+    let written = scene.written(before);
+    assert!(written.is_empty(), "a preview has written: {written:#?}");
+
+    let before = scene.plane.audit().mark().unwrap();
+    let manager = scene.manager(&new);
+    for (case, report) in cases.iter().zip(&reports) {
+        let number = case.new.number;
+        let wanted = predicted(report);
+        let what = format!("the writes of case {number} ({:?}) to be as predicted", case.mutations);
+        eventually(&what, LONG, async || {
+            let seen = scene.writes_of_children(before).remove(&number).unwrap_or_default();
+            if seen == wanted { Ok(()) } else { Err(compared(&wanted, &seen, report)) }
+        })
+        .await;
+    }
+    for (case, report) in cases.iter().zip(&reports) {
+        let what = format!("the runs of case {} to be as predicted", case.new.number);
+        let wanted = predicted_plans(report);
+        let old: BTreeSet<String> = ["deploy".to_owned()].into();
+        eventually(&what, LONG, async || {
+            let runs = scene.list(PLAN_RUN).await;
+            let of = |run: &Value| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                (text(&run["spec"]["of"]["name"]), text(&run["spec"]["plan"]))
+            };
+            let seen: BTreeSet<_> = runs
+                .iter()
+                .map(of)
+                .filter(|(name, plan)| case_of(name) == Some(case.new.number) && !plan.contains('/') && !old.contains(plan))
+                .collect();
+            if seen == wanted { Ok(()) } else { Err(format!("predicted {wanted:?}, seen {seen:?}")) }
+        })
+        .await;
+    }
+    tokio::time::sleep(REST).await;
+    let mut seen = scene.writes_of_children(before);
+    let crds: BTreeSet<String> = scene
+        .written(before)
+        .into_iter()
+        .filter(|event| event.resource == "customresourcedefinitions")
+        .map(|event| event.name)
+        .collect();
+    for (case, report) in cases.iter().zip(&reports) {
+        let about = format!("case {}: {:?}", case.new.number, case.mutations);
+        let wanted = predicted(report);
+        let seen = seen.remove(&case.new.number).unwrap_or_default();
+        assert_eq!(seen, wanted, "{about}: {}", compared(&wanted, &seen, report));
+        let crd = &report["crds"][0];
+        let is_written = crds.contains(crd["name"].as_str().unwrap());
+        match crd["write"].as_str().unwrap() {
+            "Updated" => assert!(is_written, "{about}: {crd:#}"),
+            "Refused" => assert!(!is_written, "{about}: {crd:#}"),
+            // The manager takes kinds that nobody uses any more out of the record, in its own time.
+            "Unchanged" => {}
+            other => panic!("{about}: {other}"),
+        }
+        check_fields(&scene, report, &about).await;
+    }
+    // The manager says of incompatible CRDs what the preview has said.
+    let log = manager.output();
+    for words in ["spec.scope changes from Namespaced to Cluster", "spec.versions[name=v1] is removed"] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+}
+
+async fn until_ready(scene: &Scene, case: &Case) {
+    let kind = Kind::of(format!("{GROUP}/v1"), case.old.plural());
+    eventually(&format!("the instances of case {} to be ready", case.old.number), LONG, async || {
+        let all = scene.list(kind).await;
+        if all.len() == 2 && all.iter().all(is_ready) { Ok(()) } else { Err(format!("{all:#?}")) }
+    })
+    .await;
+}
+
+/// Whether no value of a Secret is shown.
+fn hides_secrets(report: &Value) -> bool {
+    let instances = report["instances"].as_array().unwrap().iter();
+    let changes = instances.flat_map(|instance| instance["changes"].as_array().unwrap());
+    let secrets = changes.filter(|change| change["object"]["kind"] == "Secret");
+    let mut fields = secrets.flat_map(|change| change["fields"].as_array().unwrap());
+    let is_hidden = |value: &Value| value.is_null() || *value == "(hidden)";
+    fields.all(|field| {
+        !field["path"].as_str().unwrap().starts_with("data") || is_hidden(&field["before"]) && is_hidden(&field["after"])
+    })
+}
+
+/// What each mutation has to show, so that no case is empty by mistake.
+fn expectations(case: &Case, report: &Value, about: &str) {
+    let changes: Vec<&Value> =
+        report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()).collect();
+    let has = |write: &str| changes.iter().any(|change| change["write"] == write);
+    let refused: Vec<&Value> = report["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|instance| instance["refused"].as_array().into_iter().flatten())
+        .collect();
+    let crd = &report["crds"][0];
+    // A refusal of a dry run holds back all of the instance.
+    let is_held = case.mutations.contains(&Mutation::Frozen);
+    for mutation in &case.mutations {
+        let is_shown = match mutation {
+            Mutation::Nothing => changes.is_empty() && refused.is_empty() && crd["write"] != "Refused",
+            Mutation::Frozen => refused.iter().any(|refused| refused["reason"] == "ImmutableField"),
+            _ if is_held => true,
+            Mutation::Value | Mutation::RenameId | Mutation::RenameWithFormer | Mutation::Policy => has("Updated"),
+            Mutation::Add => has("Created"),
+            Mutation::Collide => refused.iter().any(|refused| refused["reason"] == "AlreadyExists"),
+            Mutation::Recreated => has("Recreated"),
+            Mutation::Default => has("Updated") && crd["write"] == "Updated",
+            Mutation::Generate => has("Updated"),
+            Mutation::When => has("Created"),
+            Mutation::Narrow => crd["write"] == "Refused" && crd["rejected"][0]["violations"][0].as_str().unwrap().starts_with("spec.size"),
+            Mutation::Scope => is_refusal(crd, "spec.scope changes"),
+            Mutation::Version => is_refusal(crd, "spec.versions[name=v1] is removed"),
+            // What is not pruned because something else is refused is not shown as pruned.
+            Mutation::Remove
+            | Mutation::RemoveRetained
+            | Mutation::RemoveAsked
+            | Mutation::RenameObject
+            | Mutation::Members => {
+                case.mutations.contains(&Mutation::Collide)
+                    || has("Pruned") || has("Retained") || has("AwaitsApproval") || has("Created")
+            }
+        };
+        assert!(is_shown, "{mutation:?}: {report:#}; {about}");
+    }
+    let plans = predicted_plans(report);
+    let is_rollout = case.new.has_plans() && crd["write"] != "Refused";
+    assert_eq!(!plans.is_empty(), is_rollout, "{report:#}; {about}");
+}
+
+/// Whether a CRD is refused for that reason, with the instances.
+fn is_refusal(crd: &Value, words: &str) -> bool {
+    let refused = crd["refused"].as_str().unwrap_or_default();
+    crd["write"] == "Refused" && refused.contains(words) && refused.contains("2 instances are concerned: ")
+}
+
+fn compared(predicted: &BTreeSet<Write>, seen: &BTreeSet<Write>, report: &Value) -> String {
+    let missing: Vec<_> = predicted.difference(seen).collect();
+    let more: Vec<_> = seen.difference(predicted).collect();
+    format!("predicted and not seen: {missing:?}; seen and not predicted: {more:?}; {report:#}")
+}
