@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::ObjectRef;
 use crate::children::fields::{self, FieldSet};
-use crate::children::{Apply, Desired, Observed, Paths, Secret, Seen, names};
+use crate::children::{Apply, Desired, Observed, Paths, Seen, names};
 use crate::readiness::Readiness;
 
 /// What stands for a value that the manager would generate.
@@ -19,9 +19,7 @@ pub(super) fn completed(desired: &Desired, body: Value, live: Option<&Value>) ->
     let mut body = body;
     for generated in &desired.generated {
         let there = live.and_then(|live| live["data"][&generated.key].as_str());
-        let value = there.filter(|value| !value.is_empty()).unwrap_or(match generated.what {
-            Secret::Password(_) | Secret::Certificate(_) | Secret::PrivateKey => GENERATED,
-        });
+        let value = there.filter(|value| !value.is_empty()).unwrap_or(GENERATED);
         body["data"][&generated.key] = value.into();
     }
     if !desired.generated.is_empty() {

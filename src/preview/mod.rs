@@ -11,6 +11,8 @@ mod report;
 mod runs;
 mod simulation;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 pub use diff::{FieldChange, Shown, differences};
 pub use instance::{Adjusted, adjusted};

@@ -371,16 +371,11 @@ impl Simulation {
                     true
                 }
             },
-            // While a change is refused, the record of what was accepted is written. It changes nothing here.
-            Action::Record(record) => {
-                let error = CallError::new(crate::api::Class::Permanent, 0, "Preview", String::new());
-                self.state.record(&Outcome::Refused(Action::Record(record), error), NOW);
-                true
-            }
             action @ (Action::AddFinalizer
             | Action::RemoveFinalizer
             | Action::ForceRemoveFinalizer
             | Action::MarkOrphaned
+            | Action::Record(_)
             | Action::RecordJobs(_)) => self.patch_instance(&action),
         }
     }
@@ -523,7 +518,6 @@ impl Simulation {
             let (reason, message) = (reason.clone(), message.clone());
             report.refused.push(Refused { item: None, object: None, reason, message });
         }
-        // What was refused in the cluster before, and is as it was, is no news of this revision; the reader sees it anyway.
         report.waits.dedup();
         report
     }

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn like_changes_are_one_group() {
-        let groups = groups(&[instance("a", "new"), instance("b", "new"), instance("c", "newer")]);
+        let groups = groups(&[instance("i1", "new"), instance("i2", "new"), instance("i3", "newer")]);
         let [group] = &groups[..] else { panic!("{groups:?}") };
         assert_eq!((group.child.as_str(), group.objects, group.instances), ("pods", 6, 3));
         let variants: Vec<_> = group.fields.iter().map(|f| (f.change.path.as_str(), f.variants)).collect();

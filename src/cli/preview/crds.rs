@@ -57,8 +57,9 @@ pub(super) async fn decide(
             }
             CrdDecision::CheckInstances(narrowed) => {
                 rejected = rejections(&narrowed, instances);
-                let lossy = lossy(&narrowed, instances);
-                snapshot.lossy = Some(Ok(lossy));
+                let found = lossy(&narrowed, instances);
+                drop(narrowed);
+                snapshot.lossy = Some(Ok(found));
             }
             CrdDecision::Apply(..) => {
                 break (if live.is_none() { CrdWrite::Created } else { CrdWrite::Updated }, None);
@@ -93,7 +94,7 @@ pub(super) async fn decide(
 }
 
 fn lossy(narrowed: &[Narrowed<'_>], instances: &[Value]) -> Vec<LossyInstance> {
-    let find = |narrowed, instance: &Value| {
+    let find = |narrowed: &Narrowed<'_>, instance: &Value| {
         let meta = &instance["metadata"];
         LossyInstance::find(narrowed, &text(&meta["uid"]), &full_name(meta), Some(instance))
     };

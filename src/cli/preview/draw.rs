@@ -37,7 +37,7 @@ pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Optio
         Some(width) if !is_single => drawing
             .text
             .lines()
-            .fold(String::new(), |text, line| text + &console::truncate_str(line, width, "…") + "\n"),
+            .fold(String::new(), |text, line| text + &*console::truncate_str(line, width, "…") + "\n"),
         _ => drawing.text,
     }
 }
@@ -207,11 +207,11 @@ impl Drawing {
             let child = refused.item.as_deref().map(|item| item.split('[').next().unwrap_or_default());
             format!("{} {}", refused.reason, child.unwrap_or_default())
         };
-        let refusals = |instance: &'_ InstanceReport| {
+        let refusals = |instance: &InstanceReport| -> Vec<(String, String)> {
             instance.refused.iter().map(|one| (reasons(one), one.message.clone())).collect()
         };
         self.like("REFUSED", instances, &refusals);
-        let waits = |instance: &'_ InstanceReport| {
+        let waits = |instance: &InstanceReport| -> Vec<(String, String)> {
             instance.waits.iter().map(|wait| (of_kind(wait, instance), wait.clone())).collect()
         };
         self.like("WAITS", instances, &waits);

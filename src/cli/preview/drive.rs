@@ -14,7 +14,9 @@ use crate::backoff::{Backoff, Retry};
 use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
 use crate::children::crds::Record;
 use crate::children::plans::{Calls, PlanSnapshot, Revision};
-use crate::children::{ActivePackage, DeletionRuns, DryRun, Expect, NamespaceScope, Paths, Snapshot, names};
+use crate::children::{
+    ActivePackage, DeletionRuns, DryRun, Expect, ItemId, NamespaceScope, Observed, Paths, Snapshot, names,
+};
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::manager::{load_revision, send_dry_run};
@@ -119,7 +121,9 @@ impl Driver {
         let can_be = |child: &LiveChild| scope.holds(home, &record.kinds, &child.observed.object);
         let own: Vec<LiveChild> = own.into_iter().filter(can_be).collect();
         let previous: Vec<LiveChild> = previous.into_iter().filter(can_be).collect();
-        let observed = |children: &[LiveChild]| children.iter().map(|c| Arc::clone(&c.observed)).collect();
+        let observed = |children: &[LiveChild]| -> Vec<Arc<Observed>> {
+            children.iter().map(|child| Arc::clone(&child.observed)).collect()
+        };
         snapshot.observed = observed(&own);
         snapshot.previous_children = observed(&previous);
         snapshot.kinds.clone_from(&self.fleet.kinds[index]);
@@ -261,9 +265,9 @@ impl Driver {
         let owner = claimant.filter(|claimant| claimant.uid != uid);
         let owner = owner.and_then(|claimant| self.fleet.owner(claimant.uid)).map(str::to_owned);
         let context = AdoptionContext { owner, was_child: false };
-        let resource_child = self.package.resources.iter().flat_map(|resource| &resource.children);
-        let id = crate::children::ItemId::named(&check.item);
-        let adopts = resource_child.clone().any(|child| child.id == id.child() && child.adopt);
+        let id = ItemId::named(&check.item);
+        let mut children = self.package.resources.iter().flat_map(|resource| &resource.children);
+        let adopts = children.any(|child| child.id == id.child() && child.adopt);
         let body = &request.body;
         match adoption::adoption(kind, object, &live, body, adopts, &context) {
             Adoption::Refused(why) => refused(&why),

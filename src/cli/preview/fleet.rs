@@ -32,6 +32,8 @@ pub(super) struct Fleet {
     pub(super) kinds: Vec<Vec<KindInfo>>,
     /// The children by the uid of their instance.
     children: HashMap<Arc<str>, Vec<LiveChild>>,
+    /// The children of earlier instances of the same kind, namespace and name.
+    previous: HashMap<Claim, Vec<LiveChild>>,
     /// All children that we have made, for who uses a namespace.
     places: Vec<ObjectRef>,
     /// The uids of all instances that are known to exist, with their names.
@@ -222,9 +224,12 @@ impl Reader<'_> {
                 Ok(found) => {
                     for (child, place) in found {
                         fleet.places.extend(place);
-                        if let Some(child) = child {
-                            let uid = Arc::clone(&child.observed.instance_uid);
+                        let Some(child) = child else { continue };
+                        let uid = Arc::clone(&child.observed.instance_uid);
+                        if uids.contains(&*uid) {
                             fleet.children.entry(uid).or_default().push(child);
+                        } else {
+                            fleet.previous.entry(child.observed.claim).or_default().push(child);
                         }
                     }
                 }
@@ -326,9 +331,8 @@ impl Fleet {
     /// The children of an instance, and those of earlier instances of the same name.
     pub(super) fn children(&self, uid: &str, claim: &Claim) -> (Vec<LiveChild>, Vec<LiveChild>) {
         let own = self.children.get(uid).cloned().unwrap_or_default();
-        let gone = self.children.iter().filter(|(other, _)| !self.owners.contains_key(&***other));
-        let previous = gone.flat_map(|(_, children)| children).filter(|child| child.observed.claim == *claim);
-        (sorted(own), sorted(previous.cloned().collect()))
+        let previous = self.previous.get(claim).cloned().unwrap_or_default();
+        (sorted(own), sorted(previous))
     }
 
     /// The instance with that uid, if it exists.

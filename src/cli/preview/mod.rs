@@ -92,7 +92,7 @@ pub(super) struct Args {
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+pub(super) enum Output {
     /// The preview as JSON
     Json,
     /// The preview as YAML
@@ -173,7 +173,8 @@ fn exit_code(report: &Report) -> ExitCode {
     }
 }
 
-fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
+/// The text of a report. `is_single`: of one instance, with every field.
+pub(super) fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
     match output {
         Some(Output::Json) => format!("{:#}\n", report.to_json()),
         Some(Output::Yaml) => yaml::to_string(&report.to_json()),

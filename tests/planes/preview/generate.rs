@@ -22,14 +22,8 @@ pub(super) enum Sort {
     Deployment,
 }
 
-const SORTS: [Sort; 6] = [
-    Sort::ConfigMap,
-    Sort::Secret,
-    Sort::Service,
-    Sort::ServiceAccount,
-    Sort::RoleBinding,
-    Sort::Deployment,
-];
+const SORTS: [Sort; 6] =
+    [Sort::ConfigMap, Sort::Secret, Sort::Service, Sort::ServiceAccount, Sort::RoleBinding, Sort::Deployment];
 
 #[derive(Debug, Clone)]
 pub(super) struct Child {
@@ -247,7 +241,6 @@ impl Model {
             Mutation::Default => {
                 self.add_own(mutation, Sort::ConfigMap);
             }
-            Mutation::Version => self.versions = vec!["v1", "v2"],
             _ => {}
         }
     }
@@ -363,7 +356,7 @@ spec:
         );
         for child in &self.children {
             let file = format!("templates/{}.yaml", child.id);
-            std::fs::write(folder.join(&file), child.template()).unwrap();
+            std::fs::write(folder.join(&file), child.template(self.scope == "Cluster")).unwrap();
             let _ = write!(manifest, "        - id: {}\n          template: {file}\n", child.id);
             let mut line = |key: &str, value: Option<String>| {
                 if let Some(value) = value {
@@ -411,14 +404,17 @@ spec:
 }
 
 impl Child {
-    fn template(&self) -> String {
+    fn template(&self, is_cluster_scoped: bool) -> String {
         let Self { sort, suffix, value, .. } = self;
         let name = match self.members {
             Some(_) => format!("{{{{ name }}}}-{suffix}-{{{{ i }}}}"),
             None => format!("{{{{ name }}}}-{suffix}"),
         };
-        let metadata = format!("metadata: {{name: \"{name}\"}}\n");
-        let shown = self.shows.map(|field| format!(", shown: \"{{{{ spec.{field} }}}}\"")).unwrap_or_default();
+        let place = if is_cluster_scoped { ", namespace: default" } else { "" };
+        let metadata = format!("metadata: {{name: \"{name}\"{place}}}\n");
+        let here = if is_cluster_scoped { "default" } else { "{{ namespace }}" };
+        let shown =
+            self.shows.map(|field| format!(", shown: \"{{{{ spec.{field} }}}}\"")).unwrap_or_default();
         match sort {
             Sort::ConfigMap => {
                 let frozen = if self.is_frozen { "immutable: true\n" } else { "" };
@@ -427,8 +423,7 @@ impl Child {
                 )
             }
             Sort::Secret => {
-                let generated =
-                    if self.is_generated { ", made: \"{{ password(16) }}\"" } else { "" };
+                let generated = if self.is_generated { ", made: \"{{ password(16) }}\"" } else { "" };
                 format!(
                     "apiVersion: v1\nkind: Secret\n{metadata}stringData: {{value: \"hunter{value}\"{generated}}}\n"
                 )
@@ -438,12 +433,15 @@ impl Child {
                 8000 + value
             ),
             Sort::ServiceAccount => {
-                format!("apiVersion: v1\nkind: ServiceAccount\n{metadata}automountServiceAccountToken: {}\n", value % 2 == 0)
+                format!(
+                    "apiVersion: v1\nkind: ServiceAccount\n{metadata}automountServiceAccountToken: {}\n",
+                    value % 2 == 0
+                )
             }
             Sort::RoleBinding => {
                 let role = if value % 2 == 0 { "edit" } else { "view" };
                 format!(
-                    "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\nsubjects: [{{kind: ServiceAccount, name: default, namespace: \"{{{{ namespace }}}}\"}}]\n"
+                    "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\nsubjects: [{{kind: ServiceAccount, name: default, namespace: \"{here}\"}}]\n"
                 )
             }
             Sort::Deployment => format!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use operetta::local::{AuditEvent, ControlPlane, Mark};
 use serde_json::{Value, json};
 
-use crate::support::ext::{Kind, LONG, is_ready, read, run_as, watching};
+use crate::support::ext::{Kind, LONG, condition, is_ready, read, run_as, watching};
 use crate::support::plans::PLAN_RUN;
 use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_plane};
 use generate::{Case, GROUP, Mutation};
@@ -115,7 +115,9 @@ fn plural(kind: &str) -> String {
 /// The writes that a preview predicts.
 fn predicted(report: &Value) -> BTreeSet<Write> {
     let mut writes = BTreeSet::new();
-    for change in report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()) {
+    for change in
+        report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap())
+    {
         let object = &change["object"];
         let resource = plural(object["kind"].as_str().unwrap());
         let name = object["name"].as_str().unwrap();
@@ -148,7 +150,9 @@ fn predicted_plans(report: &Value) -> BTreeSet<(String, String)> {
 
 /// Each field of an updated object that has a plain path has the value that was predicted.
 async fn check_fields(scene: &Scene, report: &Value, about: &str) {
-    for change in report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()) {
+    for change in
+        report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap())
+    {
         if !["Created", "Updated"].contains(&change["write"].as_str().unwrap()) {
             continue;
         }
@@ -192,7 +196,9 @@ async fn predicted_writes_are_those_that_happen() {
     manager.kill9();
     let mut others = Vec::new();
     for case in &cases {
-        for (suffix, (name, _)) in case.others.iter().flat_map(|s| case.old.instances().map(|i| (s.clone(), i))) {
+        for (suffix, (name, _)) in
+            case.others.iter().flat_map(|s| case.old.instances().map(|i| (s.clone(), i)))
+        {
             others.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{name}-{suffix}")}}));
         }
     }
@@ -240,7 +246,9 @@ async fn predicted_writes_are_those_that_happen() {
             let seen: BTreeSet<_> = runs
                 .iter()
                 .map(of)
-                .filter(|(name, plan)| case_of(name) == Some(case.new.number) && !plan.contains('/') && !old.contains(plan))
+                .filter(|(name, plan)| {
+                    case_of(name) == Some(case.new.number) && !plan.contains('/') && !old.contains(plan)
+                })
                 .collect();
             if seen == wanted { Ok(()) } else { Err(format!("predicted {wanted:?}, seen {seen:?}")) }
         })
@@ -270,10 +278,22 @@ async fn predicted_writes_are_those_that_happen() {
         }
         check_fields(&scene, report, &about).await;
     }
-    // The manager says of incompatible CRDs what the preview has said.
-    let log = manager.output();
-    for words in ["spec.scope changes from Namespaced to Cluster", "spec.versions[name=v1] is removed"] {
-        assert!(log.contains(words), "{words}: {log}");
+    // The manager refuses what the preview has refused, for the same reason.
+    for case in &cases {
+        let words = match case.mutations[0] {
+            Mutation::Scope => "spec.scope changes from Namespaced to Cluster",
+            Mutation::Version => "spec.versions[name=v1] is removed",
+            Mutation::Narrow => "spec.size must be at most 2",
+            _ => continue,
+        };
+        let kind = Kind::of(format!("{GROUP}/v1"), case.old.plural());
+        eventually(&format!("the instances to say {words:?}"), LONG, async || {
+            let all = scene.list(kind).await;
+            let says =
+                |one: &Value| condition(one, "Ready")["message"].as_str().unwrap_or_default().contains(words);
+            if all.iter().all(says) { Ok(()) } else { Err(format!("{all:#?}; {}", manager.output())) }
+        })
+        .await;
     }
 }
 
@@ -294,14 +314,19 @@ fn hides_secrets(report: &Value) -> bool {
     let mut fields = secrets.flat_map(|change| change["fields"].as_array().unwrap());
     let is_hidden = |value: &Value| value.is_null() || *value == "(hidden)";
     fields.all(|field| {
-        !field["path"].as_str().unwrap().starts_with("data") || is_hidden(&field["before"]) && is_hidden(&field["after"])
+        !field["path"].as_str().unwrap().starts_with("data")
+            || is_hidden(&field["before"]) && is_hidden(&field["after"])
     })
 }
 
 /// What each mutation has to show, so that no case is empty by mistake.
 fn expectations(case: &Case, report: &Value, about: &str) {
-    let changes: Vec<&Value> =
-        report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap()).collect();
+    let changes: Vec<&Value> = report["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|i| i["changes"].as_array().unwrap())
+        .collect();
     let has = |write: &str| changes.iter().any(|change| change["write"] == write);
     let refused: Vec<&Value> = report["instances"]
         .as_array()
@@ -317,14 +342,19 @@ fn expectations(case: &Case, report: &Value, about: &str) {
             Mutation::Nothing => changes.is_empty() && refused.is_empty() && crd["write"] != "Refused",
             Mutation::Frozen => refused.iter().any(|refused| refused["reason"] == "ImmutableField"),
             _ if is_held => true,
-            Mutation::Value | Mutation::RenameId | Mutation::RenameWithFormer | Mutation::Policy => has("Updated"),
+            Mutation::Value | Mutation::RenameId | Mutation::RenameWithFormer | Mutation::Policy => {
+                has("Updated")
+            }
             Mutation::Add => has("Created"),
             Mutation::Collide => refused.iter().any(|refused| refused["reason"] == "AlreadyExists"),
             Mutation::Recreated => has("Recreated"),
             Mutation::Default => has("Updated") && crd["write"] == "Updated",
             Mutation::Generate => has("Updated"),
             Mutation::When => has("Created"),
-            Mutation::Narrow => crd["write"] == "Refused" && crd["rejected"][0]["violations"][0].as_str().unwrap().starts_with("spec.size"),
+            Mutation::Narrow => {
+                crd["write"] == "Refused"
+                    && crd["rejected"][0]["violations"][0].as_str().unwrap().starts_with("spec.size")
+            }
             Mutation::Scope => is_refusal(crd, "spec.scope changes"),
             Mutation::Version => is_refusal(crd, "spec.versions[name=v1] is removed"),
             // What is not pruned because something else is refused is not shown as pruned.
@@ -334,7 +364,10 @@ fn expectations(case: &Case, report: &Value, about: &str) {
             | Mutation::RenameObject
             | Mutation::Members => {
                 case.mutations.contains(&Mutation::Collide)
-                    || has("Pruned") || has("Retained") || has("AwaitsApproval") || has("Created")
+                    || has("Pruned")
+                    || has("Retained")
+                    || has("AwaitsApproval")
+                    || has("Created")
             }
         };
         assert!(is_shown, "{mutation:?}: {report:#}; {about}");

@@ -1,0 +1,140 @@
+//! Simulations over a small package, with answers instead of a cluster.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{CallError, Class, Gvk};
+use crate::children::{ActivePackage, DryRun, KindInfo, Seen, Snapshot, names};
+use crate::package::Package;
+
+/// A package with the `ConfigMap`s `a` and `b`.
+fn package() -> Arc<Package> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let schema = "schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}";
+    write("crds/crd.yaml", &crate::test_crd::crd("example.org", "ws", "W", schema));
+    for id in ["a", "b"] {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}-{id}\"}}\ndata: {{value: new}}\n"
+        );
+        write(&format!("templates/{id}.yaml"), &text);
+    }
+    write(
+        "operator.yaml",
+        "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {name: p}\nspec:\n  version: 0.1.0\n  \
+         resources:\n    - crd: crds/crd.yaml\n      children: [{id: a, template: templates/a.yaml}, {id: b, template: templates/b.yaml}]\n",
+    );
+    Arc::new(crate::package::load(folder.path()).unwrap().0)
+}
+
+/// A child of the instance `w` as an earlier revision has applied it.
+fn live(id: &str) -> LiveChild {
+    let labels = json!({names::OPERATOR: "p", names::KIND: "W.example.org", names::INSTANCE: "w",
+        names::INSTANCE_UID: "u", names::CHILD: id, names::MANAGED_BY: "operetta"});
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": format!("w-{id}"), "namespace": "n", "uid": format!("uid-{id}"), "resourceVersion": "7",
+            "labels": labels, "annotations": {names::INTENT: "old"},
+            "ownerReferences": [{"apiVersion": "example.org/v1", "kind": "W", "name": "w", "uid": "u"}],
+            "managedFields": [{"manager": "operetta/p", "operation": "Apply", "apiVersion": "v1",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:value": {}, "f:gone": {}}}}]},
+        "data": {"value": "old", "gone": "1", "theirs": "2"},
+    });
+    let metadata = ObjectMeta::deserialize(&object["metadata"]).unwrap();
+    let gvk = Gvk::new("v1", "ConfigMap");
+    let seen = Seen { gvk: &gvk, metadata: &metadata, body: Some(&object), reports: false };
+    let observed = seen.observe(|_, _| Arc::from([])).unwrap();
+    LiveChild { observed: Arc::new(observed), text: object.to_string().into() }
+}
+
+fn simulation(children: Vec<LiveChild>) -> Simulation {
+    let active = ActivePackage::new(&package(), 0).unwrap();
+    let instance = json!({"apiVersion": "example.org/v1", "kind": "W",
+        "metadata": {"name": "w", "namespace": "n", "uid": "u", "generation": 1}, "spec": {"size": 1}});
+    let mut snapshot = Snapshot::new(active, instance, |_| true);
+    snapshot.kinds = vec![KindInfo::listed(Gvk::new("v1", "ConfigMap"), true)];
+    snapshot.observed = children.iter().map(|child| Arc::clone(&child.observed)).collect();
+    Simulation::new(snapshot, children, &Arc::new(HashMap::new()), "operetta/p".to_owned())
+}
+
+/// Answers all dry runs, by the name of the item.
+fn report(mut simulation: Simulation, answer: impl Fn(&str) -> Answer) -> InstanceReport {
+    loop {
+        match simulation.advance() {
+            Step::Done(report) => return *report,
+            Step::Read(needs) => panic!("{needs:?}"),
+            Step::DryRun(requests) => {
+                assert!(!requests.is_empty());
+                for request in requests {
+                    simulation.answer(&request.check, answer(&request.check.item));
+                }
+            }
+        }
+    }
+}
+
+fn writes(report: &InstanceReport) -> Vec<(&str, Write)> {
+    report.changes.iter().map(|change| (change.item.as_str(), change.write)).collect()
+}
+
+#[test]
+fn children_are_updated_created_and_pruned() {
+    let report = report(simulation(vec![live("a"), live("z")]), |_| Answer::DryRun(DryRun::Passed));
+    assert_eq!(
+        writes(&report),
+        [("a", Write::Updated), ("b", Write::Created), ("z", Write::Pruned)],
+        "{report:?}"
+    );
+    assert!(report.refused.is_empty() && report.waits.is_empty(), "{report:?}");
+    let data: Vec<Value> = report.changes[0]
+        .fields
+        .iter()
+        .filter(|field| field.path.starts_with("data"))
+        .map(|field| json!([field.path, field.before, field.after]))
+        .collect();
+    // What others own stays.
+    assert_eq!(data, [json!(["data.gone", "1", null]), json!(["data.value", "old", "new"])]);
+}
+
+#[test]
+fn a_refused_dry_run_holds_back_everything() {
+    let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "no".to_owned());
+    let report = report(simulation(vec![live("a"), live("z")]), |item| {
+        Answer::DryRun(if item == "a" { DryRun::Refused(refusal()) } else { DryRun::Passed })
+    });
+    assert!(report.changes.is_empty(), "{report:?}");
+    let refused: Vec<_> =
+        report.refused.iter().map(|one| (one.item.as_deref(), one.reason.as_str())).collect();
+    assert_eq!(refused, [(Some("a"), "ApplyRefused")]);
+}
+
+#[test]
+fn an_object_of_others_is_refused_alone() {
+    let occupied = || CallError::new(Class::Conflict, 409, "AlreadyExists", "it exists".to_owned());
+    let report = report(simulation(vec![live("a"), live("z")]), |item| match item {
+        "b" => Answer::Occupied(occupied()),
+        _ => Answer::DryRun(DryRun::Passed),
+    });
+    // Nothing is pruned before all is applied.
+    assert_eq!(writes(&report), [("a", Write::Updated)], "{report:?}");
+    assert_eq!(report.refused[0].reason, "AlreadyExists");
+}
+
+#[test]
+fn an_immutable_field_recreates_the_object_if_the_package_permits() {
+    let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "field is immutable".to_owned());
+    let report = report(simulation(vec![live("a")]), |item| {
+        Answer::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
+    });
+    assert_eq!(writes(&report), [("a", Write::Recreated), ("b", Write::Created)], "{report:?}");
+}
