@@ -370,6 +370,7 @@ spec:
             line("deletionPolicy", child.policy.map(str::to_owned));
             line("onImmutableChange", child.recreates.then(|| "Recreate".to_owned()));
             line("renamedFrom", child.renamed_from.as_ref().map(|id| format!("[{id}]")));
+            line("onLoss", child.is_generated.then(|| "Recreate".to_owned()));
             line("dependsOn", child.after.as_ref().map(|id| format!("[{id}]")));
         }
         if self.has_plans {
@@ -423,9 +424,9 @@ impl Child {
                 )
             }
             Sort::Secret => {
-                let generated = if self.is_generated { ", made: \"{{ password(16) }}\"" } else { "" };
+                let generated = if self.is_generated { "\n  made: {{ password(16) }}" } else { "" };
                 format!(
-                    "apiVersion: v1\nkind: Secret\n{metadata}stringData: {{value: \"hunter{value}\"{generated}}}\n"
+                    "apiVersion: v1\nkind: Secret\n{metadata}stringData:\n  value: \"hunter{value}\"{generated}\n"
                 )
             }
             Sort::Service => format!(

@@ -93,6 +93,38 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Where the writes of children or the runs are not those that were predicted.
+    async fn differences(&self, since: Mark, cases: &[Case], reports: &[Value]) -> Vec<String> {
+        let mut seen = self.writes_of_children(since);
+        let runs = self.list(PLAN_RUN).await;
+        let mut wrong = Vec::new();
+        for (case, report) in cases.iter().zip(reports) {
+            let wanted = predicted(report);
+            let seen = seen.remove(&case.new.number).unwrap_or_default();
+            let plans = predicted_plans(report);
+            let started: BTreeSet<_> = runs.iter().filter_map(|run| rollout(run, case.new.number)).collect();
+            if seen != wanted || plans != started {
+                let missing: Vec<_> = wanted.difference(&seen).collect();
+                let more: Vec<_> = seen.difference(&wanted).collect();
+                wrong.push(format!(
+                    "{}: predicted and not seen: {missing:?}; seen and not predicted: {more:?}; plans predicted \
+                     {plans:?}, seen {started:?}; {report:#}",
+                    about(case)
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+/// The instance and the plan of a run that is no deployment of the old package.
+fn rollout(run: &Value, case: usize) -> Option<(String, String)> {
+    let name = run["spec"]["of"]["name"].as_str().filter(|name| case_of(name) == Some(case))?;
+    let plan = run["spec"]["plan"].as_str().filter(|plan| *plan != "deploy" && !plan.contains('/'))?;
+    Some((name.to_owned(), plan.to_owned()))
+}
+
 /// The case of an object: `x12a-c0` is of case 12.
 fn case_of(name: &str) -> Option<usize> {
     let digits: String = name.strip_prefix('x')?.chars().take_while(char::is_ascii_digit).collect();
@@ -205,57 +237,29 @@ async fn predicted_writes_are_those_that_happen() {
     scene.apply(&others).await;
 
     let before = scene.plane.audit().mark().unwrap();
-    let mut reports = Vec::new();
+    let (mut reports, mut wrong) = (Vec::new(), Vec::new());
     for (case, folder) in cases.iter().zip(&new) {
         let output = scene.preview(&[folder, "-o", "json"]).await;
-        let about = format!("case {}: {:?}; {}", case.new.number, case.mutations, output.stderr);
-        let report: Value = serde_json::from_str(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}; {about}", output.stdout));
-        let is_refused = report["summary"]["isRefused"] == true;
-        assert_eq!(output.status.code(), Some(if is_refused { 3 } else { 0 }), "{report:#}; {about}");
-        assert_eq!(report["instances"].as_array().unwrap().len(), 2, "{about}");
-        assert!(hides_secrets(&report), "{report:#}; {about}");
-        expectations(case, &report, &about);
+        let report: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+        if let Err(what) = expected(case, &report, output.status.code()) {
+            wrong.push(format!("{}: {what}: {report:#}\n{}", about(case), output.stderr));
+        }
         reports.push(report);
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     let written = scene.written(before);
     assert!(written.is_empty(), "a preview has written: {written:#?}");
 
     let before = scene.plane.audit().mark().unwrap();
     let manager = scene.manager(&new);
-    for (case, report) in cases.iter().zip(&reports) {
-        let number = case.new.number;
-        let wanted = predicted(report);
-        let what = format!("the writes of case {number} ({:?}) to be as predicted", case.mutations);
-        eventually(&what, LONG, async || {
-            let seen = scene.writes_of_children(before).remove(&number).unwrap_or_default();
-            if seen == wanted { Ok(()) } else { Err(compared(&wanted, &seen, report)) }
-        })
-        .await;
-    }
-    for (case, report) in cases.iter().zip(&reports) {
-        let what = format!("the runs of case {} to be as predicted", case.new.number);
-        let wanted = predicted_plans(report);
-        let old: BTreeSet<String> = ["deploy".to_owned()].into();
-        eventually(&what, LONG, async || {
-            let runs = scene.list(PLAN_RUN).await;
-            let of = |run: &Value| {
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                (text(&run["spec"]["of"]["name"]), text(&run["spec"]["plan"]))
-            };
-            let seen: BTreeSet<_> = runs
-                .iter()
-                .map(of)
-                .filter(|(name, plan)| {
-                    case_of(name) == Some(case.new.number) && !plan.contains('/') && !old.contains(plan)
-                })
-                .collect();
-            if seen == wanted { Ok(()) } else { Err(format!("predicted {wanted:?}, seen {seen:?}")) }
-        })
-        .await;
-    }
+    eventually("all writes and runs to be as predicted", LONG, async || {
+        let wrong = scene.differences(before, &cases, &reports).await;
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n\n")) }
+    })
+    .await;
     tokio::time::sleep(REST).await;
-    let mut seen = scene.writes_of_children(before);
+    let wrong = scene.differences(before, &cases, &reports).await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     let crds: BTreeSet<String> = scene
         .written(before)
         .into_iter()
@@ -263,10 +267,7 @@ async fn predicted_writes_are_those_that_happen() {
         .map(|event| event.name)
         .collect();
     for (case, report) in cases.iter().zip(&reports) {
-        let about = format!("case {}: {:?}", case.new.number, case.mutations);
-        let wanted = predicted(report);
-        let seen = seen.remove(&case.new.number).unwrap_or_default();
-        assert_eq!(seen, wanted, "{about}: {}", compared(&wanted, &seen, report));
+        let about = about(case);
         let crd = &report["crds"][0];
         let is_written = crds.contains(crd["name"].as_str().unwrap());
         match crd["write"].as_str().unwrap() {
@@ -308,9 +309,7 @@ async fn until_ready(scene: &Scene, case: &Case) {
 
 /// Whether no value of a Secret is shown.
 fn hides_secrets(report: &Value) -> bool {
-    let instances = report["instances"].as_array().unwrap().iter();
-    let changes = instances.flat_map(|instance| instance["changes"].as_array().unwrap());
-    let secrets = changes.filter(|change| change["object"]["kind"] == "Secret");
+    let secrets = changes(report).filter(|change| change["object"]["kind"] == "Secret");
     let mut fields = secrets.flat_map(|change| change["fields"].as_array().unwrap());
     let is_hidden = |value: &Value| value.is_null() || *value == "(hidden)";
     fields.all(|field| {
@@ -319,72 +318,75 @@ fn hides_secrets(report: &Value) -> bool {
     })
 }
 
+fn about(case: &Case) -> String {
+    format!("case {}: {:?}", case.new.number, case.mutations)
+}
+
+fn changes(report: &Value) -> impl Iterator<Item = &Value> {
+    let instances = report["instances"].as_array().into_iter().flatten();
+    instances.flat_map(|instance| instance["changes"].as_array().into_iter().flatten())
+}
+
 /// What each mutation has to show, so that no case is empty by mistake.
-fn expectations(case: &Case, report: &Value, about: &str) {
-    let changes: Vec<&Value> = report["instances"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|i| i["changes"].as_array().unwrap())
-        .collect();
-    let has = |write: &str| changes.iter().any(|change| change["write"] == write);
-    let refused: Vec<&Value> = report["instances"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|instance| instance["refused"].as_array().into_iter().flatten())
-        .collect();
+fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String> {
+    let is_refused = report["summary"]["isRefused"] == true;
+    if code != Some(if is_refused { 3 } else { 0 }) {
+        return Err(format!("the exit code is {code:?}"));
+    }
+    if report["instances"].as_array().map(Vec::len) != Some(2) {
+        return Err("there are not two instances".to_owned());
+    }
+    if !hides_secrets(report) {
+        return Err("a value of a Secret is shown".to_owned());
+    }
+    let has = |write: &str| changes(report).any(|change| change["write"] == write);
+    let instances = report["instances"].as_array().into_iter().flatten();
+    let refused: Vec<&Value> =
+        instances.flat_map(|instance| instance["refused"].as_array().into_iter().flatten()).collect();
+    let is_refused_for = |reason: &str| refused.iter().any(|refused| refused["reason"] == reason);
     let crd = &report["crds"][0];
     // A refusal of a dry run holds back all of the instance.
     let is_held = case.mutations.contains(&Mutation::Frozen);
     for mutation in &case.mutations {
         let is_shown = match mutation {
-            Mutation::Nothing => changes.is_empty() && refused.is_empty() && crd["write"] != "Refused",
-            Mutation::Frozen => refused.iter().any(|refused| refused["reason"] == "ImmutableField"),
+            Mutation::Nothing => changes(report).next().is_none() && refused.is_empty(),
+            Mutation::Frozen => is_refused_for("ImmutableField"),
             _ if is_held => true,
-            Mutation::Value | Mutation::RenameId | Mutation::RenameWithFormer | Mutation::Policy => {
-                has("Updated")
-            }
-            Mutation::Add => has("Created"),
-            Mutation::Collide => refused.iter().any(|refused| refused["reason"] == "AlreadyExists"),
+            Mutation::Value
+            | Mutation::RenameId
+            | Mutation::RenameWithFormer
+            | Mutation::Policy
+            | Mutation::Generate => has("Updated"),
+            Mutation::Add | Mutation::When => has("Created"),
+            Mutation::Collide => is_refused_for("AlreadyExists"),
             Mutation::Recreated => has("Recreated"),
             Mutation::Default => has("Updated") && crd["write"] == "Updated",
-            Mutation::Generate => has("Updated"),
-            Mutation::When => has("Created"),
             Mutation::Narrow => {
-                crd["write"] == "Refused"
-                    && crd["rejected"][0]["violations"][0].as_str().unwrap().starts_with("spec.size")
+                let violation = crd["rejected"][0]["violations"][0].as_str().unwrap_or_default();
+                crd["write"] == "Refused" && violation.starts_with("spec.size")
             }
             Mutation::Scope => is_refusal(crd, "spec.scope changes"),
             Mutation::Version => is_refusal(crd, "spec.versions[name=v1] is removed"),
-            // What is not pruned because something else is refused is not shown as pruned.
-            Mutation::Remove
-            | Mutation::RemoveRetained
-            | Mutation::RemoveAsked
-            | Mutation::RenameObject
-            | Mutation::Members => {
-                case.mutations.contains(&Mutation::Collide)
-                    || has("Pruned")
-                    || has("Retained")
-                    || has("AwaitsApproval")
-                    || has("Created")
-            }
+            // Nothing is pruned while an object of others stands in the way of another child.
+            _ if case.mutations.contains(&Mutation::Collide) => true,
+            Mutation::Remove | Mutation::RenameObject => has("Pruned"),
+            Mutation::RemoveRetained => has("Retained"),
+            Mutation::RemoveAsked => has("AwaitsApproval"),
+            Mutation::Members => has("Pruned") || has("Created"),
         };
-        assert!(is_shown, "{mutation:?}: {report:#}; {about}");
+        if !is_shown {
+            return Err(format!("{mutation:?} does not show"));
+        }
     }
-    let plans = predicted_plans(report);
     let is_rollout = case.new.has_plans() && crd["write"] != "Refused";
-    assert_eq!(!plans.is_empty(), is_rollout, "{report:#}; {about}");
+    if predicted_plans(report).is_empty() == is_rollout {
+        return Err("the plans are not those expected".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether a CRD is refused for that reason, with the instances.
 fn is_refusal(crd: &Value, words: &str) -> bool {
     let refused = crd["refused"].as_str().unwrap_or_default();
     crd["write"] == "Refused" && refused.contains(words) && refused.contains("2 instances are concerned: ")
-}
-
-fn compared(predicted: &BTreeSet<Write>, seen: &BTreeSet<Write>, report: &Value) -> String {
-    let missing: Vec<_> = predicted.difference(seen).collect();
-    let more: Vec<_> = seen.difference(predicted).collect();
-    format!("predicted and not seen: {missing:?}; seen and not predicted: {more:?}; {report:#}")
 }
