@@ -97,7 +97,6 @@ impl Walk {
             return;
         }
         let empty = Map::new();
-        let none: &[Value] = &[];
         match (before, after) {
             (Some(Value::Object(before)), None | Some(Value::Null)) => self.maps(before, &empty),
             (None | Some(Value::Null), Some(Value::Object(after))) => self.maps(&empty, after),
@@ -105,7 +104,7 @@ impl Walk {
             (before, after) => {
                 let list = |value: Option<&Value>| match value {
                     Some(Value::Array(items)) => Some(items.clone()),
-                    None | Some(Value::Null) => Some(none.to_vec()),
+                    None | Some(Value::Null) => Some(Vec::new()),
                     Some(_) => None,
                 };
                 match (list(before), list(after)) {

@@ -4,17 +4,8 @@ use serde_json::Value;
 
 use crate::crd;
 
-/// An instance as a CRD shows it, and the fields that differ from before.
-#[derive(Debug)]
-pub struct Adjusted {
-    /// The instance.
-    pub instance: Value,
-    /// Whether the CRD changes its spec: a default, or a field that it drops.
-    pub is_changed: bool,
-}
-
 /// The instance in a version of a CRD: fields that the schema does not have are dropped, and its defaults are filled in.
-pub fn adjusted(instance: &Value, crd: &Value, group: &str, version: &str) -> Adjusted {
+pub fn adjusted(instance: &Value, crd: &Value, group: &str, version: &str) -> Value {
     let mut adjusted = instance.clone();
     adjusted["apiVersion"] = format!("{group}/{version}").into();
     if let Some(schema) = crd::schema_of(crd, version) {
@@ -25,6 +16,5 @@ pub fn adjusted(instance: &Value, crd: &Value, group: &str, version: &str) -> Ad
     if let Some(status) = instance.get("status") {
         adjusted["status"] = status.clone();
     }
-    let is_changed = adjusted["spec"] != instance["spec"];
-    Adjusted { instance: adjusted, is_changed }
+    adjusted
 }

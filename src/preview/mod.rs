@@ -15,7 +15,7 @@ mod summary;
 mod tests;
 
 pub use diff::{FieldChange, Shown, differences};
-pub use instance::{Adjusted, adjusted};
+pub use instance::adjusted;
 pub use report::{
     Change, CrdReport, CrdWrite, InstanceReport, PlanReport, Refused, Rejected, Report, Write, steps_of,
 };

@@ -2,7 +2,7 @@
 //! children follow the newest origin then. What its steps do beyond that cannot be foreseen.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::report::{PlanReport, steps_of};
 use crate::children::plans::{PlanSnapshot, RunAction, RunObject};
@@ -149,5 +149,5 @@ fn report(run: &PlanRun, status: &RunStatus, resource: Option<&Resource>) -> Pla
 
 /// The objects of runs that belong to an instance, by the label with its uid.
 pub(super) fn is_of(object: &Value, uid: &str) -> bool {
-    object["metadata"]["labels"][names::RUN_OF] == json!(uid)
+    object["metadata"]["labels"][names::RUN_OF] == uid
 }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::Value;
-
 use crate::cli::columns::{Cell, Columns, Severity};
 use crate::cli::out::printable;
 use crate::preview::{
@@ -65,7 +63,6 @@ fn shown(value: &Shown, most: usize) -> String {
     let text = match value {
         Shown::Absent => return "none".to_owned(),
         Shown::Hidden => return "(hidden)".to_owned(),
-        Shown::Value(value @ Value::String(_)) => value.to_string(),
         Shown::Value(value) => value.to_string(),
     };
     let text = printable(&text);

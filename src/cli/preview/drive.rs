@@ -103,7 +103,7 @@ impl Driver {
     fn snapshot(&self, index: usize, instance: &Value) -> Option<(Snapshot, Vec<LiveChild>)> {
         let resource = &self.package.resources[index];
         let kind = &resource.kind;
-        let adjusted = adjusted(instance, &self.crds[index], &kind.group, &kind.version).instance;
+        let adjusted = adjusted(instance, &self.crds[index], &kind.group, &kind.version);
         let active = ActivePackage::new(&self.package, index)?;
         let mut snapshot = Snapshot::new(active, adjusted, |_| true);
         let meta = &instance["metadata"];
