@@ -22,6 +22,7 @@ pub mod plan;
 pub mod preview;
 pub mod printable;
 pub mod readiness;
+pub mod rights;
 mod schema;
 pub mod template;
 pub mod yaml;

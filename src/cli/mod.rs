@@ -14,6 +14,7 @@ mod model;
 mod out;
 mod plan;
 mod preview;
+mod rbac;
 mod render;
 mod run;
 mod schema;
@@ -89,6 +90,7 @@ enum Command {
     Preview(preview::Args),
     Lint(lint::Args),
     Crd(crd::Args),
+    Rbac(rbac::Args),
     Render(render::Args),
     Schema(schema::Args),
     Completion(completion::Args),
@@ -127,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
+        Command::Rbac(args) => rbac::run(args),
         Command::Render(args) => render::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),

@@ -20,7 +20,7 @@ use crate::manager::{Config, Manager, Monitor, Phase};
 use crate::package::Package;
 
 /// The manager's default namespace.
-const NAMESPACE: &str = "operetta-system";
+pub(super) const NAMESPACE: &str = "operetta-system";
 
 /// Run the manager against the kubeconfig's cluster
 ///
