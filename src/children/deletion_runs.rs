@@ -164,12 +164,11 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
         match live.find(|observed| is_about(run, observed)) {
             // What was approved was the deletion of an object that nothing desired.
             Some(observed) if is_desired(snapshot, decision, observed) => actions.push(delete(run)),
-            Some(_) => {}
             None if is_listed(snapshot, run) => match deletions.ended(run) {
                 Some(status) => actions.push(RunAction::store(run, &status, Vec::new())),
                 None => actions.extend(owned(snapshot, run)),
             },
-            None => {}
+            Some(_) | None => {}
         }
     }
     let is = |wanted: fn(&Action) -> bool| decision.actions.iter().any(wanted);

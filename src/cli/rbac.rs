@@ -20,8 +20,8 @@ use crate::yaml;
 /// Derives from all branches of the templates, refs and plans what the manager does for the package, and adds
 /// `permissions` of operator.yaml. For each package it prints
 ///
-/// - the ServiceAccount operetta-PACKAGE in the manager's namespace, and what it may do: the manager reads and writes
-///   the children and refs of instances as this account (operetta run --impersonate);
+/// - the ServiceAccount operetta-PACKAGE in the manager's namespace, and the rights to the children and refs of its
+///   instances;
 /// - what the manager itself needs for the package: its instances, and to impersonate this account;
 /// - roles that are aggregated to the ClusterRoles view, edit and admin, for the users of its kinds.
 ///
@@ -61,7 +61,7 @@ enum Output {
     Json,
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     naming::check_namespace(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 

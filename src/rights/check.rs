@@ -33,7 +33,8 @@ pub fn check(package: &Package) -> Vec<Diagnostic> {
 /// What is wrong with the words of a rule.
 fn unknown(permission: &Permission) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    for verb in permission.verbs.iter().filter(|verb| !super::VERBS.contains(&verb.as_str()) && *verb != "*") {
+    for verb in permission.verbs.iter().filter(|verb| !super::VERBS.contains(&verb.as_str()) && *verb != "*")
+    {
         let near = did_you_mean(verb, super::VERBS).map(|near| format!("did you mean `{near}`?"));
         let warning = Diagnostic::warning("rights::unknown", format!("`{verb}` is no verb of Kubernetes"));
         let all = || format!("there is {}", super::VERBS.join(", "));
@@ -45,7 +46,8 @@ fn unknown(permission: &Permission) -> Vec<Diagnostic> {
             if built_in(group, plural).is_some() || plural == "*" {
                 continue;
             }
-            let of = if group.is_empty() { "the core group".to_owned() } else { format!("the group {group}") };
+            let of =
+                if group.is_empty() { "the core group".to_owned() } else { format!("the group {group}") };
             let message = format!("{of} has no resource `{plural}`");
             let plurals: Vec<String> = plurals(group);
             let near = did_you_mean(plural, plurals.iter().map(String::as_str)).map(str::to_owned);

@@ -1,7 +1,6 @@
 //! The rights of packages: which RBAC rules the account of a package needs, and the objects that grant them.
 //!
-//! The manager reads and writes children and refs as the account of their package, so a package can do what its account may,
-//! whatever the manager itself may do. See `docs/design/0025-rights.md`.
+//! See `docs/design/0025-rights.md`.
 
 mod check;
 mod derive;

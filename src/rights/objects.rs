@@ -158,7 +158,12 @@ impl Maker<'_> {
         for resource in resources {
             let ApiKind { group, plural, .. } = &resource.kind;
             view.add(&Place::Home, group, plural, &["get", "list", "watch"]);
-            edit.add(&Place::Home, group, plural, &["create", "update", "patch", "delete", "deletecollection"]);
+            edit.add(
+                &Place::Home,
+                group,
+                plural,
+                &["create", "update", "patch", "delete", "deletecollection"],
+            );
             if resource.has_scale() {
                 view.add(&Place::Home, group, &format!("{plural}/scale"), &["get"]);
                 edit.add(&Place::Home, group, &format!("{plural}/scale"), &["update", "patch"]);
@@ -188,22 +193,28 @@ impl Maker<'_> {
         json!({"kind": "ServiceAccount", "name": account, "namespace": self.at.manager_namespace})
     }
 
-    /// A role and its binding: cluster-wide without a namespace.
     fn role(&self, name: &str, namespace: Option<&str>, rules: &[Value], subjects: &[Value]) -> [Value; 2] {
-        let prefix = if namespace.is_some() { "" } else { "Cluster" };
-        let kind = format!("{prefix}Role");
-        [
-            json!({
-                "apiVersion": API, "kind": kind,
-                "metadata": self.metadata(name, namespace),
-                "rules": rules,
-            }),
-            json!({
-                "apiVersion": API, "kind": format!("{kind}Binding"),
-                "metadata": self.metadata(name, namespace),
-                "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
-                "subjects": subjects,
-            }),
-        ]
+        bound_role(&self.metadata(name, namespace), namespace, json!({"rules": rules}), subjects)
     }
+}
+
+/// A role and its binding, cluster-wide without a namespace. `fields`: the rules, and how they are aggregated.
+pub(super) fn bound_role(
+    metadata: &Value,
+    namespace: Option<&str>,
+    fields: Value,
+    subjects: &[Value],
+) -> [Value; 2] {
+    let prefix = if namespace.is_some() { "" } else { "Cluster" };
+    let kind = format!("{prefix}Role");
+    let mut role = json!({"apiVersion": API, "kind": kind, "metadata": metadata});
+    if let (Some(role), Value::Object(fields)) = (role.as_object_mut(), fields) {
+        role.extend(fields);
+    }
+    let binding = json!({
+        "apiVersion": API, "kind": format!("{kind}Binding"), "metadata": metadata,
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": metadata["name"]},
+        "subjects": subjects,
+    });
+    [role, binding]
 }

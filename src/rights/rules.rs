@@ -119,15 +119,12 @@ impl Rights {
 
     /// The namespaces in which rights are needed that are needed nowhere else.
     pub fn namespaces(&self) -> BTreeSet<&str> {
-        let named = |right: &'_ Right| matches!(right.place, Place::Namespace(_));
-        self.0
-            .iter()
-            .filter(|right| named(right))
-            .filter_map(|right| match &right.place {
-                Place::Namespace(namespace) => Some(namespace.as_str()),
-                _ => None,
-            })
-            .collect()
+        let places = self.0.iter().map(|right| &right.place);
+        let named = places.filter_map(|place| match place {
+            Place::Namespace(namespace) => Some(namespace.as_str()),
+            _ => None,
+        });
+        named.collect()
     }
 
     /// The `rules` of a Role or ClusterRole that grants them, whatever their places: resources of one group with the same

@@ -120,7 +120,10 @@ fn a_command_in_a_workload_needs_its_pods() {
     for right in ["list pods", "watch pods", "get pods", "get pods/exec", "list replicasets.apps"] {
         assert!(found.contains(&format!("{right} (Home)")), "{right}: {found:?}");
     }
-    assert!(!found.contains("create pods (Home)") && !found.contains("get replicasets.apps (Home)"), "{found:?}");
+    assert!(
+        !found.contains("create pods (Home)") && !found.contains("get replicasets.apps (Home)"),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -148,15 +151,28 @@ fn permissions_are_added_and_checked() {
     for right in ["update configmaps (Home)", "bind clusterroles.rbac.authorization.k8s.io view (Home)"] {
         assert!(found.contains(right), "{right}: {found:?}");
     }
-    let found: Vec<_> = check(&package).iter().map(|d| format!("{}: {}; {:?}", d.code, d.message, d.help)).collect();
+    let found: Vec<_> =
+        check(&package).iter().map(|d| format!("{}: {}; {:?}", d.code, d.message, d.help)).collect();
     for (code, words) in [
-        ("rights::needless", "a part of this rule is derived from the package and needless here: get configmaps"),
-        ("rights::unknown", "the group apps has no resource `deployment`; Some(\"did you mean `deployments`?\")"),
+        (
+            "rights::needless",
+            "a part of this rule is derived from the package and needless here: get configmaps",
+        ),
+        (
+            "rights::unknown",
+            "the group apps has no resource `deployment`; Some(\"did you mean `deployments`?\")",
+        ),
         ("rights::unknown", "`read` is no verb of Kubernetes"),
-        ("rights::unknown", "the core group has no resource `deployments`; Some(\"it is in apiGroups: [\\\"apps\\\"]\")"),
+        (
+            "rights::unknown",
+            "the core group has no resource `deployments`; Some(\"it is in apiGroups: [\\\"apps\\\"]\")",
+        ),
         ("rights::wildcard", "`*` grants everything"),
     ] {
-        assert!(found.iter().any(|text| text.starts_with(code) && text.contains(words)), "{words}: {found:#?}");
+        assert!(
+            found.iter().any(|text| text.starts_with(code) && text.contains(words)),
+            "{words}: {found:#?}"
+        );
     }
     assert_eq!(found.len(), 5, "{found:#?}");
 }
@@ -193,7 +209,10 @@ fn rights_are_granted_where_they_are_needed() {
     let rights = derived(&package).rights;
     let resources = |object: &Value| -> Vec<String> {
         let rules = object["rules"].as_array().unwrap().iter();
-        rules.flat_map(|rule| rule["resources"].as_array().unwrap()).map(|r| r.as_str().unwrap().to_owned()).collect()
+        rules
+            .flat_map(|rule| rule["resources"].as_array().unwrap())
+            .map(|r| r.as_str().unwrap().to_owned())
+            .collect()
     };
     let all = objects(&package, &rights, &Placement::everywhere("system"));
     assert_eq!(resources(named(&all, "ClusterRole", None, "operetta-web")), ["nodes", "secrets"]);
@@ -253,7 +272,8 @@ fn shipped_packages_have_known_rights() {
     for folder in ["operators", "examples/packages"] {
         for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
             let path = entry.unwrap().path();
-            let (package, _) = load(&path).unwrap_or_else(|errors| panic!("{}", crate::diag::render(&errors, false)));
+            let (package, _) =
+                load(&path).unwrap_or_else(|errors| panic!("{}", crate::diag::render(&errors, false)));
             assert!(derived(&package).guessed.is_empty(), "{}", path.display());
             assert_eq!(check(&package), [], "{}", path.display());
         }
@@ -265,7 +285,8 @@ fn kinds_of_other_packages_have_their_plural() {
     let refs = "      refs: [{id: other, apiVersion: x.org/v1, kind: Mouse, name: m}]\n      status: {x: refs.other.a}\n";
     let package = package("", refs, &[]);
     let served = |gvk: &Gvk| {
-        (*gvk.kind == *"Mouse").then(|| ApiKind { plural: "mice".into(), ..ApiKind::built_in("x.org/v1", "Mouse") })
+        (*gvk.kind == *"Mouse")
+            .then(|| ApiKind { plural: "mice".into(), ..ApiKind::built_in("x.org/v1", "Mouse") })
     };
     let found = derive(&[&package], &served);
     assert!(found.guessed.is_empty());
