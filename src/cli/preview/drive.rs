@@ -1,6 +1,6 @@
 //! Drives the simulations: makes snapshots, sends dry runs, and reads what decisions ask for.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,6 +139,7 @@ impl Driver {
                 misnamed: Vec::new(),
                 unreadable: Vec::new(),
                 others: Vec::new(),
+                occupied: BTreeSet::new(),
                 origins: self.fleet.origins(&uid),
                 jobs: Vec::new(),
                 calls: Calls::default(),
@@ -148,6 +149,7 @@ impl Driver {
                 is_listing: false,
                 // Only the manager has the key: digests of refs do not compare, so no ref counts as changed.
                 digest_key: Vec::new(),
+                key_problem: None,
                 elapsed: HashMap::new(),
                 now,
             }));
