@@ -74,6 +74,7 @@ fn package(resource: &str, templates: &[(&str, String)]) -> Arc<Package> {
 }
 
 /// Objects by `kind/name`, and the instance.
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 struct World {
     package: Arc<Package>,
     instance: Value,

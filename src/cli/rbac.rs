@@ -20,10 +20,10 @@ use crate::yaml;
 /// Derives from all branches of the templates, refs and plans what the manager does for the package, and adds
 /// `permissions` of operator.yaml. For each package it prints
 ///
-/// - the ServiceAccount operetta-PACKAGE in the manager's namespace, and the rights to the children and refs of its
+/// - the service account `operetta-PACKAGE` in the manager's namespace, and the rights to the children and refs of its
 ///   instances;
 /// - what the manager itself needs for the package: its instances, and to impersonate this account;
-/// - roles that are aggregated to the ClusterRoles view, edit and admin, for the users of its kinds.
+/// - roles that are aggregated to the roles `view`, `edit` and `admin`, for the users of its kinds.
 ///
 /// The command needs no cluster.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
-    /// Grant the rights in this namespace only, by a Role; repeatable [default: in all, by a ClusterRole]
+    /// Grant the rights in this namespace only, by a role; repeatable [default: in all, by a cluster role]
     #[arg(short, long = "namespace", value_name = "NAMESPACE", value_parser = namespace)]
     namespaces: Vec<String>,
 

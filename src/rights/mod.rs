@@ -12,7 +12,7 @@ pub use derive::{Derived, derive};
 pub use objects::{Placement, TO_MANAGER, account, namespaces, objects, user};
 pub use rules::{Place, Right, Rights};
 
-/// The name of the manager's ServiceAccount and of its roles.
+/// The name of the manager's service account and of its roles.
 pub const MANAGER: &str = "operetta";
 
 /// The verbs of Kubernetes and of Operetta's own policies.

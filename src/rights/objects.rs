@@ -12,7 +12,7 @@ use crate::package::{Package, Resource};
 const API: &str = "rbac.authorization.k8s.io/v1";
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Label of the ClusterRoles whose rules the manager's own ClusterRole has.
+/// Label of the roles whose rules the manager's own `ClusterRole` has.
 pub const TO_MANAGER: &str = "operetta.dev/aggregate-to-manager";
 
 /// What is done to instances by the manager: see `manager/act/instance.rs` and `manager/status.rs`.
@@ -23,7 +23,7 @@ const INSTANCES: [&str; 4] = ["get", "list", "watch", "patch"];
 pub struct Placement {
     /// The manager's namespace, which has the account.
     pub manager_namespace: String,
-    /// The manager's ServiceAccount there.
+    /// The manager's `ServiceAccount` there.
     pub manager_account: String,
     /// The namespaces whose instances the package serves; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
@@ -152,7 +152,7 @@ impl Maker<'_> {
         objects
     }
 
-    /// What is added to the ClusterRoles `view`, `edit` and `admin` that every cluster has.
+    /// What is added to the roles `view`, `edit` and `admin` that every cluster has.
     fn of_users(&self, resources: &[Resource]) -> Vec<Value> {
         let (mut view, mut edit, mut admin) = (Rights::default(), Rights::default(), Rights::default());
         for resource in resources {

@@ -127,7 +127,7 @@ impl Rights {
         named.collect()
     }
 
-    /// The `rules` of a Role or ClusterRole that grants them, whatever their places: resources of one group with the same
+    /// The `rules` of a role that grants them, whatever their places: resources of one group with the same
     /// verbs are one rule.
     pub fn rules(&self) -> Vec<Value> {
         type Names<'a> = BTreeSet<&'a str>;

@@ -50,7 +50,7 @@ fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
     let below = others.and_then(|others| others.child(key));
     let is_last = rest.is_empty();
     // What is owned as one owns all below it.
-    if others.is_some_and(|others| others.is_leaf()) || is_last && below.is_some() {
+    if others.is_some_and(Node::is_leaf) || is_last && below.is_some() {
         return;
     }
     match (value, key) {

@@ -371,8 +371,8 @@ Web shop/a
 
     #[test]
     fn text_of_objects_cannot_control_the_terminal() {
-        let mut report = Report::default();
-        report.instances = vec![instance("a", "\u{1b}[2J\u{9b}31m")];
+        let instances = vec![instance("a", "\u{1b}[2J\u{9b}31m")];
+        let report = Report { instances, ..Report::default() };
         for is_single in [false, true] {
             let text = text(&report, is_single, false, None);
             assert!(!text.contains(['\u{1b}', '\u{9b}']), "{text:?}");

@@ -257,7 +257,9 @@ impl<'a> Check<'a> {
             self.infer.refuel();
             let step = visit.step;
             let mark = self.infer.mark();
-            scheduled.into_iter().for_each(|when| self.infer.assume(when));
+            if let Some(when) = scheduled {
+                self.infer.assume(when);
+            }
             // The loops around a step are checked with their own steps.
             for item in &visit.inside.items {
                 self.infer.set(item, Type::any());

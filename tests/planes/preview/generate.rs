@@ -178,7 +178,7 @@ impl Model {
         let count = self.children.len();
         let id = format!("c{count}");
         // In a line: what comes first is ready first.
-        let after = (count > 0 && count % 2 == 0).then(|| "c0".to_owned());
+        let after = (count > 0 && count.is_multiple_of(2)).then(|| "c0".to_owned());
         self.children.push(Child {
             suffix: id.clone(),
             id,
@@ -216,14 +216,15 @@ impl Model {
     fn prepare(&mut self, mutation: Mutation, rng: &mut Rng) {
         let any = SORTS[rng.usize(..SORTS.len())];
         match mutation {
-            Mutation::Remove | Mutation::RenameId | Mutation::RenameWithFormer | Mutation::RenameObject => {
+            Mutation::Remove
+            | Mutation::RenameId
+            | Mutation::RenameWithFormer
+            | Mutation::RenameObject
+            | Mutation::Policy => {
                 self.add_own(mutation, any);
             }
             Mutation::RemoveRetained => self.add_own(mutation, any).policy = Some("Retain"),
             Mutation::RemoveAsked => self.add_own(mutation, any).policy = Some("Ask"),
-            Mutation::Policy => {
-                self.add_own(mutation, any);
-            }
             Mutation::Frozen => self.add_own(mutation, Sort::ConfigMap).is_frozen = true,
             Mutation::Recreated => {
                 let sort = if rng.bool() { Sort::RoleBinding } else { Sort::ConfigMap };
