@@ -19,7 +19,7 @@ fn of_scope(scope: &str, spec: &str, resource: &str, templates: &[(&str, &str)])
          resources:\n    - crd: crds/web.yaml\n{resource}"
     );
     let crd = crd_to_properties("example.com", "webs", "Web").replace("Namespaced", scope)
-        + "            spec: {type: object, properties: {a: {type: string}, on: {type: boolean}}}\n";
+        + "            spec: {type: object, properties: {a: {type: string}, \"on\": {type: boolean}}}\n";
     let files = [("operator.yaml", operator.as_str()), ("crds/web.yaml", crd.as_str())];
     let files = Files::from_texts("p", files.into_iter().chain(templates.iter().copied()));
     let compiled = compile(&files).map(|(package, _)| package);
@@ -63,7 +63,7 @@ fn refs_are_read_where_they_are() {
         - {id: manager, apiVersion: v1, kind: ConfigMap, name: c, namespace: \"{{ operator.namespace }}\"}
         - {id: there, apiVersion: v1, kind: Service, name: s, namespace: kube-system}
         - {id: all, apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, selector: {a: b}, namespaces: all}
-        - {id: node, apiVersion: v1, kind: Node, name: n}
+        - {id: node, apiVersion: v1, kind: Node, name: first}
       status: {x: \"[refs.own, refs.manager, refs.there, refs.all, refs.node] | length\"}
 ";
     let found = derived(&package("", refs, &[]));
@@ -202,7 +202,7 @@ fn rights_are_granted_where_they_are_needed() {
     let refs = "      refs:
         - {id: own, apiVersion: v1, kind: Secret, name: \"{{ spec.a }}\"}
         - {id: manager, apiVersion: v1, kind: ConfigMap, name: c, namespace: \"{{ operator.namespace }}\"}
-        - {id: node, apiVersion: v1, kind: Node, name: n}
+        - {id: node, apiVersion: v1, kind: Node, name: first}
       status: {x: \"[refs.own, refs.manager, refs.node] | length\"}
 ";
     let package = package("", refs, &[]);
