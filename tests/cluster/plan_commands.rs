@@ -161,7 +161,10 @@ async fn logs_name_the_pods_of_a_step() {
     plan(&scene, &["run", "errand/e", "work", "--wait"]).await.ok();
     // The nodes of these tests have no logs; the API server says so of the right pod.
     let (code, told) = ends(&scene, &["logs", "errand/e", "work"]).await;
-    assert!(code == 1 && told.contains("step phase/work: the log of pod e-work-"), "{told}");
+    assert!(
+        code == 1 && told.contains("step phase/work, attempt 1: ") && told.contains("/e-work-"),
+        "{told}"
+    );
     let (_, told) = ends(&scene, &["logs", "errand/e", "none"]).await;
     assert!(told.contains("these have: phase/work"), "{told}");
 }

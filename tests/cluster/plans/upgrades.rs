@@ -129,7 +129,6 @@ async fn a_run_ends_whose_plan_the_new_revision_does_not_have() {
     let own = own.at("0.2.0", deploy).await;
     let waits = |o: &Value| condition_of(o).is_some_and(|message| message.contains("gate"));
     own.scene.until("goes on waiting", own.kind, "s", waits).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
     let name = format!("operatorrevisions/kudo-removed-plan-{}", digest_of(&revision));
     let reads = || {
         let requests = audit.requests_since(mark).unwrap();
@@ -137,9 +136,11 @@ async fn a_run_ends_whose_plan_the_new_revision_does_not_have() {
         let of_manager = requests.iter().filter(|request| request.user_agent.starts_with("operetta/"));
         of_manager.filter(|request| request.uri.contains(&name)).count()
     };
-    assert_eq!(reads(), 1);
+    eventually("the revision is read", LONG, async || if reads() > 0 { Ok(()) } else { Err("no read") })
+        .await;
     own.scene.patch(SERVICE, "s", "merge", &json!({"spec": {"sessionAffinity": "ClientIP"}})).await;
     let done = own.scene.run_is(&run, "Succeeded").await;
+    assert_eq!(reads(), 1);
     assert_eq!(done["status"]["revision"], revision, "{}", story_of(&done));
     own.scene.until("upgraded", own.kind, "s", is_at("0.2.0")).await;
     assert_eq!(own.scene.get(SERVICE, "s").await["spec"]["sessionAffinity"], "ClientIP");
@@ -266,7 +267,7 @@ async fn a_packages_own_upgrade_is_no_reason_for_a_failover() {
             - {name: good, when: \"'bad' not in spec.image\", apply: [config, deployment, service]}
             - {name: bad, when: \"'bad' in spec.image\", apply: [config, deployment, service], timeout: 3s}
         failover:
-          trigger: {condition: children.deployment is not ready, for: 1s, cooldown: 1h}
+          trigger: {condition: \"'bad' in children.deployment.spec.template.spec.containers[0].image\", for: 1s, cooldown: 1h}
           steps:
             - {name: note, record: {note: \"'failover'\"}}
 ";
