@@ -40,22 +40,24 @@ pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
 }
 
 impl Narrowed<'_> {
-    /// What an object would lose, and why it would be invalid. Existing violations do not count.
+    /// What an object would lose, and why it would be invalid. Existing violations do not count, nor do dropped values that
+    /// are the previous schema's defaults.
     pub fn losses(&self, object: &Value) -> Vec<Violation> {
         let mut spec = object.clone();
         if let Some(map) = spec.as_object_mut() {
             map.remove("status");
         }
-        let faults = |schema: &Value| {
-            let mut filled = spec.clone();
+        let faults = |schema: &Value, mut filled: Value| {
             apply_defaults(schema, &mut filled);
             validate(schema, &filled)
         };
         let mut found: Vec<Violation> = Vec::new();
         for (former, new) in &self.pairs {
-            let before = faults(former);
+            let before = faults(former, spec.clone());
             let is_new = |violation: &Violation| !before.iter().any(|known| known.path == violation.path);
-            for violation in faults(new).into_iter().filter(is_new) {
+            let mut kept = spec.clone();
+            remove_defaults(former, new, &mut kept);
+            for violation in faults(new, kept).into_iter().filter(is_new) {
                 if !found.contains(&violation) {
                     found.push(violation);
                 }
@@ -63,6 +65,46 @@ impl Narrowed<'_> {
         }
         found
     }
+}
+
+/// Removes the fields that the new schema drops and whose values are the previous schema's defaults. The API server stores
+/// a default in each object that is written, whoever writes it.
+fn remove_defaults(former: &Value, new: &Value, value: &mut Value) {
+    let within = |schema: &Value, key: &str| schema.get(key).filter(|inner| inner.is_object()).cloned();
+    match value {
+        Value::Object(map) => {
+            let empty = Map::new();
+            let (old, now) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
+            let others = within(former, "additionalProperties").zip(within(new, "additionalProperties"));
+            let drops = !preserves(new) && new.get("additionalProperties").is_none();
+            map.retain(|name, held| {
+                !drops || now.contains_key(name) || old.get(name).is_none_or(|field| !is_default(field, held))
+            });
+            for (name, held) in map {
+                match (old.get(name).zip(now.get(name)), &others) {
+                    (Some((old, now)), _) => remove_defaults(old, now, held),
+                    (None, Some((old, now))) => remove_defaults(old, now, held),
+                    (None, None) => {}
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some((old, now)) = within(former, "items").zip(within(new, "items")) {
+                for item in items {
+                    remove_defaults(&old, &now, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the API server would give a field this value if it had none.
+fn is_default(schema: &Value, value: &Value) -> bool {
+    let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return false };
+    let mut filled = default.clone();
+    apply_defaults(schema, &mut filled);
+    filled == *value
 }
 
 fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
@@ -292,6 +334,40 @@ mod tests {
         let limited = |most: u64| object(&json!({"a": {"type": "integer", "maximum": most}}));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 10})), Some(Vec::new()));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 7})).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn dropped_defaults_do_not_count() {
+        let field =
+            json!({"type": "object", "default": {}, "properties": {"c": {"type": "integer", "default": 1}}});
+        let item = |fields: &Value| json!({"type": "array", "items": object(fields)});
+        let map = |fields: &Value| json!({"type": "object", "additionalProperties": object(fields)});
+        let fields = json!({"a": {"type": "string", "default": "x"}, "b": field});
+        let former = object(
+            &json!({"a": fields["a"], "b": fields["b"], "list": item(&fields), "others": map(&fields)}),
+        );
+        let thin = object(&json!({"list": item(&json!({})), "others": map(&json!({}))}));
+        let defaults = json!({"a": "x", "b": {"c": 1}});
+        let all = |of: &Value| json!({"a": of["a"], "b": of["b"], "list": [of], "others": {"k": of}});
+        assert_eq!(lost(&former, &thin, &all(&defaults)), Some(Vec::new()));
+        // Another value is a person's.
+        let mut expected = Vec::new();
+        for name in ["a", "b"] {
+            for path in ["spec", "spec.list[0]", "spec.others.k"] {
+                expected.push(format!("{path}.{name} is not in the schema"));
+            }
+        }
+        for given in [json!({"a": "y", "b": {"c": 2}}), json!({"a": "", "b": {}})] {
+            let mut found = lost(&former, &thin, &all(&given)).unwrap();
+            found.sort();
+            let mut expected = expected.clone();
+            expected.sort();
+            assert_eq!(found, expected, "{given}");
+        }
+        // A value that is refused and not dropped counts.
+        let narrower = object(&json!({"a": {"type": "string", "maxLength": 0}}));
+        let former = object(&json!({"a": {"type": "string", "default": "x"}}));
+        assert_eq!(lost(&former, &narrower, &json!({"a": "x"})).unwrap().len(), 1);
     }
 
     #[test]
