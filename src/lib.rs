@@ -21,6 +21,7 @@ pub mod package;
 pub mod plan;
 pub mod printable;
 pub mod readiness;
+pub mod rights;
 mod schema;
 pub mod template;
 pub mod yaml;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::decide::Why;
 use super::schedule::Block;
-use super::state::{CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, ReconcileState};
+use super::state::{
+    CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING, ReconcileState,
+};
 use super::target::{Item, Target};
 use super::{ChildError, Context, Desired, Observed, Snapshot};
 use super::{immutable, names};
@@ -452,7 +454,9 @@ impl Refusal {
         if error.is_immutable_change() {
             return "ImmutableField";
         }
-        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused"].contains(&error.reason.as_str()) {
+        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused", RIGHTS_MISSING]
+            .contains(&error.reason.as_str())
+        {
             return &error.reason;
         }
         match error.class {

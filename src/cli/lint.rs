@@ -16,6 +16,7 @@ use super::out;
 use crate::diag::{self, Diagnostic};
 use crate::manager::Manager;
 use crate::package::{self, Package};
+use crate::rights;
 
 /// Check packages without a cluster
 ///
@@ -126,7 +127,8 @@ fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>
     let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for (index, folder) in folders.iter().enumerate() {
-        let (package, diagnostics) = package::inspect(folder);
+        let (package, mut diagnostics) = package::inspect(folder);
+        diagnostics.extend(package.iter().flat_map(rights::check));
         // A package that is given twice does not conflict with itself.
         if let Some(package) = package
             && seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone()))

@@ -10,9 +10,11 @@ mod get;
 mod housekeeping;
 mod instances;
 mod lint;
+mod manager;
 mod model;
 mod out;
 mod plan;
+mod rbac;
 mod render;
 mod run;
 mod schema;
@@ -87,6 +89,8 @@ enum Command {
     Plan(plan::Args),
     Lint(lint::Args),
     Crd(crd::Args),
+    Rbac(rbac::Args),
+    Manager(manager::Args),
     Render(render::Args),
     Schema(schema::Args),
     Completion(completion::Args),
@@ -124,7 +128,9 @@ pub fn main() -> ExitCode {
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
+        Command::Rbac(args) => rbac::run(args),
         Command::Render(args) => render::run(args),
+        Command::Manager(args) => block_on(manager::run(args)),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),
     }

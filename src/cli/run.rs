@@ -20,7 +20,7 @@ use crate::manager::{Config, Manager, Monitor, Phase};
 use crate::package::Package;
 
 /// The manager's default namespace.
-const NAMESPACE: &str = "operetta-system";
+pub(super) const NAMESPACE: &str = "operetta-system";
 
 /// Run the manager against the kubeconfig's cluster
 ///
@@ -61,6 +61,13 @@ pub(super) struct Args {
     /// An address that HTTP calls of packages may reach though it is refused by default, such as 127.0.0.1; repeatable
     #[arg(long = "allow-call-to", value_name = "CIDR|HOST")]
     allow_calls: Vec<AllowedTarget>,
+
+    /// Read and write children and refs as the account of their package, see `operetta rbac`
+    ///
+    /// The manager then needs no rights to them, and a package can do what its account may. The account of a package is the
+    /// ServiceAccount operetta-PACKAGE in the manager's namespace.
+    #[arg(long)]
+    impersonate: bool,
 
     #[command(flatten)]
     election: ElectionArgs,
@@ -268,6 +275,7 @@ impl Session {
             lease: format!("{lease_namespace}/{}", args.election.lease_name),
             namespace,
             allow_calls: args.allow_calls.clone(),
+            impersonate: args.impersonate,
             monitor: Arc::clone(&self.monitor),
             ..Config::default()
         };

@@ -194,6 +194,7 @@ impl Compiler<'_> {
             self.fits(range);
         }
         let defaults = spec.defaults.map_or_else(Map::new, |defaults| defaults.0);
+        let permissions = self.permissions(spec.permissions.unwrap_or_default());
         let shared = spec.lets.map(|lets| lets.0).unwrap_or_default();
         let manifests = spec.resources.0.unwrap_or_default();
         if manifests.is_empty() && self.complete {
@@ -220,6 +221,7 @@ impl Compiler<'_> {
             description: spec.description,
             kubernetes: spec.requires.and_then(|requires| requires.kubernetes).map(|range| range.value.0),
             digest: self.files.digest(),
+            permissions,
             defaults: Value::Object(defaults),
             engine: Arc::clone(&self.engine),
             resources,

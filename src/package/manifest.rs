@@ -68,7 +68,7 @@ manifest! {
         /// Requirements of the package.
         "requires" requires: Option<Requires>,
         /// RBAC rules that cannot be derived from the templates.
-        "permissions" permissions: Option<Vec<Rule>>,
+        "permissions" permissions: Option<Vec<At<Rule>>>,
         /// Constants, available as `defaults.x`. Templates are not allowed here.
         "defaults" defaults: Option<Constants>,
         /// Named values for all resources, available as `let.x`. Each is a template that is evaluated where it is read:

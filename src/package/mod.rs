@@ -19,6 +19,7 @@ pub mod manifest;
 mod metadata;
 mod observation;
 mod order;
+mod permissions;
 pub mod plan;
 mod refs;
 mod resource;
@@ -50,6 +51,7 @@ pub use locate::locate;
 pub use manifest::{ConflictPolicy, DeletionPolicy, ImmutableChange};
 pub(crate) use metadata::{NEVER, may_come_from_values};
 pub use observation::{Call, MAX_ANSWER, Observation};
+pub use permissions::Permission;
 pub use refs::{NamespaceRef, NamespaceRefs, Ref, Target as RefTarget, Tree};
 pub use template_scan::{Namespaces, is_label_value};
 
@@ -68,6 +70,8 @@ pub struct Package {
     pub kubernetes: Option<VersionReq>,
     /// SHA-256 of all files, in hex.
     pub digest: String,
+    /// RBAC rules that cannot be derived.
+    pub permissions: Vec<Permission>,
     /// `defaults.x`: an object.
     pub defaults: Value,
     /// The templates.
@@ -142,6 +146,12 @@ impl Resource {
     /// Whether the deletion of one of its children needs an approval.
     pub fn may_ask(&self) -> bool {
         self.children.iter().any(|child| child.deletion_policy == DeletionPolicy::Ask)
+    }
+
+    /// Whether a version of its CRD has the subresource `scale`.
+    pub fn has_scale(&self) -> bool {
+        let versions = self.crd.pointer("/spec/versions").and_then(Value::as_array);
+        versions.into_iter().flatten().any(|version| version.pointer("/subresources/scale").is_some())
     }
 
     /// Whether its instances have runs.

@@ -56,6 +56,21 @@ impl Namespaces {
         (!self.any).then(|| self.literal.iter().map(String::as_str).chain(operator))
     }
 
+    /// Whether any namespace is allowed.
+    pub fn are_any(&self) -> bool {
+        self.any
+    }
+
+    /// Whether the manager's namespace is allowed.
+    pub fn has_operator(&self) -> bool {
+        self.operator
+    }
+
+    /// The literal namespaces.
+    pub fn literals(&self) -> &[String] {
+        &self.literal
+    }
+
     /// Whether only the instance's own namespace is allowed.
     pub(super) fn is_own(&self) -> bool {
         !self.any && !self.operator && self.literal.is_empty()

@@ -24,3 +24,4 @@ mod passwords;
 mod plan_runs;
 mod plans;
 mod quiet;
+mod rights;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::super::dry_runs::Begin;
+use super::super::effects::Effects;
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
 use super::reclaim::FieldOwnership;
@@ -56,7 +57,7 @@ impl Executor {
             .into_iter()
             .map(|check| async move {
                 let mut flight = InFlight { executor: self, shape: check.shape, passed: None };
-                let result = self.dry_run_of(check, registered).await;
+                let result = self.dry_run_of(key, check, registered).await;
                 flight.passed = result.as_ref().ok().and_then(|result| result.passes(check));
                 (check, result)
             })
@@ -80,8 +81,19 @@ impl Executor {
         Ok(runs)
     }
 
-    async fn dry_run_of(&self, check: &Check, registered: &Registered) -> Result<DryRun, CallError> {
+    async fn dry_run_of(
+        &self,
+        key: &InstanceKey,
+        check: &Check,
+        registered: &Registered,
+    ) -> Result<DryRun, CallError> {
         let object = &check.desired.object;
+        let Effects { clients, rights, .. } = &*self.effects;
+        let (kinds, namespace) = (&self.store.kinds, key.namespace.as_deref());
+        let refusal = rights.refusal(clients, kinds, registered, &self.namespace, namespace).await?;
+        if let Some(refusal) = refusal {
+            return Ok(DryRun::Refused(refusal));
+        }
         let Some(kind) = self.store.kinds.known(&object.gvk) else {
             return Ok(DryRun::Unknown);
         };
