@@ -76,6 +76,8 @@ impl Compiler<'_> {
         let on_loss: Vec<_> =
             manifests.iter().map(|flat| self.on_loss(flat.child.on_loss.as_ref(), &names)).collect();
         let plans = self.plans(plans, &names);
+        let sources = manifests.iter().map(|flat| flat.child.on_loss.as_ref());
+        self.losses_need_rollouts(sources.zip(&on_loss), &plans);
         for (child, on_loss) in children.iter_mut().zip(on_loss) {
             child.on_loss = on_loss;
         }

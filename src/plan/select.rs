@@ -37,18 +37,14 @@ const UPDATE: &str = "update";
 
 /// Whether changes of instances start runs. Without such a plan, the graph is the rollout.
 pub fn has_rollouts(plans: &[Plan]) -> bool {
-    plans.iter().any(|plan| plan.triggers.iter().any(|trigger| is_rollout(&trigger.event)))
-}
-
-fn is_rollout(event: &Event) -> bool {
-    matches!(event, Event::Created | Event::Changed(_) | Event::Upgraded)
+    plans.iter().any(|plan| plan.triggers.iter().any(|trigger| trigger.event.is_rollout()))
 }
 
 /// The children that the steps of rollouts name: all others follow their target at once.
 pub fn rollout_children(plans: &[Plan]) -> BTreeSet<String> {
     let mut queue: Vec<&str> = plans
         .iter()
-        .filter(|plan| plan.triggers.iter().any(|trigger| is_rollout(&trigger.event)))
+        .filter(|plan| plan.triggers.iter().any(|trigger| trigger.event.is_rollout()))
         .map(|plan| plan.name.as_str())
         .collect();
     let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());

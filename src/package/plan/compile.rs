@@ -475,6 +475,31 @@ impl Compiler<'_> {
         OnLoss::Plan(source.value.clone())
     }
 
+    /// Reports each `onLoss` that may name a plan in a package where no plan rolls out: no run records what has existed, so
+    /// nothing would be lost, and every object would simply be created again.
+    pub(in crate::package) fn losses_need_rollouts<'a>(
+        &mut self,
+        children: impl Iterator<Item = (Option<&'a TemplateText>, &'a OnLoss)>,
+        plans: &[Plan],
+    ) {
+        if !self.complete
+            || plans.iter().any(|plan| plan.triggers.iter().any(|trigger| trigger.event.is_rollout()))
+        {
+            return;
+        }
+        for (source, on_loss) in children {
+            if let (Some(TemplateText(source)), OnLoss::Plan(_) | OnLoss::Computed(_)) = (source, on_loss) {
+                let error = source.error(
+                    "package::loss-without-rollout",
+                    "no plan rolls this child out, so its loss is not noticed",
+                );
+                self.diagnostics.push(error.help(
+                    "add a plan `deploy`: it runs when an instance is created, and records what exists",
+                ));
+            }
+        }
+    }
+
     fn action(&mut self, step: manifest::Step, names: &Names<'_>, depth: usize) -> Option<Action> {
         if let Some(steps) = step.steps {
             let strategy = step.strategy.map_or(Strategy::Serial, |strategy| strategy.value);

@@ -109,6 +109,13 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it starts a rollout.
+    pub fn is_rollout(&self) -> bool {
+        matches!(self, Self::Created | Self::Changed(_) | Self::Upgraded)
+    }
+}
+
 /// A path of `spec`, or a ref as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedPath {

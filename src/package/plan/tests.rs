@@ -195,7 +195,7 @@ fn steps_have_one_action_and_modifiers() {
 
 #[test]
 fn children_name_the_plan_of_their_loss() {
-    let package = package("");
+    let package = package("        deploy: {steps: [{name: all, apply: [config]}]}");
     let loss = |id: &str| &package.resources[0].child(id).unwrap().on_loss;
     assert!(matches!(loss("config"), OnLoss::Plan(plan) if plan == "repair"));
     assert!(package.resources[0].child("config").unwrap().lost_when.is_some());

@@ -170,7 +170,7 @@ fn what_nobody_can_make_again_is_said() {
 #              ^ error: `a` contains generated values and does not set onLoss; add onLoss: Recreate, which generates new values when the object is lost
         - {id: b, template: templates/cm2.yaml, onLoss: Recreate}
         - {id: c, template: templates/secret2.yaml, onLoss: restore}
-#                                                           ^^^^^^^ error: there is no plan `restore`; there is Recreate
+#                                                           ^^^^^^^ error: there is no plan `restore`; there is deploy, Recreate
         - {id: d, template: templates/secret3.yaml, onLoss: Recreate, onImmutableChange: Recreate}
 #                                                                                        ^^^^^^^^ error: `d` contains generated values, which would change if the object were recreated; remove onImmutableChange
         - {id: e, template: templates/claim.yaml, deletionPolicy: Delete, onImmutableChange: Recreate}
@@ -179,6 +179,8 @@ fn what_nobody_can_make_again_is_said() {
 #                                                                                         ^^^^^^^^ error: the deletionPolicy of `f` does not allow recreating it; remove onImmutableChange
         - {id: g, template: templates/cm3.yaml, onImmutableChange: Recreate}
         - {id: h, template: templates/quoted.yaml, onLoss: Recreate}
+      plans:
+        deploy: {steps: [{name: all, apply: [a]}]}
 //- templates/secret.yaml
 apiVersion: v1
 kind: Secret

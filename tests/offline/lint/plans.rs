@@ -71,6 +71,22 @@ fn sound_plans_are_fine() {
 }
 
 #[test]
+fn a_loss_needs_a_plan_that_rolls_out() {
+    plans(
+        r"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: config, template: templates/cm.yaml, onLoss: repair}
+#                                                           ^^^ error: no plan rolls this child out, so its loss is not noticed; add a plan `deploy`: it runs when an instance is created, and records what exists
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}, onLoss: Recreate}
+      plans:
+        repair: {steps: [{name: all, apply: [config]}]}
+",
+    );
+}
+
+#[test]
 fn names_that_do_not_exist_are_errors() {
     plans(
         r#"
@@ -330,6 +346,7 @@ fn settings_that_are_templates() {
         - {id: each, template: templates/each.yaml, forEach: {in: range(spec.size), as: i}, onLoss: "{{ 'repair' if i == 0 else 'Recreate' }}"}
 #                                                                                                                   ^ error: `i` is the item of a forEach and does not exist here; use it only in the template, when, key and readyWhen of that child
       plans:
+        deploy: {steps: [{name: all, apply: [config]}]}
         repair: {steps: [{name: all, apply: [config]}]}
 //- templates/each.yaml
 apiVersion: v1

@@ -230,8 +230,9 @@ fn settings_of_children() {
 #                                                                           ^^^^^^^^^ error: onImmutableChange of `second` must be one of Fail, Recreate
         - {id: third, template: templates/cm3.yaml, onImmutableChange: "{{ spec.size }}", onLoss: "{{ 'repare' if spec.size > 1 else 'Recreate' }}"}
 #                                                                          ^^^^^^^^^ error: onImmutableChange of `third` must be one of Fail, Recreate
-#                                                                                                     ^^^^^^^^ error: onLoss of `third` must be one of Recreate, repair
+#                                                                                                     ^^^^^^^^ error: onLoss of `third` must be one of Recreate, deploy, repair
       plans:
+        deploy: {steps: [{name: all, apply: [config]}]}
         repair: {steps: [{name: all, apply: [config]}]}
 //- templates/cm2.yaml
 apiVersion: v1
