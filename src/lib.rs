@@ -17,6 +17,7 @@ pub mod diag;
 pub mod local;
 pub mod manager;
 pub mod naming;
+pub mod operators;
 pub mod package;
 pub mod plan;
 pub mod preview;

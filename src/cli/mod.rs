@@ -11,6 +11,7 @@ mod housekeeping;
 mod instances;
 mod lint;
 mod model;
+mod operators;
 mod out;
 mod plan;
 mod preview;
@@ -44,7 +45,7 @@ use crate::package::Package;
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of run, get, tree, plan, preview and dev --cluster current (default: ~/.kube/config)
+  KUBECONFIG           the cluster of all commands but dev --cluster local (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
@@ -84,6 +85,11 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Dev(dev::Args),
+    Install(operators::InstallArgs),
+    Upgrade(operators::UpgradeArgs),
+    Rollback(operators::RollbackArgs),
+    Uninstall(operators::UninstallArgs),
+    Operators(operators::ListArgs),
     Get(get::Args),
     Tree(tree::Args),
     Plan(plan::Args),
@@ -122,6 +128,11 @@ pub fn main() -> ExitCode {
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
         }
+        Command::Install(args) => block_on(operators::install(args)),
+        Command::Upgrade(args) => block_on(operators::upgrade(args)),
+        Command::Rollback(args) => block_on(operators::rollback(args)),
+        Command::Uninstall(args) => block_on(operators::uninstall(args)),
+        Command::Operators(args) => block_on(operators::list(args)),
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
         Command::Plan(args) => block_on(plan::run(args)),

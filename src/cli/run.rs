@@ -13,10 +13,12 @@ use tracing::{info, warn};
 
 use super::housekeeping::Housekeeping;
 use super::{connect, out, serve};
+use crate::api::Class;
 use crate::cluster::{
     AllowedTarget, Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests,
 };
 use crate::manager::{Config, Manager, Monitor, Phase};
+use crate::operators;
 use crate::package::Package;
 
 /// The manager's default namespace.
@@ -28,10 +30,14 @@ pub(super) const NAMESPACE: &str = "operetta-system";
 /// that cannot be loaded or registered does not affect others. Instances of a package that is no longer given are not
 /// reconciled; their deletion is still completed.
 ///
+/// Without packages it follows the Operators of the cluster, which `operetta install` creates: a package comes, changes
+/// its revision and goes while the manager runs.
+///
 /// Of several managers one is the leader: the holder of a Lease. The others stand by and write nothing. A leader that
 /// cannot renew its Lease stops writing at once and exits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  operetta run                                         # the packages that are installed in the cluster
   operetta run operators/etcd operators/webapp
   KUBECONFIG=staging.yaml operetta run operators/* --log-format json
   operetta run operators/* --listen 0.0.0.0:8080       # in a pod: probes and metrics
@@ -46,7 +52,7 @@ Environment:
 Exit codes: 0 stopped by a signal, 1 nothing to run, no API server, the Lease lost, or stopped by a second
 signal, 2 wrong usage.")]
 pub(super) struct Args {
-    /// Folders of packages
+    /// Folders of packages; without any, the packages of the cluster's Operators
     #[arg(value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
@@ -260,6 +266,7 @@ impl Session {
             kubernetes = %server.version,
             packages = packages.len(),
             broken = broken.len(),
+            follows = if args.packages.is_empty() { "the Operators of the cluster" } else { "" },
             "starting"
         );
         let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
@@ -268,6 +275,7 @@ impl Session {
             lease: format!("{lease_namespace}/{}", args.election.lease_name),
             namespace,
             allow_calls: args.allow_calls.clone(),
+            follows_operators: args.packages.is_empty(),
             monitor: Arc::clone(&self.monitor),
             ..Config::default()
         };
@@ -284,8 +292,12 @@ impl Session {
             };
             let monitor = Arc::clone(&self.monitor);
             let standing_by = move |leader: &str| monitor.enter(Phase::StandingBy(leader.to_owned()));
-            let looking =
-                tokio::spawn(look_ahead(server.cluster.clone(), packages.clone(), Arc::clone(&self.monitor)));
+            let looking = tokio::spawn(look_ahead(
+                server.cluster.clone(),
+                packages.clone(),
+                config.follows_operators,
+                Arc::clone(&self.monitor),
+            ));
             let kubeconfig = server.config.clone();
             // The connection must also be created in that runtime, because its threads serve it.
             let lead = async move {
@@ -324,9 +336,20 @@ const LOOK_AHEAD: Duration = Duration::from_secs(60);
 
 /// Checks in standby what this process would find as the leader. If it could not work it is not ready, so a rolling
 /// update does not replace a working manager by it.
-async fn look_ahead(cluster: Cluster, packages: Vec<Arc<Package>>, monitor: Arc<Monitor>) {
+async fn look_ahead(
+    cluster: Cluster,
+    packages: Vec<Arc<Package>>,
+    follows_operators: bool,
+    monitor: Arc<Monitor>,
+) {
     loop {
         let mut problems = Vec::new();
+        if follows_operators {
+            // Why an Operator is not active is in its status, and no reason not to lead. The leader installs the kind.
+            let listed = cluster.list(&operators::kind(), None, "").await;
+            let failed = listed.err().filter(|error| error.class != Class::NotFound);
+            problems.extend(failed.map(|error| format!("the Operators cannot be listed: {error}")));
+        }
         for package in &packages {
             let found = Manager::inspect(&cluster, package).await;
             problems
@@ -344,9 +367,13 @@ async fn lead(
     packages: Vec<Arc<Package>>,
     config: Config,
 ) -> Result<(), String> {
+    let follows_operators = config.follows_operators;
     let manager = Manager::start(cluster, packages, config).await.map_err(|error| error.to_string())?;
     let manager = running.insert(manager);
     out::report(&manager.problems);
+    if follows_operators {
+        return std::future::pending().await;
+    }
     let (loaded, orphans) = manager.kinds();
     if loaded + orphans == 0 && !manager.is_retrying {
         return Err(

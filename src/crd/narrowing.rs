@@ -40,22 +40,31 @@ pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
 }
 
 impl Narrowed<'_> {
-    /// What an object would lose, and why it would be invalid. Existing violations do not count.
+    /// What an object would lose, and why it would be invalid. Existing violations do not count, nor do dropped values that
+    /// the API server has filled in: see [`remove_filled_in`]. Takes the object with its managedFields.
     pub fn losses(&self, object: &Value) -> Vec<Violation> {
         let mut spec = object.clone();
         if let Some(map) = spec.as_object_mut() {
             map.remove("status");
         }
-        let faults = |schema: &Value| {
-            let mut filled = spec.clone();
+        let faults = |schema: &Value, mut filled: Value| {
             apply_defaults(schema, &mut filled);
             validate(schema, &filled)
         };
+        // Without a record of who has set what, every value may be a person's.
+        let owners: Option<Vec<&Value>> = object["metadata"]["managedFields"].as_array().map(|entries| {
+            entries.iter().map(|entry| &entry["fieldsV1"]).filter(|f| f.is_object()).collect()
+        });
+        let owners = owners.filter(|owners| !owners.is_empty());
         let mut found: Vec<Violation> = Vec::new();
         for (former, new) in &self.pairs {
-            let before = faults(former);
+            let before = faults(former, spec.clone());
             let is_new = |violation: &Violation| !before.iter().any(|known| known.path == violation.path);
-            for violation in faults(new).into_iter().filter(is_new) {
+            let mut kept = spec.clone();
+            if let Some(owners) = &owners {
+                remove_filled_in(former, new, &mut kept, owners);
+            }
+            for violation in faults(new, kept).into_iter().filter(is_new) {
                 if !found.contains(&violation) {
                     found.push(violation);
                 }
@@ -63,6 +72,73 @@ impl Narrowed<'_> {
         }
         found
     }
+}
+
+/// Removes the fields that the new schema drops, whose values are the previous schema's defaults, and which no manager has
+/// set. The API server stores a default in each object that is written, whoever writes it; nobody owns such a field. The
+/// same value that a client has sent has an owner, and stays. `owners`: what is owned here, in the form of fieldsV1.
+fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&Value]) {
+    let within = |schema: &Value, key: &str| schema.get(key).filter(|inner| inner.is_object()).cloned();
+    match value {
+        Value::Object(map) => {
+            // It has been set as one.
+            if former["x-kubernetes-map-type"] == "atomic" && !owners.is_empty() {
+                return;
+            }
+            let below = |name: &str| -> Vec<&Value> {
+                let key = format!("f:{name}");
+                owners.iter().filter_map(|owned| owned.get(&key)).collect()
+            };
+            let empty = Map::new();
+            let (old, now) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
+            let others = within(former, "additionalProperties").zip(within(new, "additionalProperties"));
+            let drops = !preserves(new) && new.get("additionalProperties").is_none();
+            map.retain(|name, held| {
+                let is_filled_in =
+                    || old.get(name).is_some_and(|field| is_default(field, held)) && below(name).is_empty();
+                !drops || now.contains_key(name) || !is_filled_in()
+            });
+            for (name, held) in map {
+                let others = || others.as_ref().map(|(old, now)| (old, now));
+                if let Some((old, now)) = old.get(name).zip(now.get(name)).or_else(others) {
+                    remove_filled_in(old, now, held, &below(name));
+                }
+            }
+        }
+        Value::Array(items) => {
+            let is_keyed = former["x-kubernetes-list-type"] == "map";
+            // An atomic list has been set as one.
+            if !is_keyed && !owners.is_empty() {
+                return;
+            }
+            if let Some((old, now)) = within(former, "items").zip(within(new, "items")) {
+                for item in items {
+                    let below: Vec<&Value> = owners.iter().flat_map(|owned| of_item(owned, item)).collect();
+                    remove_filled_in(&old, &now, item, &below);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What is owned of an item of a keyed list.
+fn of_item<'a>(owned: &'a Value, item: &Value) -> Vec<&'a Value> {
+    let is_of = |key: &str| {
+        let key: Option<Map<String, Value>> =
+            key.strip_prefix("k:").and_then(|key| serde_json::from_str(key).ok());
+        key.is_some_and(|key| key.iter().all(|(field, value)| item.get(field) == Some(value)))
+    };
+    let entries = owned.as_object().into_iter().flatten();
+    entries.filter(|(key, _)| is_of(key)).map(|(_, below)| below).collect()
+}
+
+/// Whether the API server would give a field this value if it had none.
+fn is_default(schema: &Value, value: &Value) -> bool {
+    let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return false };
+    let mut filled = default.clone();
+    apply_defaults(schema, &mut filled);
+    filled == *value
 }
 
 fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
@@ -292,6 +368,63 @@ mod tests {
         let limited = |most: u64| object(&json!({"a": {"type": "integer", "maximum": most}}));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 10})), Some(Vec::new()));
         assert_eq!(lost(&limited(9), &limited(5), &json!({"a": 7})).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn dropped_defaults_that_nobody_has_set_do_not_count() {
+        let field =
+            json!({"type": "object", "default": {}, "properties": {"c": {"type": "integer", "default": 1}}});
+        let fields = json!({"n": {"type": "string"}, "a": {"type": "string", "default": "x"}, "b": field});
+        let list = |fields: &Value| {
+            json!({"type": "array", "items": object(fields), "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["n"]})
+        };
+        let atomic = |fields: &Value| json!({"type": "array", "items": object(fields)});
+        let map = |fields: &Value| json!({"type": "object", "additionalProperties": object(fields)});
+        let all = |of: &Value| json!({"a": of["a"], "b": of["b"], "list": list(of), "atomic": atomic(of), "others": map(of)});
+        let kept = json!({"n": {"type": "string"}});
+        let former = object(&all(&fields));
+        let thin = object(&json!({"list": list(&kept), "atomic": atomic(&kept), "others": map(&kept)}));
+        let spec = |a: &str, c: i64| {
+            let of = json!({"n": "i", "a": a, "b": {"c": c}});
+            json!({"a": a, "b": {"c": c}, "list": [of], "others": {"k": of}})
+        };
+        let losses = |spec: &Value, owned: &[Value]| {
+            let (former, new) = (crd(&[("v1", true, former.clone())]), crd(&[("v1", true, thin.clone())]));
+            let entries: Vec<Value> =
+                owned.iter().map(|owned| json!({"fieldsV1": {"f:spec": owned}})).collect();
+            let object = json!({"apiVersion": "a/v1", "kind": "A", "spec": spec,
+                "metadata": {"name": "a", "managedFields": entries}});
+            let found = narrowed(&former, &new);
+            let mut found: Vec<String> = found[0].losses(&object).into_iter().map(|v| v.path).collect();
+            found.sort();
+            found
+        };
+        let everything =
+            ["spec.a", "spec.b", "spec.list[0].a", "spec.list[0].b", "spec.others.k.a", "spec.others.k.b"];
+        let item = r#"k:{"n":"i"}"#;
+        let others = json!({"f:list": {item: {".": {}, "f:n": {}}}, "f:others": {"f:k": {"f:n": {}}}});
+        assert_eq!(losses(&spec("x", 1), std::slice::from_ref(&others)), [""; 0]);
+        // Another value is a person's, whatever the record says.
+        assert_eq!(losses(&spec("y", 2), std::slice::from_ref(&others)), everything);
+        // Without a record every value may be.
+        assert_eq!(losses(&spec("x", 1), &[]), everything);
+        // A client has sent the value of the default.
+        for (owned, expected) in [
+            (json!({"f:a": {}}), "spec.a"),
+            (json!({"f:b": {"f:c": {}}}), "spec.b"),
+            (json!({"f:list": {item: {"f:a": {}}}}), "spec.list[0].a"),
+            (json!({"f:others": {"f:k": {"f:b": {}}}}), "spec.others.k.b"),
+        ] {
+            assert_eq!(losses(&spec("x", 1), &[others.clone(), owned]), [expected]);
+        }
+        // A list that is set as one belongs to who has set it.
+        let one = json!({"atomic": [{"n": "i", "a": "x"}]});
+        assert_eq!(losses(&one, &[json!({"f:atomic": {}})]), ["spec.atomic[0].a"]);
+        // A value that is refused and not dropped counts.
+        let narrower = object(&json!({"a": {"type": "string", "maxLength": 0}}));
+        let former = object(&json!({"a": {"type": "string", "default": "x"}}));
+        assert_eq!(lost(&former, &narrower, &json!({"a": "x"})).unwrap().len(), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod events;
 mod index;
 mod metrics;
 mod monitor;
+mod operators;
 mod own_namespace;
 mod owned;
 mod plan_api;
@@ -53,6 +54,7 @@ use crds::CrdReconciler;
 use effects::Effects;
 use events::Events;
 use metrics::Ending;
+use operators::OperatorReconciler;
 use queue::Taken;
 use reconcile::{InstanceReconciler, Outcome};
 use scheduler::{Key, Scheduler};
@@ -81,6 +83,8 @@ pub struct Config {
     pub workers: usize,
     /// Targets that HTTP requests may call although they are refused otherwise.
     pub allow_calls: Vec<AllowedTarget>,
+    /// Whether the `Operator`s of the cluster say which packages are active. Then no packages are given.
+    pub follows_operators: bool,
     /// Is called with every decision.
     pub observer: Option<Observer>,
     /// Metrics and state of the manager.
@@ -95,6 +99,7 @@ impl Default for Config {
             calls: 32,
             workers: 32,
             allow_calls: Vec::new(),
+            follows_operators: false,
             observer: None,
             monitor: Arc::default(),
         }
@@ -119,6 +124,7 @@ struct Parts {
     watches: Arc<Watches>,
     instances: Arc<InstanceReconciler>,
     crds: Arc<CrdReconciler>,
+    operators: Arc<OperatorReconciler>,
 }
 
 impl Parts {
@@ -169,8 +175,10 @@ impl Parts {
             state: Mutex::default(),
             namespace: config.namespace,
             lease: config.lease,
+            follows: config.follows_operators,
         });
-        Self { store, effects, scheduler, watches, instances, crds }
+        let operators = Arc::new(OperatorReconciler::new(&store, &effects, &scheduler, &watches, &crds));
+        Self { store, effects, scheduler, watches, instances, crds, operators }
     }
 }
 
@@ -187,12 +195,21 @@ impl Manager {
         config: Config,
     ) -> Result<Self, CallError> {
         let labelled = crds::labelled(&cluster).await?;
+        let follows = config.follows_operators;
         let parts = Arc::new(Parts::new(cluster, config));
+        let found = if follows {
+            operators::find(&parts.operators).await?
+        } else {
+            operators::Found { packages, ..operators::Found::default() }
+        };
         parts.effects.monitor.look_at(&parts);
         let dispatcher = tokio::spawn(dispatch(Arc::clone(&parts)));
         let (sender, first) = oneshot::channel();
-        crds::start(&parts.crds, packages, &labelled, sender);
+        crds::start(&parts.crds, found.packages, &labelled, sender, found.awaited);
         drop(labelled);
+        if follows {
+            operators::start(&parts.operators);
+        }
         let crds::First { problems, is_retrying } = first.await.unwrap_or_default();
         parts.effects.monitor.registered();
         Ok(Self { parts, dispatcher, problems, is_retrying })
@@ -246,7 +263,9 @@ async fn dispatch(parts: Arc<Parts>) {
                         Key::Instance(key) => {
                             error_span!("reconcile", instance = %key, package = %taken.lane)
                         }
-                        Key::Package(..) | Key::Crd(_) => error_span!("crds", key = %taken.key),
+                        Key::Package(..) | Key::Crd(_) | Key::Operator(_) => {
+                            error_span!("crds", key = %taken.key)
+                        }
                     };
                     running.spawn(reconcile(Arc::clone(&parts), taken).instrument(span));
                 }
@@ -268,6 +287,7 @@ async fn reconcile(parts: Arc<Parts>, taken: Taken<Key>) {
             Key::Instance(key) => parts.instances.reconcile(key).await,
             Key::Package(index, _) => parts.crds.reconcile_package(*index).await,
             Key::Crd(name) => parts.crds.reconcile_crd(name).await,
+            Key::Operator(name) => parts.operators.reconcile(name).await,
         }
     };
     let result = Box::pin(contained(reconcile)).await;

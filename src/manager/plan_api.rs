@@ -39,17 +39,29 @@ async fn install(cluster: &Cluster) -> Result<(), CallError> {
         plural: "validatingadmissionpolicybindings".into(),
         ..policy.clone()
     };
-    for (kind, object) in [
+    let all = [
         (ApiKind::crd(), crds::plan_run()),
         (ApiKind::crd(), objects::crd()),
         (policy, crds::policy(user)),
         (binding, crds::binding()),
-    ] {
+    ];
+    install_objects(cluster, &all).await
+}
+
+/// Applies those of these cluster-scoped objects that differ.
+///
+/// # Errors
+/// The API server refuses one of them, or cannot be reached.
+pub(super) async fn install_objects(
+    cluster: &Cluster,
+    objects: &[(ApiKind, Value)],
+) -> Result<(), CallError> {
+    for (kind, object) in objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let live = cluster.get(&kind, None, name).await?;
-        if !live.is_some_and(|live| has_all_of(&live, &object)) {
-            cluster.apply(&kind, &object, REGISTRAR, true).await?;
-            info!(kind = %kind.kind, %name, "a part of the API of plans is installed");
+        let live = cluster.get(kind, None, name).await?;
+        if !live.is_some_and(|live| has_all_of(&live, object)) {
+            cluster.apply(kind, object, REGISTRAR, true).await?;
+            info!(kind = %kind.kind, %name, "a part of the API of Operetta is installed");
         }
     }
     Ok(())

@@ -67,6 +67,16 @@ impl Raw {
         Ok(Self { metadata, body, cut: None })
     }
 
+    /// The object, managedFields included.
+    pub(crate) fn whole(self) -> Value {
+        let mut body = self.body;
+        // They came as JSON: they can be written as JSON.
+        if let Some(entries) = self.metadata.managed_fields.and_then(|all| serde_json::to_value(all).ok()) {
+            body["metadata"]["managedFields"] = entries;
+        }
+        body
+    }
+
     /// Whether we have applied it. Labels alone do not show that; see [`Observed::is_made_by_us`].
     pub(crate) fn is_applied(&self) -> bool {
         self.metadata.managed_fields.iter().flatten().any(|entry| {

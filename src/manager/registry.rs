@@ -41,6 +41,11 @@ impl Registered {
             && self.earlier().map(|(package, _)| &package.digest).eq(other.earlier().map(|(p, _)| &p.digest))
     }
 
+    /// The digest of the package, if it is loaded.
+    pub(super) fn digest(&self) -> Option<&str> {
+        self.package.as_ref().map(|(package, _)| package.digest.as_str())
+    }
+
     /// The name of the package; empty if it is not loaded.
     pub(super) fn operator(&self) -> &str {
         self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()
@@ -148,10 +153,11 @@ impl Registry {
             .unwrap_or_else(|| Arc::from([]))
     }
 
-    /// The kinds of children of which more is read than in `before`, and which are not all new.
-    pub(super) fn more_read(&self, before: &Self, of: &Registered) -> BTreeSet<Gvk> {
+    /// The kinds of children of which more is read than in `before`, and which are not all new. `is_upgraded`: whether the
+    /// active revision is another one than before.
+    pub(super) fn more_read(&self, before: &Self, of: &Registered, is_upgraded: bool) -> BTreeSet<Gvk> {
         let mut kinds = BTreeSet::new();
-        for (package, resource) in of.earlier() {
+        for (package, resource) in of.resource().filter(|_| is_upgraded).into_iter().chain(of.earlier()) {
             for child in resource.children.iter().filter(|child| !child.reads_live.is_empty()) {
                 let known = before.reads(&package.name, &child.id);
                 let is_new = |path: &Vec<String>| !known.iter().any(|known| path.starts_with(known));

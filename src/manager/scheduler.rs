@@ -24,6 +24,8 @@ pub(super) enum Key {
     Package(usize, Arc<str>),
     /// One CRD, by name.
     Crd(Arc<str>),
+    /// An `Operator` of the cluster, by name.
+    Operator(Arc<str>),
 }
 
 impl From<InstanceKey> for Key {
@@ -38,6 +40,7 @@ impl fmt::Display for Key {
             Self::Instance(key) => key.fmt(f),
             Self::Package(_, name) => write!(f, "package {name}"),
             Self::Crd(name) => write!(f, "crd {name}"),
+            Self::Operator(name) => write!(f, "operator {name}"),
         }
     }
 }
@@ -67,7 +70,7 @@ impl Scheduler {
                 let registered = store.registry().get(&key.crd);
                 registered.map(|registered| registered.operator().into()).unwrap_or_default()
             }
-            Key::Package(..) | Key::Crd(_) => CRDS.into(),
+            Key::Package(..) | Key::Crd(_) | Key::Operator(_) => CRDS.into(),
         };
         Self {
             queue: Arc::new(Queue::new(ConcurrencyLimits::new(workers).narrow(CRDS, CRDS_AT_ONCE), lane_of)),

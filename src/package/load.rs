@@ -24,7 +24,7 @@ pub const UNREADABLE: &str = "package::unreadable";
 /// also as written by tools (nearly 3 MB).
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 /// Maximum bytes of all files.
-const TOTAL_BYTES: u64 = 16 << 20;
+pub(super) const TOTAL_BYTES: u64 = 16 << 20;
 /// Maximum number of files and folders.
 pub(super) const ENTRIES: usize = 2_000;
 /// Maximum depth of folders.
@@ -131,6 +131,11 @@ impl Files {
                 (path, source)
             })
             .collect();
+        Self { root, files }
+    }
+
+    /// Files that were read already.
+    pub(super) fn of(root: PathBuf, files: BTreeMap<String, Arc<Source>>) -> Self {
         Self { root, files }
     }
 
@@ -309,24 +314,32 @@ impl Reader<'_> {
                 format!("the files of {} are larger than {} MiB together", self.shown(""), TOTAL_BYTES >> 20);
             return self.refuse(message, "a package consists of operator.yaml, crds/ and templates/");
         }
-        let name = self.shown(path);
-        match String::from_utf8(content) {
-            Ok(mut text) => {
-                // A byte order mark, which editors on Windows write, is not part of the first line.
-                if text.starts_with('\u{feff}') {
-                    text.remove(0);
-                }
-                self.files.insert(path.to_owned(), Source::new(name, text));
+        match decode(self.shown(path), content) {
+            Ok(source) => {
+                self.files.insert(path.to_owned(), source);
             }
-            Err(error) => {
-                let valid = error.utf8_error().valid_up_to();
-                let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
-                // Lossy decoding does not change valid text, so the offset still fits.
-                let diagnostic = Diagnostic::error("package::utf8", "the file is not UTF-8 text")
-                    .at(&source, Span::new(valid, valid + 1))
-                    .help("save it as UTF-8");
-                self.diagnostics.push(diagnostic);
+            Err(diagnostic) => self.diagnostics.push(diagnostic),
+        }
+    }
+}
+
+/// The text of a file.
+pub(super) fn decode(name: String, content: Vec<u8>) -> Result<Arc<Source>, Diagnostic> {
+    match String::from_utf8(content) {
+        Ok(mut text) => {
+            // A byte order mark, which editors on Windows write, is not part of the first line.
+            if text.starts_with('\u{feff}') {
+                text.remove(0);
             }
+            Ok(Source::new(name, text))
+        }
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
+            // Lossy decoding does not change valid text, so the offset still fits.
+            Err(Diagnostic::error("package::utf8", "the file is not UTF-8 text")
+                .at(&source, Span::new(valid, valid + 1))
+                .help("save it as UTF-8"))
         }
     }
 }

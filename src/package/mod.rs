@@ -27,6 +27,7 @@ pub mod schema;
 mod secrecy;
 mod status_types;
 pub mod store;
+mod tarball;
 mod template_scan;
 
 use std::collections::BTreeSet;
@@ -53,6 +54,7 @@ pub(crate) use metadata::{NEVER, may_come_from_values};
 pub use observation::{Call, MAX_ANSWER, Observation};
 pub use permissions::Permission;
 pub use refs::{NamespaceRef, NamespaceRefs, Ref, Target as RefTarget, Tree};
+pub use tarball::load_archive;
 pub use template_scan::{Namespaces, is_label_value};
 
 /// A package, ready to be interpreted.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::needless_pass_by_value)]
 
+mod archives;
 #[path = "../support/crd.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod crd;

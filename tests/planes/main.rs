@@ -19,6 +19,7 @@ mod faults;
 mod get;
 mod leader;
 mod lists;
+mod operators;
 mod outage;
 mod passwords;
 mod plan_runs;

@@ -72,6 +72,11 @@ impl Address {
         get(&self.0, "/metrics").await.1
     }
 
+    /// The first line and the body of an answer.
+    pub async fn get(&self, path: &str) -> (String, String) {
+        get(&self.0, path).await
+    }
+
     /// What the manager says of its watches and queues.
     pub async fn state(&self) -> Value {
         let (_, body) = get(&self.0, "/debug/state").await;

@@ -26,6 +26,8 @@ pub(crate) struct PackageCrds {
     verdict: Option<Verdict>,
     wait: Wait,
     pending_since: Option<Duration>,
+    /// Whether it is not to be active any more. Nothing is done about its CRDs.
+    is_withdrawn: bool,
 }
 
 /// Why a package is not active, or why its CRDs are not as it wants them.
@@ -63,7 +65,34 @@ impl PackageCrds {
     /// A package of which nothing is known yet.
     pub(crate) fn new(package: Arc<Package>) -> Self {
         let crds = package.resources.iter().map(|_| CrdHistory::default()).collect();
-        Self { package, is_active: false, crds, verdict: None, wait: Wait::Event, pending_since: None }
+        Self {
+            package,
+            is_active: false,
+            crds,
+            verdict: None,
+            wait: Wait::Event,
+            pending_since: None,
+            is_withdrawn: false,
+        }
+    }
+
+    /// It is not to be active any more.
+    pub(crate) fn withdraw(&mut self) {
+        (self.is_active, self.is_withdrawn, self.wait) = (false, true, Wait::Event);
+        self.verdict = Some(Verdict { problems: Vec::new(), is_temporary: false });
+        self.crds.fill(CrdHistory::default());
+    }
+
+    /// Whether it is not to be active any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn
+    }
+
+    /// A refusal may be over: its CRDs are read again.
+    pub(crate) fn read_again(&mut self) {
+        if self.verdict.as_ref().is_some_and(|verdict| !verdict.problems.is_empty()) {
+            self.wait = Wait::Backoff;
+        }
     }
 
     /// What is remembered of its CRDs, in the order of its resources.
@@ -78,7 +107,7 @@ impl PackageCrds {
 
     /// The position of a CRD among its resources.
     pub(crate) fn position(&self, crd: &str) -> Option<usize> {
-        self.package.resources.iter().position(|resource| resource.crd_name() == crd)
+        if self.is_withdrawn { None } else { self.package.position(crd) }
     }
 
     /// The verdict of the last reconcile; `None` before the first.
@@ -88,7 +117,7 @@ impl PackageCrds {
 
     /// Whether all its CRDs have been ready and exist.
     pub(crate) fn is_complete(&self) -> bool {
-        self.crds.iter().all(|crd| crd.info().is_some())
+        !self.is_withdrawn && self.crds.iter().all(|crd| crd.info().is_some())
     }
 
     /// Why it is not active.
@@ -124,6 +153,9 @@ impl PackageCrds {
         is_complete: bool,
         now: Duration,
     ) -> bool {
+        if self.is_withdrawn {
+            return false;
+        }
         let resources = self.package.resources.iter();
         self.verdict.is_none()
             || match self.wait {

@@ -76,8 +76,8 @@ pub(super) fn reads(package: &Package) -> HashMap<String, Paths> {
 }
 
 impl Reader<'_> {
-    /// The instances of one resource as they are stored, in the version that the package uses if it is served. `live`: the
-    /// CRD.
+    /// The instances of one resource as they are stored, managedFields included, in the version that the package uses if it
+    /// is served. `live`: the CRD.
     ///
     /// # Errors
     /// They cannot be listed, for people.
@@ -92,9 +92,6 @@ impl Reader<'_> {
         let named = |mut object: Value| {
             object["apiVersion"] = kind.api_version().into();
             object["kind"] = kind.kind.as_str().into();
-            if let Some(meta) = object["metadata"].as_object_mut() {
-                meta.remove("managedFields");
-            }
             object
         };
         let failed = |namespace: Option<&str>, error: &CallError| unreadable(&kind, namespace, error);

@@ -287,7 +287,13 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         }
         report.crds.push(decided.report);
         crds.push(decided.crd);
-        instances.extend(of_kind.into_iter().map(|instance| (index, instance)));
+        instances.extend(of_kind.into_iter().map(|mut instance| {
+            // Only the comparison with the schema needs to know who has set what.
+            if let Some(meta) = instance["metadata"].as_object_mut() {
+                meta.remove("managedFields");
+            }
+            (index, instance)
+        }));
     }
     if let Scope::Instance { resource, name, .. } = scope
         && instances.is_empty()

@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Query, Trial};
 use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
 use crate::manager::raw::Raw;
+use crate::operators;
 use crate::package::{Package, Resource};
 
 /// Instances in one page: each may have more than a megabyte.
@@ -64,9 +65,15 @@ pub(super) async fn reconcile(
         };
         return package.resources.iter().map(failed).collect();
     }
+    // The package may have been uninstalled, its CRDs with it, before this manager has seen it.
+    let creates = |step: &Step<'_>| matches!(step, Step::Apply(snapshot, ..) if snapshot.live().is_none());
+    let is_gone = crds.follows && steps.iter().any(creates) && is_operator_gone(cluster, &package.name).await;
     let mut outcomes = Vec::new();
     for (step, history) in steps.into_iter().zip(histories) {
         outcomes.push(match step {
+            Step::Apply(snapshot, ..) if is_gone && snapshot.live().is_none() => {
+                outcome(&snapshot, CrdState::Pending(format!("there is no Operator {}", package.name)), None)
+            }
             Step::Settled(outcome) => outcome,
             Step::Apply(snapshot, patch, changed_by) if may_install || history.was_ready() => {
                 apply(cluster, &snapshot, &patch, changed_by).await
@@ -79,6 +86,12 @@ pub(super) async fn reconcile(
         });
     }
     outcomes
+}
+
+/// Whether there is no `Operator` of that name; `false` if that cannot be read.
+async fn is_operator_gone(cluster: &Cluster, name: &str) -> bool {
+    let live = cluster.get(&operators::kind(), None, name).await;
+    live.is_ok_and(|live| live.is_none_or(|live| !live["metadata"]["deletionTimestamp"].is_null()))
 }
 
 /// Installs the API of plans. If the package has plans, its revision is stored, so that its runs can end with it.
@@ -109,14 +122,32 @@ async fn prepare_plans(
 
 /// The problems with the CRDs of a package as they are in the cluster. Nothing is written, not even as a dry run.
 pub(in crate::manager) async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
+    let manager = ManagerIdentity { lease: "", namespace: "" };
+    let problems = examine(cluster, package, manager, || DryRun::Skipped).await;
+    problems.into_iter().map(|(problem, _)| problem).collect()
+}
+
+/// What would keep a package from being active, found by dry runs; and whether that may pass by itself.
+pub(super) async fn try_out(crds: &CrdReconciler, package: &Package) -> Vec<(Diagnostic, bool)> {
+    examine(crds.effects.clients.own(), package, crds.identity(), || DryRun::NotSent).await
+}
+
+async fn examine(
+    cluster: &Cluster,
+    package: &Package,
+    manager: ManagerIdentity<'_>,
+    dry_run: impl Fn() -> DryRun,
+) -> Vec<(Diagnostic, bool)> {
     let mut problems = Vec::new();
-    let (manager, history) = (ManagerIdentity { lease: "", namespace: "" }, CrdHistory::default());
+    let history = CrdHistory::default();
     for resource in &package.resources {
-        let snapshot = read(cluster, package, resource, manager, DryRun::Skipped).await;
-        if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, &|_| {}).await
-            && let CrdState::Refused(problem) | CrdState::Failed(problem, _) = outcome.state
-        {
-            problems.push(problem);
+        let snapshot = read(cluster, package, resource, manager, dry_run()).await;
+        if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, &|_| {}).await {
+            match outcome.state {
+                CrdState::Refused(problem) => problems.push((problem, false)),
+                CrdState::Failed(problem, _) => problems.push((problem, true)),
+                CrdState::Ready(_) | CrdState::Pending(_) | CrdState::Conflicted(_) => {}
+            }
         }
     }
     problems
@@ -232,9 +263,9 @@ async fn lossy(
         narrowed.version.clone_into(&mut kind.version);
         let query = Query { page: Some(PAGE), ..Query::default() };
         let find = |raw: Raw| {
-            let body = raw.cut.is_none().then_some(&raw.body);
-            let uid = raw.metadata.uid.as_deref().unwrap_or_default();
-            LossyInstance::find(&narrowed, uid, &full_name(&raw), body)
+            let (uid, name) = (raw.metadata.uid.clone().unwrap_or_default(), full_name(&raw));
+            let body = raw.cut.is_none().then(|| raw.whole());
+            LossyInstance::find(&narrowed, &uid, &name, body.as_ref())
         };
         found.extend(cluster.list_all(&kind, &query, find).await?.into_iter().flatten());
     }

@@ -7,6 +7,7 @@
 //! of one CRD (it is edited, deleted, created again) concerns the instances of that kind alone.
 
 mod effects;
+mod follow;
 mod publish;
 mod usage;
 mod watch;
@@ -32,6 +33,8 @@ use crate::cluster::Cluster;
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::Package;
+use follow::Followed;
+pub(super) use follow::View;
 use publish::Published;
 
 pub(super) use effects::inspect;
@@ -68,13 +71,19 @@ pub(super) struct CrdReconciler {
     pub(super) namespace: String,
     /// The Lease that the CRDs of its packages name.
     pub(super) lease: String,
+    /// Whether the `Operator`s of the cluster say which packages are active.
+    pub(super) follows: bool,
 }
 
 /// What is remembered of CRDs.
 #[derive(Default)]
 pub(super) struct State {
-    /// The packages that are to be active.
+    /// The packages that are to be active. A package keeps its index.
     packages: Vec<PackageCrds>,
+    /// Those of `Operator`s, by index.
+    followed: BTreeMap<usize, Followed>,
+    /// `Operator`s whose packages are still being loaded at the start.
+    awaited: BTreeSet<String>,
     /// CRDs that carry the label of a package, by name: what is known of them while no package with them is active.
     labelled: BTreeMap<String, Labelled>,
     live: LiveCrds,
@@ -164,6 +173,16 @@ impl State {
         !self.is_given(crd) && read.is_none_or(|read| meta.version.is_newer_than(&read.version))
     }
 
+    /// The packages whose instances are reconciled: while another revision is being registered, the former one.
+    fn shown(&self) -> impl Iterator<Item = &PackageCrds> {
+        self.packages.iter().enumerate().filter_map(|(index, package)| {
+            if package.is_active {
+                return Some(package);
+            }
+            self.followed.get(&index)?.former.as_deref()
+        })
+    }
+
     /// Whether an earlier package with one of its CRDs is to be reconciled first.
     fn is_behind(&self, index: usize) -> bool {
         let package = &self.packages[index];
@@ -194,15 +213,21 @@ pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError>
 }
 
 /// Queues the packages and watches CRDs. `labelled`: the CRDs that carry the label of a
-/// package. `first` receives the result of the first reconcile of each package.
+/// package. `first` receives the result of the first reconcile of each package. `awaited`: the `Operator`s whose packages
+/// are still being loaded.
 pub(super) fn start(
     crds: &Arc<CrdReconciler>,
     packages: Vec<Arc<Package>>,
     labelled: &[Value],
     first: oneshot::Sender<First>,
+    awaited: BTreeSet<String>,
 ) {
     let mut state = crds.lock();
     state.packages = packages.into_iter().map(PackageCrds::new).collect();
+    if crds.follows {
+        state.followed = (0..state.packages.len()).map(|index| (index, Followed::default())).collect();
+    }
+    state.awaited = awaited;
     state.labelled = labelled.iter().filter_map(|crd| Some((name_of(crd), Labelled::of(crd)?))).collect();
     state.first = Some(first);
     for index in 0..state.packages.len() {
@@ -243,6 +268,14 @@ impl CrdReconciler {
 
     /// Reconciles the CRDs of a package.
     pub(super) async fn reconcile_package(&self, index: usize) -> Outcome {
+        let candidate = self.try_candidate(index).await;
+        let outcome = self.reconcile_active(index).await;
+        self.tell_operator(index);
+        if candidate == Outcome::Failed { candidate } else { outcome }
+    }
+
+    /// Reconciles the CRDs of a package as it is to be active now.
+    async fn reconcile_active(&self, index: usize) -> Outcome {
         let now = self.scheduler.clock.elapsed();
         let started = {
             let mut state = self.lock();
@@ -251,12 +284,10 @@ impl CrdReconciler {
                 return Outcome::Done;
             }
             self.check_records(&mut state, index, now);
-            let State { packages, live, .. } = &*state;
-            let package = &packages[index];
+            let (package, live) = (&state.packages[index], &state.live);
             let version = |crd: &str| live.crds.get(crd).map(|meta| meta.version.clone());
             package.is_read_due(version, live.is_complete, now).then(|| {
-                let others = packages.iter().enumerate().filter(|(other, _)| *other != index);
-                let claims = package.claims(others.map(|(_, other)| other).filter(|other| other.is_active));
+                let claims = package.claims(state.shown_besides(&package.package.name));
                 (Arc::clone(&package.package), package.crds().to_vec(), claims)
             })
         };
@@ -268,6 +299,12 @@ impl CrdReconciler {
                 None
             };
             let mut state = self.lock();
+            // It was withdrawn, or another revision has taken its place.
+            if !Arc::ptr_eq(&state.packages[index].package, &package) || state.packages[index].is_withdrawn()
+            {
+                self.scheduler.queue.add(state.key(index));
+                return Outcome::Done;
+            }
             let was_first = is_first(&state);
             let now = self.scheduler.clock.elapsed();
             let findings = match outcomes {
@@ -305,6 +342,8 @@ impl CrdReconciler {
         self.report(&state, index, findings);
         self.queue_undecided(&state);
         self.publish(&mut state);
+        drop(state);
+        self.tell_operator(index);
     }
 
     /// Does what is left to do about one CRD.

@@ -31,6 +31,8 @@ enum Change {
     Spec,
     /// Its CRD is gone, or its instances belong to another manager.
     Gone,
+    /// Another revision of its package is active.
+    Upgraded,
     /// Its message, or the record of its child kinds.
     Details,
 }
@@ -43,9 +45,17 @@ impl Published {
             Some(Change::Added)
         } else if self.spec != before.spec {
             Some(if self.spec.is_some() { Change::Spec } else { Change::Gone })
+        } else if self.is_upgraded(Some(before)) {
+            Some(Change::Upgraded)
         } else {
             (!new.is_same(old)).then_some(Change::Details)
         }
+    }
+
+    /// Whether another revision of the package was active before.
+    fn is_upgraded(&self, before: Option<&Self>) -> bool {
+        let digest = |published: &Self| published.registered.digest().map(str::to_owned);
+        before.and_then(digest).is_some_and(|before| digest(self).is_some_and(|now| now != before))
     }
 }
 
@@ -55,11 +65,17 @@ impl CrdReconciler {
         let now = self.scheduler.clock.elapsed();
         let is_decided = state.is_decided();
         if is_decided || now >= GATHER {
-            for package in
-                state.packages.iter_mut().filter(|package| !package.is_active && package.is_complete())
-            {
+            let State { packages, followed, .. } = &mut *state;
+            for (index, package) in packages.iter_mut().enumerate() {
+                if package.is_active || !package.is_complete() {
+                    continue;
+                }
                 package.is_active = true;
-                info!(package = %package.package.name, "package active");
+                if let Some(followed) = followed.get_mut(&index) {
+                    followed.former = None;
+                }
+                let revision = package.package.revision();
+                info!(package = %package.package.name, %revision, "package active");
             }
             let revisions = &self.watches.revisions;
             let earlier: Vec<_> =
@@ -67,7 +83,11 @@ impl CrdReconciler {
             self.publish_kinds(state, &earlier);
             self.scheduler.add_all(revisions.published(&earlier));
         }
-        let inactive = state.packages.iter().filter(|package| !package.is_active);
+        // The status of an Operator says why its package is not active: a package of a user does not keep the manager from
+        // being ready.
+        let given =
+            state.packages.iter().enumerate().filter(|(index, _)| !state.followed.contains_key(index));
+        let inactive = given.map(|(_, package)| package).filter(|package| !package.is_active);
         let inactive = inactive.map(|p| format!("package {}: {}", p.package.name, p.obstacle())).collect();
         self.effects.monitor.inactive(inactive);
         if is_decided && let Some(first) = state.first.take() {
@@ -88,8 +108,13 @@ impl CrdReconciler {
         }
         let is_first = state.published.is_empty();
         let mut changes: Vec<(Arc<Registered>, Change)> = Vec::new();
+        let mut upgraded = BTreeSet::new();
         for (crd, published) in &wanted {
-            let change = published.change(state.published.get(crd));
+            let before = state.published.get(crd);
+            if published.is_upgraded(before) {
+                upgraded.insert(Arc::clone(crd));
+            }
+            let change = published.change(before);
             changes.extend(change.map(|change| (Arc::clone(&published.registered), change)));
         }
         for (_, gone) in state.published.iter().filter(|(crd, _)| !wanted.contains_key(*crd)) {
@@ -121,12 +146,18 @@ impl CrdReconciler {
         for (kind, if_open) in kinds {
             self.watches.open_children(&kind, if_open);
         }
-        let more_read = changes.iter().flat_map(|(registered, _)| registry.more_read(&before, registered));
+        let more_read = changes.iter().flat_map(|(registered, _)| {
+            registry.more_read(&before, registered, upgraded.contains(&registered.crd))
+        });
         for kind in more_read.collect::<BTreeSet<_>>() {
             self.watches.relist_children(&kind);
         }
         for (registered, change) in changes {
             self.publish_change(state, &registered, change, is_first);
+            // No object shows that its templates are others.
+            if upgraded.contains(&registered.crd) {
+                self.scheduler.add_all(self.store.instances_of(&registered.crd));
+            }
         }
     }
 
@@ -153,6 +184,11 @@ impl CrdReconciler {
             }
             Change::Added if registered.package.is_none() => {
                 warn!(%crd, "package not active: its instances are not reconciled, and their deletion is completed");
+            }
+            // The package may ask for another version of the instances.
+            Change::Upgraded => {
+                self.watches.open_instances(registered, IfOpen::Keep);
+                return;
             }
             Change::Added => {}
             Change::Spec => self.store.schema_changed(),
@@ -183,7 +219,7 @@ impl CrdReconciler {
         earlier: &[Arc<Package>],
     ) -> (BTreeMap<Arc<str>, Published>, BTreeMap<String, Arc<Registered>>) {
         let (mut wanted, mut others) = (BTreeMap::new(), BTreeMap::new());
-        for package in state.packages.iter().filter(|package| package.is_active) {
+        for package in state.shown() {
             for (index, (crd, resource)) in package.crds().iter().zip(&package.package.resources).enumerate()
             {
                 let of_package = earlier.iter().filter(|earlier| earlier.name == package.package.name);
@@ -215,7 +251,8 @@ impl CrdReconciler {
         let may_wait = self.scheduler.clock.elapsed() < INACTIVE;
         for (name, labelled) in &state.labelled {
             let is_awaited =
-                state.packages.iter().any(|p| p.verdict().is_none() && p.position(name).is_some());
+                state.packages.iter().any(|p| p.verdict().is_none() && p.position(name).is_some())
+                    || state.awaited.contains(&labelled.package);
             if wanted.contains_key(&**name) || (may_wait && is_awaited) {
                 continue;
             }
@@ -246,6 +283,11 @@ impl CrdReconciler {
         let given = state.packages.iter().find(|package| package.position(crd).is_some());
         let why = match (given, self.effects.monitor.broken().as_slice()) {
             (Some(given), _) => given.obstacle().to_owned(),
+            (None, _) if self.follows => {
+                format!(
+                    "no Operator of the cluster brings it; `operetta install` or an Operator {package} does"
+                )
+            }
             (None, []) => format!("the manager {lease} was not given it"),
             (None, broken) => format!("the manager {lease} could not load {}", broken.join(", ")),
         };

@@ -56,6 +56,7 @@ impl CrdReconciler {
                 self.scheduler.queue.add(state.key(index));
             }
         }
+        self.crd_of_candidate(state, &name);
         // The first list shows what has not changed since discovery was asked.
         let has_changed = before.map_or(state.live.is_complete, |before| {
             (before.version.uid, before.generation) != (meta.version.uid, meta.generation)
@@ -80,6 +81,7 @@ impl CrdReconciler {
                 self.scheduler.queue.add(state.key(index));
             }
         }
+        self.crd_of_candidate(state, name);
         self.publish(state);
         self.on_child_crd(state, name, true);
     }

@@ -1,15 +1,16 @@
 //! Reads a stored revision from the cluster.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Name;
+use super::{Name, Revisions};
 use crate::api::{ApiKind, CallError, Class};
+use crate::children::names::NOTES;
 use crate::cluster::Cluster;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, StoredRevision, objects};
 
 /// Why a revision cannot be loaded now.
-pub(super) enum Failure {
+pub(in crate::manager) enum Failure {
     /// A request has failed.
     Call {
         message: String,
@@ -17,7 +18,11 @@ pub(super) enum Failure {
         is_temporary: bool,
     },
     /// It is not stored, or is not what was stored.
-    Lost(String),
+    Lost {
+        /// In one word.
+        reason: &'static str,
+        message: String,
+    },
 }
 
 impl Failure {
@@ -25,10 +30,24 @@ impl Failure {
         let message = format!("{about} cannot be read: {error}");
         Self::Call { message, is_temporary: error.class == Class::Retry }
     }
+
+    fn lost(reason: &'static str, message: String) -> Self {
+        Self::Lost { reason, message }
+    }
+
+    fn store(about: &str, error: &StoreError) -> Self {
+        let reason = match error {
+            StoreError::Newer { .. } => "NewerOperetta",
+            StoreError::PartAltered(_) | StoreError::Archive(_) | StoreError::OtherFiles => "RevisionAltered",
+            StoreError::Invalid(_) | StoreError::TooLarge => "RevisionInvalid",
+            StoreError::Refused(_) => "PackageRefused",
+        };
+        Self::lost(reason, format!("{about}: {error}"))
+    }
 }
 
 /// A stored revision that this process cannot load. It is not read and compiled again while it is the same.
-pub(super) struct Unloadable {
+pub(in crate::manager) struct Unloadable {
     revision: StoredRevision,
     /// Why.
     error: StoreError,
@@ -51,11 +70,20 @@ impl Unloadable {
     }
 }
 
+/// A revision that was read from the cluster.
+pub(in crate::manager) struct Restored {
+    pub(in crate::manager) package: Package,
+    /// The uid of the `OperatorRevision`.
+    uid: String,
+    /// The parts that the garbage collector would not delete with it.
+    unowned: Vec<String>,
+}
+
 /// Where stored revisions are read.
-pub(super) struct Loader<'a> {
-    pub(super) cluster: &'a Cluster,
+pub(in crate::manager) struct Loader<'a> {
+    cluster: &'a Cluster,
     /// The manager's namespace.
-    pub(super) namespace: &'a str,
+    namespace: &'a str,
 }
 
 /// Reads a revision of a package from the cluster. `namespace`: that of the manager.
@@ -72,7 +100,7 @@ pub(crate) async fn load_revision(
     let loaded = Loader { cluster, namespace }.load_once(&name, &mut None).await;
     loaded.map_err(|failure| match failure {
         Failure::Call { message, .. } => (message, true),
-        Failure::Lost(message) => (message, false),
+        Failure::Lost { message, .. } => (message, false),
     })
 }
 
@@ -84,37 +112,65 @@ impl Loader<'_> {
         unloadable: &mut Option<Unloadable>,
     ) -> Result<Package, Failure> {
         let name = store::name_of(package, revision);
-        let about = format!("OperatorRevision {name}");
-        let object = self.cluster.get(&objects::kind(), None, &name).await;
-        let object = object.map_err(|error| Failure::call(&about, &error))?;
-        let object = object.ok_or_else(|| Failure::Lost(format!("{about} does not exist")))?;
-        let refused = |error: StoreError| Failure::Lost(format!("{about}: {error}"));
-        let stored = StoredRevision::parse(&name, &object["spec"]).map_err(refused)?;
-        if stored.revision() != **revision {
-            return Err(Failure::Lost(format!("{about} is of revision {}", stored.revision())));
+        let restored = self.read(&name, unloadable).await?.package;
+        if restored.revision() == **revision {
+            return Ok(restored);
         }
+        let message = format!("OperatorRevision {name} is of revision {}", restored.revision());
+        Err(Failure::lost("RevisionInvalid", message))
+    }
+
+    /// Reads the revision of that name. `unloadable`: from the attempts before, and for the next.
+    pub(in crate::manager) async fn read(
+        &self,
+        name: &str,
+        unloadable: &mut Option<Unloadable>,
+    ) -> Result<Restored, Failure> {
+        let about = format!("OperatorRevision {name}");
+        let object = self.cluster.get(&objects::kind(), None, name).await;
+        let object = object.map_err(|error| Failure::call(&about, &error))?;
+        let missing = || Failure::lost("RevisionMissing", format!("{about} does not exist"));
+        let object = object.ok_or_else(missing)?;
+        let refused = |error: &StoreError| Failure::store(&about, error);
+        let stored = StoredRevision::parse(name, &object["spec"]).map_err(|error| refused(&error))?;
         if let Some(known) = unloadable
             && known.revision == stored
             && self.is_as_before(known).await?
         {
-            return Err(refused(known.error.clone()));
+            return Err(refused(&known.error));
         }
         *unloadable = None;
-        let mut parts = Vec::with_capacity(stored.parts.len());
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let (mut parts, mut unowned) = (Vec::with_capacity(stored.parts.len()), Vec::new());
         for part in &stored.parts {
-            parts.push(self.read_part(&part.name).await?.ok_or_else(|| {
+            let found = self.read_part(&part.name).await?.ok_or_else(|| {
                 let (namespace, part) = (self.namespace, &part.name);
-                Failure::Lost(format!("ConfigMap {namespace}/{part}, a part of {about}, does not exist"))
-            })?);
+                let message = format!("ConfigMap {namespace}/{part}, a part of {about}, does not exist{}", {
+                    let at = object["metadata"]["labels"][objects::PARTS_NAMESPACE].as_str();
+                    at.filter(|at| *at != namespace)
+                        .map(|at| format!("; the parts were applied to the namespace {at}"))
+                        .unwrap_or_default()
+                });
+                Failure::lost("PartMissing", message)
+            })?;
+            let owners = found["metadata"]["ownerReferences"].as_array();
+            if !owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == uid)) {
+                unowned.push(part.name.clone());
+            }
+            parts.push(found);
         }
         let data = parts.iter().map(objects::part_data).collect::<Result<Vec<_>, _>>();
         let restore = move || (data.and_then(|data| store::restore(&stored, &data)), stored);
         let restored = tokio::task::spawn_blocking(restore).await;
-        let (restored, stored) = restored.map_err(|error| Failure::Lost(format!("{about}: {error}")))?;
-        restored.map_err(|error| {
-            *unloadable = Some(Unloadable::new(stored, error.clone(), &parts));
-            refused(error)
-        })
+        let internal =
+            |error: tokio::task::JoinError| Failure::lost("InternalError", format!("{about}: {error}"));
+        let (restored, stored) = restored.map_err(internal)?;
+        let package = restored.map_err(|error| {
+            let failure = refused(&error);
+            *unloadable = Some(Unloadable::new(stored, error, &parts));
+            failure
+        })?;
+        Ok(Restored { package, uid: uid.to_owned(), unowned })
     }
 
     /// Whether what could not be loaded is still what it was: only a part that was altered can change. Of that part the
@@ -134,6 +190,29 @@ impl Loader<'_> {
     }
 }
 
+impl Revisions {
+    pub(in crate::manager) fn loader(&self) -> Loader<'_> {
+        Loader { cluster: self.effects.clients.own(), namespace: &self.namespace }
+    }
+
+    /// Notes that a revision of an `Operator` is stored, and lets the garbage collector delete its parts with it.
+    pub(in crate::manager) async fn adopt(&self, restored: &Restored) -> Result<(), CallError> {
+        let name = store::name(&restored.package.name, &restored.package.digest);
+        for part in &restored.unowned {
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "name": part, "namespace": self.namespace,
+                    "ownerReferences": objects::owners(&name, &restored.uid),
+                },
+            });
+            self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
+        }
+        self.note_stored(name);
+        Ok(())
+    }
+}
+
 pub(super) fn config_map() -> ApiKind {
     ApiKind::built_in("v1", "ConfigMap")
 }
@@ -146,7 +225,6 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
-    use serde_json::json;
 
     use super::*;
     use crate::package::{Files, compile};
@@ -212,7 +290,7 @@ spec:
         let (object, part) = (revision.name(), revision.parts[0].name.clone());
         let part_path = format!("/api/v1/namespaces/m/configmaps/{part}");
         let put_part = |data: &[u8], version: &str| {
-            let mut body = objects::part(&revision, 0, data, "m", "uid");
+            let mut body = objects::part(&revision, 0, data, "m", Some("uid"));
             body["metadata"]["resourceVersion"] = version.into();
             server.put(&part_path, body);
         };
@@ -228,7 +306,9 @@ spec:
             vec![object.clone(), format!("metadata of {part}")],
         ] {
             let failure = loader.load_once(&name, &mut unloadable).await.err().unwrap();
-            assert!(matches!(failure, Failure::Lost(message) if message.contains("is not what was stored")));
+            assert!(
+                matches!(failure, Failure::Lost { message, .. } if message.contains("is not what was stored"))
+            );
             assert_eq!(server.asked(), expected);
         }
         put_part(&parts[0], "2");

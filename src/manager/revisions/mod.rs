@@ -21,9 +21,9 @@ use super::index::InstanceKey;
 use super::scheduler::{Key, Scheduler};
 use crate::backoff::{Backoff, Retry};
 use crate::children::plans::Revision;
-use crate::package::Package;
+use crate::package::{Package, store as stored};
 pub(crate) use load::load_revision;
-use load::{Failure, Loader};
+pub(super) use load::{Failure, Unloadable};
 
 /// How long after a failure a revision is loaded again.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -178,14 +178,14 @@ impl Revisions {
         let mut retry = Retry::new(AGAIN);
         let mut failures = 0;
         let mut unloadable = None;
-        let loader = Loader { cluster: self.effects.clients.own(), namespace: &self.namespace };
+        let loader = self.loader();
         loop {
             match loader.load_once(&name, &mut unloadable).await {
                 Ok(package) => {
                     info!(package = %name.package, revision = %name.revision, "an earlier revision is loaded");
                     return self.change(&name, State::Restored(Arc::new(package)));
                 }
-                Err(Failure::Lost(message)) => self.failed(&name, Revision::Missing(message.into())),
+                Err(Failure::Lost { message, .. }) => self.failed(&name, Revision::Missing(message.into())),
                 Err(Failure::Call { message, is_temporary }) => {
                     failures += 1;
                     if !is_temporary || failures > PATIENCE {
@@ -228,6 +228,12 @@ impl Revisions {
         } else {
             self.scheduler.add_all(entry.users.iter().cloned());
         }
+    }
+
+    /// The name of the first `OperatorRevision` that an instance uses beside the active one.
+    pub(super) fn used_by(&self, key: &InstanceKey) -> Option<String> {
+        let set = self.set();
+        set.uses.get(key)?.first().map(|name| stored::name_of(&name.package, &name.revision))
     }
 
     /// Ends all tasks.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tracing::info;
 
 use super::Revisions;
-use crate::api::{ApiKind, CallError};
+use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
 use crate::children::plans::plan_run_kind;
 use crate::cluster::Query;
@@ -17,10 +17,9 @@ use crate::package::store::{self, objects};
 const KEPT: usize = 5;
 
 impl Revisions {
-    /// Deletes the revisions of a package that this manager has stored, but for the active one, the newest, and those that an
-    /// origin or a run names.
-    /// Their parts are deleted by the garbage collector.
-    pub(super) async fn prune(&self, package: &Package) -> Result<(), CallError> {
+    /// Deletes the revisions of a package that this manager has stored, but for the active one, the newest, those that an
+    /// origin or a run names, and those to keep. Their parts are deleted by the garbage collector.
+    pub(in crate::manager) async fn prune(&self, package: &Package, keep: &[&str]) -> Result<(), CallError> {
         let cluster = self.effects.clients.own();
         let (of_package, of_manager) = (objects::PACKAGE, objects::PARTS_NAMESPACE);
         let selector = format!("{of_package}={},{of_manager}={}", package.name, self.namespace);
@@ -33,7 +32,7 @@ impl Revisions {
         let used = self.used(&package.name).await?;
         for revision in old {
             let name = revision["metadata"]["name"].as_str().unwrap_or_default();
-            if !used.contains(name) {
+            if !used.contains(name) && !keep.contains(&name) {
                 self.delete(&objects::kind(), revision).await?;
                 info!(package = %package.name, "OperatorRevision {name} is deleted: nothing uses it");
             }
@@ -50,7 +49,11 @@ impl Revisions {
         let origins =
             cluster.list_all(&kind, &query, |origin: Value| name(&origin["data"]["revision"])).await?;
         let runs = |run: Value| name(&run["status"]["revision"]);
-        let runs = cluster.list_all(&plan_run_kind(), &Query::default(), runs).await?;
+        let runs = match cluster.list_all(&plan_run_kind(), &Query::default(), runs).await {
+            // No package of this cluster has needed runs yet.
+            Err(error) if error.class == Class::NotFound => Vec::new(),
+            runs => runs?,
+        };
         Ok(origins.into_iter().chain(runs).flatten().collect())
     }
 }

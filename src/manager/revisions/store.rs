@@ -44,15 +44,20 @@ impl Revisions {
             created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
         };
         for (index, data) in parts.iter().enumerate() {
-            self.store_part(&objects::part(&revision, index, data, &self.namespace, &uid)).await?;
+            self.store_part(&objects::part(&revision, index, data, &self.namespace, Some(&uid))).await?;
         }
-        if let Ok(mut stored) = self.stored.lock() {
-            stored.insert(name.clone());
-        }
-        if let Err(error) = self.prune(package).await {
+        self.note_stored(name);
+        if let Err(error) = self.prune(package, &[]).await {
             warn!(package = %package.name, %error, "stored revisions that are not used cannot be pruned");
         }
         Ok(())
+    }
+
+    /// Notes that the revision of that name is stored.
+    pub(super) fn note_stored(&self, name: String) {
+        if let Ok(mut stored) = self.stored.lock() {
+            stored.insert(name);
+        }
     }
 
     fn is_stored(&self, name: &str) -> bool {

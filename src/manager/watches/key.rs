@@ -45,6 +45,8 @@ pub(super) enum Projection {
     ApiService,
     /// Nothing: the subscriber gets the metadata of CRDs.
     Crd,
+    /// Nothing: the subscriber gets the metadata of `Operator`s and `OperatorRevision`s.
+    Operator,
 }
 
 impl WatchKey {
@@ -69,6 +71,11 @@ impl WatchKey {
     /// All CRDs.
     pub(super) fn crds(kind: &ApiKind) -> Self {
         Self::all(kind.gvk(), Projection::Crd)
+    }
+
+    /// All `Operator`s, or all `OperatorRevision`s.
+    pub(super) fn operators(kind: &ApiKind) -> Self {
+        Self::all(kind.gvk(), Projection::Operator)
     }
 
     /// The APIs that the server aggregates.
@@ -135,7 +142,7 @@ impl fmt::Display for WatchKey {
             Projection::Child => f.write_str("children ")?,
             Projection::Ref(_) => f.write_str("refs ")?,
             Projection::Owned(_) => f.write_str("owned ")?,
-            Projection::ApiService | Projection::Crd => {}
+            Projection::ApiService | Projection::Crd | Projection::Operator => {}
         }
         write!(f, "{} {}", self.gvk.api_version, self.gvk.kind)?;
         if let Some(namespace) = &self.namespace {

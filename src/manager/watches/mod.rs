@@ -66,6 +66,9 @@ pub(super) struct OwnedKind {
 /// A subscriber to the events of a watch.
 type Subscriber = Box<dyn Fn(Event<Raw>) + Send + Sync>;
 
+/// A subscriber to the events of several kinds.
+type KindSubscriber = Box<dyn Fn(&Gvk, Event<Raw>) + Send + Sync>;
+
 /// All watches. They feed the store, and queue the instances that are concerned.
 pub(super) struct Watches {
     store: Arc<Store>,
@@ -77,6 +80,8 @@ pub(super) struct Watches {
     apis: ServedApis,
     /// Receives the events of CRDs.
     crds: OnceLock<Subscriber>,
+    /// Receives the events of `Operator`s and their revisions.
+    operators: OnceLock<KindSubscriber>,
     polls: Arc<Polls>,
     /// The stored revisions of packages.
     pub(super) revisions: Arc<Revisions>,
@@ -137,7 +142,8 @@ impl Watches {
         let polls = Arc::new(Polls::new(Arc::clone(&effects), Arc::clone(&scheduler)));
         let revisions = Revisions::new(Arc::clone(&effects), Arc::clone(&scheduler), namespace);
         let revisions = Arc::new(revisions);
-        Self { store, effects, scheduler, set, discover, apis, crds: OnceLock::new(), polls, revisions }
+        let (crds, operators) = (OnceLock::new(), OnceLock::new());
+        Self { store, effects, scheduler, set, discover, apis, crds, operators, polls, revisions }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
@@ -183,6 +189,20 @@ impl Watches {
         let _ = self.crds.set(Box::new(subscriber));
         let kind = self.store.kinds.insert(ApiKind::crd());
         self.set().open(self, &WatchKey::crds(&kind), IfOpen::Keep, None);
+    }
+
+    /// Watches the metadata of `Operator`s and their revisions.
+    pub(super) fn open_operators(
+        self: &Arc<Self>,
+        kinds: &[ApiKind],
+        subscriber: impl Fn(&Gvk, Event<Raw>) + Send + Sync + 'static,
+    ) {
+        // A manager has one subscriber.
+        let _ = self.operators.set(Box::new(subscriber));
+        for kind in kinds {
+            let kind = self.store.kinds.insert(kind.clone());
+            self.set().open(self, &WatchKey::operators(&kind), IfOpen::Keep, None);
+        }
     }
 
     /// Watches the APIs that the server aggregates.
@@ -372,7 +392,9 @@ impl Watches {
 
     /// All watches of objects, by name.
     pub(super) fn view(&self) -> Vec<Arc<Watch>> {
-        self.select(|key| !matches!(key.projection, Projection::ApiService | Projection::Crd))
+        self.select(|key| {
+            !matches!(key.projection, Projection::ApiService | Projection::Crd | Projection::Operator)
+        })
     }
 
     fn select(&self, is_wanted: impl Fn(&WatchKey) -> bool) -> Vec<Arc<Watch>> {

@@ -221,7 +221,7 @@ impl Task {
                         || self.watches.store.registry().reads_content(&self.key.gvk))
             }
             Projection::Ref(fields) => fields.content,
-            Projection::ApiService | Projection::Crd => false,
+            Projection::ApiService | Projection::Crd | Projection::Operator => false,
         }
     }
 
@@ -364,6 +364,14 @@ impl Task {
                 }
                 if let Some(subscriber) = self.watches.crds.get() {
                     subscriber(event);
+                }
+            }
+            Projection::Operator => {
+                if matches!(event, Event::InitDone) {
+                    self.watch.listed(WatchState::Watching);
+                }
+                if let Some(subscriber) = self.watches.operators.get() {
+                    subscriber(&self.key.gvk, event);
                 }
             }
         }

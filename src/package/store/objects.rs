@@ -10,8 +10,10 @@ use crate::api::ApiKind;
 /// The kind of stored revisions.
 const KIND: &str = "OperatorRevision";
 const PLURAL: &str = "operatorrevisions";
-const GROUP: &str = "operetta.dev";
-const VERSION: &str = "v1alpha1";
+/// The group and version of the kinds of Operetta.
+pub const GROUP: &str = "operetta.dev";
+/// See [`GROUP`].
+pub const VERSION: &str = "v1alpha1";
 /// Label of a revision and its parts: the package.
 pub const PACKAGE: &str = "operetta.dev/package";
 /// Label of a revision: the namespace of its parts, which is that of the manager that has stored it.
@@ -48,23 +50,35 @@ pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
 }
 
 /// The `ConfigMap` of a part, in the manager's namespace. `owner`: the uid of the `OperatorRevision`, with which the garbage
-/// collector deletes the part.
-pub fn part(revision: &StoredRevision, index: usize, data: &[u8], namespace: &str, owner: &str) -> Value {
+/// collector deletes the part; whoever applies both at once does not know it, and the manager adds it.
+pub fn part(
+    revision: &StoredRevision,
+    index: usize,
+    data: &[u8],
+    namespace: &str,
+    owner: Option<&str>,
+) -> Value {
     let name = revision.name();
-    json!({
+    let mut part = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": revision.parts[index].name,
             "namespace": namespace,
             "labels": {"app.kubernetes.io/managed-by": "operetta", PACKAGE: revision.package, REVISION: name},
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "name": name, "uid": owner,
-            }],
         },
         "immutable": true,
         "binaryData": {ENTRY: STANDARD.encode(data)},
-    })
+    });
+    if let Some(owner) = owner {
+        part["metadata"]["ownerReferences"] = owners(&name, owner);
+    }
+    part
+}
+
+/// The `ownerReferences` of the parts of a revision.
+pub fn owners(revision: &str, uid: &str) -> Value {
+    json!([{"apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "name": revision, "uid": uid}])
 }
 
 /// The data of a part.

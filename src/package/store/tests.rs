@@ -70,7 +70,7 @@ fn objects_hold_what_was_stored() {
     let name = object["metadata"]["name"].as_str().unwrap();
     assert_eq!(StoredRevision::parse(name, &object["spec"]), Ok(revision.clone()));
     for (index, data) in parts.iter().enumerate() {
-        let part = objects::part(&revision, index, data, "n", "uid");
+        let part = objects::part(&revision, index, data, "n", Some("uid"));
         assert_eq!(part["metadata"]["name"], revision.parts[index].name);
         assert!(part.to_string().len() < 300 << 10);
         assert_eq!(objects::part_data(&part), Ok(data.clone()));

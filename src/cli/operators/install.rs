@@ -1,0 +1,174 @@
+//! `operetta install` and `operetta upgrade`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::source::load;
+use super::wait::until_active;
+use super::{End, Failure, Waiting, all, apply, connect, find, name_of};
+use crate::cli::connect::ClusterOptions;
+use crate::cli::out;
+use crate::operators::{self, Object, OperatorSpec, Packed};
+use crate::package::Package;
+use crate::yaml;
+
+/// The manager's default namespace.
+const NAMESPACE: &str = "operetta-system";
+
+/// Install a package in a cluster, whose manager then runs it
+///
+/// Checks the package, stores its files in the cluster (a revision and its parts), creates the Operator that names
+/// them, and waits until the manager has registered the kinds of the package. A manager follows Operators if it was
+/// started by `operetta run` without packages.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta install operators/etcd
+  operetta install etcd-0.2.0.tgz
+  tar -czf - -C operators/etcd . | operetta install -
+  operetta install operators/etcd --dry-run -o yaml > clusters/prod/etcd.yaml      # for Git
+  operetta install operators/etcd --dry-run -o yaml | kubectl apply --server-side -f -
+
+What --dry-run prints does the same when it is applied. It needs no cluster.
+
+Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision;
+2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
+pub(in crate::cli) struct InstallArgs {
+    #[command(flatten)]
+    what: What,
+}
+
+/// Upgrade an installed package to another revision
+///
+/// Like `operetta install`, for a package that is installed. The manager checks the new revision first: a CRD that the API
+/// server refuses, a schema by which instances would lose values, or a kind with instances that is no longer there leaves
+/// the active revision active. A run of a plan ends with the revision that it has begun with.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta upgrade operators/etcd
+  operetta upgrade etcd-0.3.0.tgz --timeout 10m
+  operetta rollback etcd                              # back to the revision before
+
+Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage,
+or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
+pub(in crate::cli) struct UpgradeArgs {
+    #[command(flatten)]
+    what: What,
+}
+
+#[derive(Debug, clap::Args)]
+struct What {
+    /// A folder, a tar archive (.tgz, .tar), or - for an archive on standard input
+    #[arg(value_name = "PACKAGE")]
+    package: PathBuf,
+
+    /// The manager's namespace, where the files of the package are stored
+    #[arg(short, long, value_name = "NAMESPACE", default_value = NAMESPACE)]
+    namespace: String,
+
+    /// Print the objects instead of applying them
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Output format of --dry-run [default: yaml]
+    #[arg(short, long, value_enum, value_name = "FORMAT", requires = "dry_run")]
+    output: Option<Output>,
+
+    /// Take fields of the Operator over from other managers, such as kubectl
+    #[arg(long)]
+    force_conflicts: bool,
+
+    #[command(flatten)]
+    waiting: Waiting,
+
+    #[command(flatten)]
+    place: ClusterOptions,
+}
+
+/// Output format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// One document per object
+    Yaml,
+    /// A List
+    Json,
+}
+
+/// A package, ready to be applied.
+struct Ready {
+    package: Package,
+    packed: Packed,
+    operator: Object,
+}
+
+impl What {
+    fn ready(&self) -> Result<Ready, Failure> {
+        let package = load(&self.package)?;
+        let packed = operators::pack(&package, &self.namespace).map_err(|error| error.to_string())?;
+        let spec = OperatorSpec { revision: packed.revision.clone(), ..OperatorSpec::default() };
+        let operator = operators::operator(&package.name, &spec);
+        Ok(Ready { package, packed, operator })
+    }
+
+    fn print(&self, ready: &Ready) -> ExitCode {
+        let objects = || ready.packed.objects.iter().chain([&ready.operator]).map(|object| &object.body);
+        let text = match self.output.unwrap_or(Output::Yaml) {
+            Output::Yaml => objects().fold(String::new(), |mut text, object| {
+                let _ = write!(text, "---\n{}", yaml::to_string(object));
+                text
+            }),
+            Output::Json => {
+                let items: Vec<&Value> = objects().collect();
+                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": items}))
+            }
+        };
+        out::all(&text, ExitCode::SUCCESS)
+    }
+}
+
+pub(super) async fn install(args: &InstallArgs) -> End {
+    let what = &args.what;
+    let ready = what.ready()?;
+    if what.dry_run {
+        return Ok(what.print(&ready));
+    }
+    let server = connect(&what.place).await?;
+    let name = &ready.package.name;
+    let there = all(&server).await?.into_iter().find(|operator| name_of(operator) == name);
+    let named = there.as_ref().and_then(|operator| operator["spec"]["revision"].as_str());
+    if let Some(other) = named.filter(|named| *named != ready.packed.revision) {
+        let message = format!(
+            "the package {name} is installed as {other}\n  help: `operetta upgrade {}` makes {} active",
+            what.package.display(),
+            ready.packed.revision
+        );
+        return Err(message.into());
+    }
+    apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
+    // Whoever has created it owns its fields, which are the same.
+    if there.is_none() {
+        apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
+    }
+    until_active(&server, name, &ready.packed.revision, &what.waiting).await
+}
+
+pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
+    let what = &args.what;
+    let ready = what.ready()?;
+    if what.dry_run {
+        return Ok(what.print(&ready));
+    }
+    let server = connect(&what.place).await?;
+    let name = &ready.package.name;
+    let live = find(&server, name).await.map_err(|failure| Failure {
+        message: format!("{}\n  help: `operetta install` installs a package", failure.message),
+        ..failure
+    })?;
+    apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
+    if live["spec"]["revision"] != ready.packed.revision.as_str() {
+        apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
+    }
+    until_active(&server, name, &ready.packed.revision, &what.waiting).await
+}

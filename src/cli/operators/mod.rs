@@ -1,0 +1,147 @@
+//! The packages of a cluster: `operetta install`, `upgrade`, `rollback`, `uninstall` and `operators`. One file a command.
+
+mod apply;
+mod install;
+mod list;
+mod revisions;
+mod rollback;
+mod source;
+mod uninstall;
+mod wait;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::connect::{self, ClusterOptions, Server};
+use super::out;
+use crate::api::{CallError, Class};
+use crate::diag::did_you_mean;
+use crate::operators;
+use crate::package::plan::parse_duration;
+
+pub(super) use install::{InstallArgs, UpgradeArgs};
+pub(super) use list::Args as ListArgs;
+pub(super) use rollback::Args as RollbackArgs;
+pub(super) use uninstall::Args as UninstallArgs;
+
+/// The field manager of these commands.
+const FIELD_MANAGER: &str = "operetta-install";
+/// The exit codes beside 0, 1 and 2.
+const PAUSED: u8 = 3;
+const TIMED_OUT: u8 = 4;
+
+/// Why a command failed, and its exit code.
+#[derive(Debug)]
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self { message, code: 1 }
+    }
+}
+
+impl Failure {
+    fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { message: message.into(), code }
+    }
+
+    /// The API server's refusal of a request.
+    fn refused(what: &str, error: &CallError) -> Self {
+        let words = out::printable(&error.to_string());
+        let help = match error.code {
+            403 => {
+                "\n  help: packages are installed by people who may write operators, operatorrevisions \
+                    (operetta.dev), and ConfigMaps in the manager's namespace"
+            }
+            _ => "",
+        };
+        format!("{what}: {words}{help}").into()
+    }
+}
+
+type End = Result<ExitCode, Failure>;
+
+/// Ends a command.
+fn end(end: End) -> ExitCode {
+    end.unwrap_or_else(|Failure { message, code }| {
+        out::note(format!("error: {message}"));
+        ExitCode::from(code)
+    })
+}
+
+pub(super) async fn install(args: &InstallArgs) -> ExitCode {
+    end(install::install(args).await)
+}
+
+pub(super) async fn upgrade(args: &UpgradeArgs) -> ExitCode {
+    end(install::upgrade(args).await)
+}
+
+pub(super) async fn rollback(args: &RollbackArgs) -> ExitCode {
+    end(rollback::run(args).await)
+}
+
+pub(super) async fn uninstall(args: &UninstallArgs) -> ExitCode {
+    end(uninstall::run(args).await)
+}
+
+pub(super) async fn list(args: &ListArgs) -> ExitCode {
+    end(list::run(args).await)
+}
+
+/// Whether to wait until the revision is active.
+#[derive(Debug, clap::Args)]
+struct Waiting {
+    /// Return as soon as the API server has accepted everything
+    #[arg(long)]
+    no_wait: bool,
+
+    /// How long to wait, such as 90s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| format!("{error}; for example 90s or 10m"))
+}
+
+async fn connect(place: &ClusterOptions) -> Result<Server, Failure> {
+    Ok(connect::connect_in(place).await?)
+}
+
+/// All `Operator`s of the cluster.
+async fn all(server: &Server) -> Result<Vec<Value>, Failure> {
+    match server.cluster.list(&operators::kind(), None, "").await {
+        Ok(all) => Ok(all),
+        Err(error) if error.class == Class::NotFound => Err("this cluster has no kind Operator: no manager follows the \
+             packages of this cluster\n  help: `operetta run` without packages installs the kind, and follows them"
+            .to_owned()
+            .into()),
+        Err(error) => Err(Failure::refused("the Operators cannot be listed", &error)),
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The `Operator` of that name.
+async fn find(server: &Server, name: &str) -> Result<Value, Failure> {
+    let all = all(server).await?;
+    if let Some(found) = all.iter().find(|operator| name_of(operator) == name) {
+        return Ok(found.clone());
+    }
+    let names: Vec<&str> = all.iter().map(name_of).collect();
+    let name = out::printable(name);
+    Err(match did_you_mean(&name, names.iter().copied()) {
+        Some(near) => format!("there is no Operator {name}; did you mean {near}?"),
+        None if names.is_empty() => format!("there is no Operator {name}: no package is installed"),
+        None => format!("there is no Operator {name}; there are {}", names.join(", ")),
+    }
+    .into())
+}

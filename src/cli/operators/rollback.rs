@@ -1,0 +1,69 @@
+//! `operetta rollback`.
+
+use super::wait::until_active;
+use super::{End, Waiting, apply, connect, find, revisions};
+use crate::cli::connect::ClusterOptions;
+use crate::cli::out;
+use crate::operators::{self, OperatorSpec};
+
+/// Return to an earlier revision of an installed package
+///
+/// Without --to it is the revision that was active before. It is checked like any other: a CRD whose schema would take
+/// values from instances is refused.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta rollback etcd
+  operetta rollback etcd --to 0.1.0
+  operetta rollback etcd --to etcd-3f1c22ab90
+  kubectl get operatorrevisions -l operetta.dev/package=etcd      # those that are stored
+
+The active revision, the five newest others and those that instances still use are stored.
+
+Exit codes: 0 the revision is active; 1 it is not stored, or is refused; 2 wrong usage; 3 the Operator is paused;
+4 --timeout is over, and the manager goes on.")]
+pub(in crate::cli) struct Args {
+    /// The package
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// The revision: its name, the start of its digest, or its version
+    #[arg(long, value_name = "REVISION")]
+    to: Option<String>,
+
+    /// Take fields of the Operator over from other managers, such as kubectl
+    #[arg(long)]
+    force_conflicts: bool,
+
+    #[command(flatten)]
+    waiting: Waiting,
+
+    #[command(flatten)]
+    place: ClusterOptions,
+}
+
+pub(super) async fn run(args: &Args) -> End {
+    let server = connect(&args.place).await?;
+    let (name, live) = (&args.name, find(&server, &args.name).await?);
+    let stored = revisions::of(&server.cluster, name).await?;
+    let (status, named) = (&live["status"], live["spec"]["revision"].as_str().unwrap_or_default());
+    let wanted = match &args.to {
+        Some(wanted) => wanted.as_str(),
+        // The revision that is named is not active: what is active is what was there before.
+        None => match (status["activeRevision"].as_str(), status["previousRevision"].as_str()) {
+            (Some(active), _) if active != named => active,
+            (_, Some(previous)) => previous,
+            _ => {
+                return Err(format!(
+                    "no revision of {name} was active before {named}\n  help: --to REVISION returns to a stored one"
+                )
+                .into());
+            }
+        },
+    };
+    let revision = revisions::find(&stored, name, wanted).map_err(|message| out::printable(&message))?;
+    if revision.name != named {
+        let spec = OperatorSpec { revision: revision.name.clone(), ..OperatorSpec::default() };
+        apply::operator(&server.cluster, &operators::operator(name, &spec), args.force_conflicts).await?;
+    }
+    until_active(&server, name, &revision.name, &args.waiting).await
+}

@@ -1,0 +1,304 @@
+//! `operetta uninstall`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, revisions};
+use crate::api::{ApiKind, CallError, Class, group_of};
+use crate::children::{names, package_of_crd_value};
+use crate::cli::connect::ClusterOptions;
+use crate::cli::out::{self, printable};
+use crate::cluster::{Cluster, Kinds, Propagation, Query};
+use crate::crd;
+use crate::manager::raw::Raw;
+use crate::package::store::objects;
+
+/// How often instances are listed while they are being deleted.
+const PERIOD: Duration = Duration::from_millis(500);
+/// How many instances a message names.
+const NAMED: usize = 5;
+
+/// Remove a package from a cluster
+///
+/// Deletes the Operator, the CRDs of the package, and its stored revisions. As long as there are instances it refuses, and
+/// --instances says what becomes of them:
+///
+///   delete  they are deleted first, with their children, while the package is still active
+///   orphan  they stay, and so do their children, the CRDs and the stored revisions. Nothing repairs them any more. They
+///           are managed again once the package is installed again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  operetta uninstall etcd
+  operetta uninstall etcd --instances orphan
+  operetta uninstall etcd --instances delete --timeout 15m
+
+Exit codes: 0 it is removed; 1 there are instances, it is not installed, or the API server refuses; 2 wrong usage;
+4 --timeout is over, and instances are still being deleted.")]
+pub(in crate::cli) struct Args {
+    /// The package
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// What becomes of instances
+    #[arg(long, value_enum, value_name = "WHAT")]
+    instances: Option<Instances>,
+
+    /// How long to wait for the deletion of instances
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    place: ClusterOptions,
+}
+
+/// What becomes of instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Instances {
+    /// They are deleted, with their children
+    Delete,
+    /// They stay, and nothing manages them
+    Orphan,
+}
+
+/// An instance.
+struct Instance {
+    kind: ApiKind,
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    is_deleting: bool,
+    finalizers: Vec<String>,
+}
+
+impl Instance {
+    fn text(&self) -> String {
+        let place = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        printable(&format!("{} {place}{}", self.kind.kind, self.name))
+    }
+}
+
+pub(super) async fn run(args: &Args) -> End {
+    let server = connect(&args.place).await?;
+    let (cluster, name) = (&server.cluster, args.name.as_str());
+    let operator = find(&server, name).await?;
+    let crds = crds(cluster, name).await?;
+    let found = instances(cluster, &crds).await?;
+    let deadline = Instant::now() + args.timeout;
+    match args.instances {
+        None if !found.is_empty() => {
+            let message = format!(
+                "the package {name} has {}\n  help: --instances delete deletes them with their children, --instances \
+                 orphan leaves both as they are",
+                counted(&found)
+            );
+            return Err(message.into());
+        }
+        Some(Instances::Orphan) if !found.is_empty() => {
+            apply::delete(cluster, &crate::operators::kind(), &operator).await?;
+            out::line(format!(
+                "Operator {name} is deleted; nothing manages its {} any more, and the CRDs and revisions stay",
+                counted(&found)
+            ));
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Instances::Delete) if !found.is_empty() => {
+            delete_all(cluster, &crds, name, (args.timeout, deadline)).await?;
+        }
+        _ => {}
+    }
+    // Without its CRD the garbage collector does not know the kind of an owner, and leaves its objects.
+    collected(cluster, &crds, deadline).await?;
+    apply::delete(cluster, &crate::operators::kind(), &operator).await?;
+    // From here on no manager creates these CRDs again, and new instances get no children.
+    let since = instances(cluster, &crds).await?;
+    if !since.is_empty() {
+        let message = format!(
+            "the Operator {name} is deleted, and its CRDs stay: since then there are {}\n  help: install it again, or \
+             delete them and then the CRDs",
+            counted(&since)
+        );
+        return Err(message.into());
+    }
+    for crd in &crds {
+        apply::delete(cluster, &ApiKind::crd(), crd).await?;
+        out::line(format!("CRD {} is deleted", name_of(crd)));
+    }
+    for revision in revisions::objects_of(cluster, name).await? {
+        delete_revision(cluster, &revision).await?;
+    }
+    out::line(format!("the package {name} is removed"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The CRDs of a package.
+async fn crds(cluster: &Cluster, package: &str) -> Result<Vec<Value>, Failure> {
+    let listed = cluster.list(&ApiKind::crd(), None, &format!("{}={package}", names::OPERATOR)).await;
+    let mut crds = listed.map_err(|error| Failure::refused("the CRDs cannot be listed", &error))?;
+    crds.retain(|crd| package_of_crd_value(crd).as_deref() == Some(package));
+    Ok(crds)
+}
+
+/// The instances of these CRDs.
+async fn instances(cluster: &Cluster, crds: &[Value]) -> Result<Vec<Instance>, Failure> {
+    let mut found = Vec::new();
+    for kind in crds.iter().filter_map(crd::kind) {
+        let query = Query { metadata_only: true, ..Query::default() };
+        let keep = |raw: Raw| Instance {
+            kind: kind.clone(),
+            namespace: raw.metadata.namespace,
+            name: raw.metadata.name.unwrap_or_default(),
+            uid: raw.metadata.uid.unwrap_or_default(),
+            is_deleting: raw.metadata.deletion_timestamp.is_some(),
+            finalizers: raw.metadata.finalizers.unwrap_or_default(),
+        };
+        match cluster.list_all(&kind, &query, keep).await {
+            Ok(listed) => found.extend(listed),
+            // Its CRD is being deleted.
+            Err(error) if error.class == Class::NotFound => {}
+            Err(error) => {
+                return Err(Failure::refused(
+                    &format!("the instances of {} cannot be listed", kind.kind),
+                    &error,
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `3 instances: EtcdCluster a/b, ...`.
+fn counted(found: &[Instance]) -> String {
+    let mut texts: Vec<String> = found.iter().take(NAMED).map(Instance::text).collect();
+    let more = found.len().saturating_sub(NAMED);
+    if more > 0 {
+        texts.push(format!("and {more} more"));
+    }
+    let word = if found.len() == 1 { "instance" } else { "instances" };
+    format!("{} {word}: {}", found.len(), texts.join(", "))
+}
+
+/// Waits until the garbage collector has deleted the children of these CRDs' instances, all of which are gone.
+async fn collected(cluster: &Cluster, crds: &[Value], deadline: Instant) -> Result<(), Failure> {
+    let kinds = Kinds::default();
+    let mut told = false;
+    loop {
+        let mut left = Vec::new();
+        for crd in crds {
+            let Some(of) = crd::kind(crd) else { continue };
+            let recorded = crd["metadata"]["annotations"][names::CHILD_KINDS].as_str().unwrap_or_default();
+            let labels = format!("{}={}", names::KIND, names::kind_label(&of.kind, &of.group));
+            for gvk in names::read_kinds(recorded) {
+                let failed = |error: &CallError| {
+                    Failure::refused(&format!("the children of kind {} cannot be listed", gvk.kind), error)
+                };
+                let kind = kinds.find(cluster, &gvk).await.map_err(|error| failed(&error))?;
+                let Some(kind) = kind else { continue };
+                let query = Query { labels: &labels, metadata_only: true, ..Query::default() };
+                let owned = |raw: Raw| {
+                    let owners = raw.metadata.owner_references.unwrap_or_default();
+                    let is_owned = owners
+                        .iter()
+                        .any(|owner| owner.kind == of.kind && group_of(&owner.api_version) == of.group);
+                    is_owned.then(|| format!("{} {}", kind.kind, raw.metadata.name.unwrap_or_default()))
+                };
+                let listed = cluster.list_all(&kind, &query, owned).await;
+                left.extend(listed.map_err(|error| failed(&error))?.into_iter().flatten());
+            }
+        }
+        let Some(first) = left.first() else { return Ok(()) };
+        let words = format!("{} children, such as {}", left.len(), printable(first));
+        if !std::mem::replace(&mut told, true) {
+            out::note(format!("waiting for the garbage collector to delete {words}"));
+        }
+        if Instant::now() > deadline {
+            let message = format!(
+                "the instances are deleted, and the garbage collector has not deleted {words}\n  help: the Operator and \
+                 the CRDs stay; give the command again"
+            );
+            return Err(Failure::with_code(TIMED_OUT, message));
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Deletes all instances, and waits until they are gone.
+async fn delete_all(
+    cluster: &Cluster,
+    crds: &[Value],
+    package: &str,
+    (timeout, deadline): (Duration, Instant),
+) -> Result<(), Failure> {
+    let mut told = 0;
+    loop {
+        let found = instances(cluster, crds).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        if found.len() != told {
+            told = found.len();
+            out::note(format!("deleting {}", counted(&found)));
+        }
+        for instance in found.iter().filter(|instance| !instance.is_deleting) {
+            delete(cluster, instance).await?;
+        }
+        if Instant::now() > deadline {
+            let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+            for finalizer in found.iter().flat_map(|instance| &instance.finalizers) {
+                *held.entry(finalizer.as_str()).or_default() += 1;
+            }
+            let held: Vec<String> =
+                held.iter().map(|(name, count)| format!("{} ({count})", printable(name))).collect();
+            let message = format!(
+                "after {} s there are still {}; finalizers: {}\n  help: `operetta tree KIND/NAME` says what each waits \
+                 for; a manager must run that follows the Operator {package}. The command can be given again",
+                timeout.as_secs(),
+                counted(&found),
+                held.join(", ")
+            );
+            return Err(Failure::with_code(TIMED_OUT, message));
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn delete(cluster: &Cluster, instance: &Instance) -> Result<(), Failure> {
+    let Instance { kind, namespace, name, uid, .. } = instance;
+    let failed =
+        |error: &CallError| Failure::refused(&format!("{} cannot be deleted", instance.text()), error);
+    let live = cluster.get(kind, namespace.as_deref(), name).await.map_err(|error| failed(&error))?;
+    let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid.as_str()) else { return Ok(()) };
+    let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let deleted = cluster
+        .delete(kind, namespace.as_deref(), name, (uid.as_str(), version), Propagation::Background)
+        .await;
+    match deleted {
+        // It has changed meanwhile, or is gone: the next list shows it.
+        Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => Ok(()),
+        Err(error) => Err(failed(&error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Deletes a stored revision, and its parts: only a manager that has loaded it lets the garbage collector do that.
+async fn delete_revision(cluster: &Cluster, revision: &Value) -> Result<(), Failure> {
+    let kind = ApiKind::built_in("v1", "ConfigMap");
+    let parts = revision["spec"]["parts"].as_array().into_iter().flatten();
+    let parts: Vec<&str> = parts.filter_map(|part| part["name"].as_str()).collect();
+    apply::delete(cluster, &objects::kind(), revision).await?;
+    let namespace = revision["metadata"]["labels"][objects::PARTS_NAMESPACE].as_str();
+    let Some(namespace) = namespace else { return Ok(()) };
+    for part in parts {
+        let live = cluster.get(&kind, Some(namespace), part).await;
+        let live =
+            live.map_err(|error| Failure::refused(&format!("ConfigMap {namespace}/{part}"), &error))?;
+        let is_part = |live: &Value| live["metadata"]["labels"][objects::REVISION] == *name_of(revision);
+        if let Some(live) = live.filter(is_part) {
+            apply::delete(cluster, &kind, &live).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Packages of `Operator`s: they come, change their revision and go while the manager runs. Another revision is a candidate
+//! until it is known that all its CRDs will be accepted; then it takes the place of the active one, whose instances are
+//! reconciled as before until the new CRDs are ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::effects;
+use super::{CRD, CrdReconciler, Labelled, State};
+use crate::api::CallError;
+use crate::children::crds::PackageCrds;
+use crate::diag::Diagnostic;
+use crate::manager::reconcile::Outcome;
+use crate::manager::scheduler::Key;
+use crate::package::Package;
+
+/// How long until a refused candidate is tried again if no CRD of it changes.
+const AGAIN: Duration = Duration::from_secs(60);
+/// The same if other packages or instances refuse it.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What is known of the package of an `Operator`, beside its CRDs.
+#[derive(Default)]
+pub(super) struct Followed {
+    candidate: Option<Candidate>,
+    /// The revision whose instances are reconciled until this one is active.
+    pub(super) former: Option<Box<PackageCrds>>,
+}
+
+/// A revision that is to take the place of the active one.
+struct Candidate {
+    package: Arc<Package>,
+    refusals: Vec<(Diagnostic, bool)>,
+    /// When it is tried.
+    at: Duration,
+}
+
+/// The package of an `Operator`.
+#[derive(Default)]
+pub(in crate::manager) struct View {
+    /// The active revision.
+    pub(in crate::manager) active: Option<Arc<Package>>,
+    /// The revision that is to be active next.
+    pub(in crate::manager) next: Option<Arc<Package>>,
+    /// Why it is not active yet.
+    pub(in crate::manager) problems: Vec<Diagnostic>,
+    /// Whether that may pass by itself.
+    pub(in crate::manager) is_temporary: bool,
+}
+
+impl State {
+    /// The packages whose instances are reconciled, but for that one.
+    pub(super) fn shown_besides<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a PackageCrds> {
+        self.shown().filter(move |shown| shown.package.name != package)
+    }
+
+    fn index_of(&self, package: &str) -> Option<usize> {
+        self.packages.iter().position(|known| known.package.name == package)
+    }
+}
+
+impl CrdReconciler {
+    /// This package of an `Operator` is to be active. `false` if the manager was given a package of that name.
+    pub(in crate::manager) fn follow(&self, package: &Arc<Package>) -> bool {
+        let mut state = self.lock();
+        state.awaited.remove(&package.name);
+        let Some(index) = state.index_of(&package.name) else {
+            let index = state.packages.len();
+            state.packages.push(PackageCrds::new(Arc::clone(package)));
+            state.followed.insert(index, Followed::default());
+            self.scheduler.queue.add(state.key(index));
+            return true;
+        };
+        let State { packages, followed, .. } = &mut *state;
+        let (known, Some(followed)) = (&mut packages[index], followed.get_mut(&index)) else { return false };
+        let is_candidate = |candidate: &Candidate| candidate.package.digest == package.digest;
+        if known.is_withdrawn() {
+            (*known, *followed) = (PackageCrds::new(Arc::clone(package)), Followed::default());
+        } else if known.package.digest == package.digest {
+            followed.candidate = None;
+            return true;
+        } else if followed.candidate.as_ref().is_some_and(is_candidate) {
+            return true;
+        } else {
+            followed.candidate =
+                Some(Candidate { package: Arc::clone(package), refusals: Vec::new(), at: Duration::ZERO });
+        }
+        self.scheduler.queue.add(state.key(index));
+        true
+    }
+
+    /// There is no `Operator` of that name any more. Its instances and their children stay as they are.
+    ///
+    /// # Errors
+    /// A CRD cannot be read.
+    pub(in crate::manager) async fn withdraw(&self, name: &str) -> Result<(), CallError> {
+        let (index, crds) = {
+            let mut state = self.lock();
+            state.awaited.remove(name);
+            let Some(index) = state.index_of(name) else { return Ok(()) };
+            if !state.followed.contains_key(&index) || state.packages[index].is_withdrawn() {
+                return Ok(());
+            }
+            let former = state.followed[&index].former.as_deref();
+            let packages = former.into_iter().chain([&state.packages[index]]);
+            let resources = packages.flat_map(|package| &package.package.resources);
+            (index, resources.map(|resource| resource.crd_name().to_owned()).collect::<Vec<_>>())
+        };
+        let mut read = Vec::new();
+        for crd in crds {
+            let live = self.effects.clients.own().get(&CRD, None, &crd).await?;
+            read.extend(live.as_ref().and_then(Labelled::of).map(|labelled| (crd, labelled)));
+        }
+        let mut state = self.lock();
+        state.packages[index].withdraw();
+        state.followed.insert(index, Followed::default());
+        state.labelled.extend(read.into_iter().filter(|(_, labelled)| labelled.package == name));
+        info!(package = %name, "no Operator brings this package any more: its instances are left as they are");
+        // It may have had CRDs that others need.
+        for other in 0..state.packages.len() {
+            state.packages[other].read_again();
+            if let Some(candidate) = state.followed.get_mut(&other).and_then(|f| f.candidate.as_mut()) {
+                candidate.at = Duration::ZERO;
+            }
+            self.scheduler.queue.add(state.key(other));
+        }
+        self.publish(&mut state);
+        Ok(())
+    }
+
+    /// What is known of the package of an `Operator`.
+    pub(in crate::manager) fn view(&self, name: &str) -> View {
+        let state = self.lock();
+        let Some(index) = state.index_of(name).filter(|index| !state.packages[*index].is_withdrawn()) else {
+            return View::default();
+        };
+        let (known, Some(followed)) = (&state.packages[index], state.followed.get(&index)) else {
+            return View::default();
+        };
+        let shown = if known.is_active { Some(known) } else { followed.former.as_deref() };
+        let active = shown.map(|shown| Arc::clone(&shown.package));
+        if let Some(Candidate { package, refusals, .. }) = &followed.candidate {
+            let is_temporary = !refusals.is_empty() && refusals.iter().all(|(_, is_temporary)| *is_temporary);
+            let problems = refusals.iter().map(|(problem, _)| problem.clone()).collect();
+            return View { active, next: Some(Arc::clone(package)), problems, is_temporary };
+        }
+        if known.is_active {
+            return View { active, ..View::default() };
+        }
+        let (problems, is_temporary) = match known.verdict() {
+            Some(verdict) => (verdict.problems.clone(), verdict.is_temporary),
+            None => (Vec::new(), false),
+        };
+        View { active, next: Some(Arc::clone(&known.package)), problems, is_temporary }
+    }
+
+    /// Tries the candidate of a package, if there is one and it is due. If nothing keeps it from being active, it takes the
+    /// place of the active revision.
+    pub(super) async fn try_candidate(&self, index: usize) -> Outcome {
+        let now = self.scheduler.clock.elapsed();
+        let (package, mut refusals) = {
+            let state = self.lock();
+            let candidate = state.followed.get(&index).and_then(|followed| followed.candidate.as_ref());
+            let Some(candidate) = candidate else { return Outcome::Done };
+            if let Some(rest) = candidate.at.checked_sub(now).filter(|rest| !rest.is_zero()) {
+                self.scheduler.queue.add_after(state.key(index), rest);
+                return Outcome::Done;
+            }
+            let claims = PackageCrds::new(Arc::clone(&candidate.package))
+                .claims(state.shown_besides(&candidate.package.name));
+            let mut refusals: Vec<(Diagnostic, bool)> =
+                claims.into_iter().map(|claim| (claim, false)).collect();
+            refusals.extend(self.left_behind(&state, index, &candidate.package));
+            (Arc::clone(&candidate.package), refusals)
+        };
+        // What is known here is looked at again soon: it costs no request.
+        let again = if refusals.is_empty() { AGAIN } else { SOON };
+        if refusals.is_empty() {
+            refusals = effects::try_out(self, &package).await;
+        }
+        let mut state = self.lock();
+        let now = self.scheduler.clock.elapsed();
+        let key = state.key(index);
+        let State { packages, followed, .. } = &mut *state;
+        let Some(followed) = followed.get_mut(&index) else { return Outcome::Done };
+        let Some(candidate) = followed.candidate.as_mut().filter(|c| Arc::ptr_eq(&c.package, &package))
+        else {
+            // Another one has come meanwhile.
+            self.scheduler.queue.add(key);
+            return Outcome::Done;
+        };
+        if refusals.is_empty() {
+            followed.candidate = None;
+            let former = std::mem::replace(&mut packages[index], PackageCrds::new(package));
+            let gone = former.package.resources.iter().map(|resource| resource.crd_name().to_owned());
+            let gone: Vec<String> = gone.filter(|crd| packages[index].position(crd).is_none()).collect();
+            if former.is_active {
+                followed.former = Some(Box::new(former));
+            }
+            for crd in gone {
+                self.scheduler.queue.add(Key::Crd(crd.into()));
+            }
+            return Outcome::Done;
+        }
+        let is_temporary = refusals.iter().all(|(_, is_temporary)| *is_temporary);
+        if candidate.refusals != refusals {
+            for (problem, _) in &refusals {
+                warn!(package = %package.name, revision = %package.revision(), code = problem.code,
+                    "the revision is refused: {}", problem.message);
+            }
+        }
+        candidate.refusals = refusals;
+        candidate.at = now + if is_temporary { Duration::from_millis(100) } else { again };
+        if is_temporary {
+            return Outcome::Failed;
+        }
+        self.scheduler.queue.add_after(key, again);
+        Outcome::Done
+    }
+
+    /// The refusals of CRDs with instances that a revision does not have any more.
+    fn left_behind<'a>(
+        &'a self,
+        state: &'a State,
+        index: usize,
+        package: &'a Package,
+    ) -> impl Iterator<Item = (Diagnostic, bool)> + 'a {
+        let resources = state.packages[index].package.resources.iter();
+        let gone = resources.filter(|resource| package.position(resource.crd_name()).is_none());
+        gone.filter_map(|resource| {
+            let (crd, count) = (resource.crd_name(), self.store.instances_of(resource.crd_name()).len());
+            let message = format!(
+                "the revision {} of the package {} has no resource with the CRD {crd}, of which there are {count} \
+                 instances",
+                package.revision(),
+                package.name
+            );
+            let problem = Diagnostic::error("crd::left-behind", message)
+                .help("delete these instances first, or keep the resource in the package");
+            (count > 0).then_some((problem, false))
+        })
+    }
+
+    /// A CRD has changed that a candidate may wait for.
+    pub(super) fn crd_of_candidate(&self, state: &mut State, crd: &str) {
+        let mut due = Vec::new();
+        for (index, followed) in &mut state.followed {
+            if let Some(candidate) = &mut followed.candidate
+                && candidate.package.position(crd).is_some()
+                && !candidate.refusals.is_empty()
+            {
+                candidate.at = Duration::ZERO;
+                due.push(*index);
+            }
+        }
+        for index in due {
+            self.scheduler.queue.add(state.key(index));
+        }
+    }
+
+    /// Queues the `Operator` of a package: something may have changed that its status says.
+    pub(super) fn tell_operator(&self, index: usize) {
+        let state = self.lock();
+        if state.followed.contains_key(&index) && !state.packages[index].is_withdrawn() {
+            let name = state.packages[index].package.name.as_str();
+            self.scheduler.queue.add(Key::Operator(name.into()));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The `Operator`s of the cluster. Each is a key of the queue: it is read, the revision that it names is loaded and offered
+//! to the CRDs ([`super::crds`]), which say how far it is, and the status is written if it differs. What it decides is in
+//! [`crate::operators`].
+
+mod start;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::{info, warn};
+
+use super::crds::{CrdReconciler, View};
+use super::effects::Effects;
+use super::reconcile::Outcome;
+use super::revisions::{Failure, Unloadable};
+use super::scheduler::{Key, Scheduler};
+use super::store::Store;
+use super::watches::Watches;
+use crate::api::CallError;
+use crate::backoff::{Backoff, Retry};
+use crate::children::names::NOTES;
+use crate::diag::Diagnostic;
+use crate::operators::{self, Facts, Lost, Next, OperatorSpec, Target};
+use crate::package::{Package, store};
+pub(super) use start::{Found, find, start};
+
+/// How long until a revision that cannot be loaded is read again, if no event comes.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+/// How often the instances are counted. It costs no request while their number is the same.
+const COUNT: Duration = Duration::from_secs(10);
+
+/// Reconciles `Operator`s.
+pub(super) struct OperatorReconciler {
+    store: Arc<Store>,
+    effects: Arc<Effects>,
+    scheduler: Arc<Scheduler>,
+    watches: Arc<Watches>,
+    crds: Arc<CrdReconciler>,
+    /// Without those whose reconcile runs.
+    known: Mutex<BTreeMap<Arc<str>, Known>>,
+    /// Those that have changed since they were read.
+    changed: Mutex<BTreeSet<Arc<str>>>,
+}
+
+/// What is remembered of an `Operator`.
+struct Known {
+    /// The object as it was read or written last; `None` if it has changed since.
+    object: Option<Value>,
+    /// The revision that was loaded last.
+    loaded: Option<Arc<Package>>,
+    unloadable: Option<Unloadable>,
+    retry: Retry,
+    /// The recorded revision that cannot be loaded.
+    lost: Option<String>,
+    /// The active revision whose predecessors were pruned.
+    pruned: Option<String>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        let (object, loaded, unloadable, retry) = (None, None, None, Retry::new(AGAIN));
+        Self { object, loaded, unloadable, retry, lost: None, pruned: None }
+    }
+}
+
+impl OperatorReconciler {
+    pub(super) fn new(
+        store: &Arc<Store>,
+        effects: &Arc<Effects>,
+        scheduler: &Arc<Scheduler>,
+        watches: &Arc<Watches>,
+        crds: &Arc<CrdReconciler>,
+    ) -> Self {
+        Self {
+            store: Arc::clone(store),
+            effects: Arc::clone(effects),
+            scheduler: Arc::clone(scheduler),
+            watches: Arc::clone(watches),
+            crds: Arc::clone(crds),
+            known: Mutex::default(),
+            changed: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues an `Operator` that has changed.
+    fn changed(&self, name: &Arc<str>) {
+        self.changes().insert(Arc::clone(name));
+        self.scheduler.queue.add(Key::Operator(Arc::clone(name)));
+    }
+
+    /// Reconciles an `Operator`.
+    pub(super) async fn reconcile(&self, name: &Arc<str>) -> Outcome {
+        let has_changed = self.changes().remove(name);
+        let mut known = self.known().remove(name).unwrap_or_default();
+        let object = match known.object.take().filter(|_| !has_changed) {
+            Some(object) => Some(object),
+            None => match self.effects.clients.own().get(&operators::kind(), None, name).await {
+                Ok(object) => object,
+                Err(error) => {
+                    warn!(operator = %name, %error, "the Operator cannot be read");
+                    self.known().insert(Arc::clone(name), known);
+                    return Outcome::Failed;
+                }
+            },
+        };
+        let Some(object) = object.filter(|object| object["metadata"]["deletionTimestamp"].is_null()) else {
+            return match self.crds.withdraw(name).await {
+                Ok(()) => Outcome::Done,
+                Err(error) => {
+                    warn!(operator = %name, %error, "the CRDs of an Operator that is gone cannot be read");
+                    Outcome::Failed
+                }
+            };
+        };
+        let (target, view) = self.advance(name, &object, &mut known).await;
+        if let Some(active) = &view.active {
+            self.prune(active, &object, &mut known).await;
+        }
+        let written = self.write_status(name, object, target, &view).await;
+        let outcome = match written {
+            Ok(object) => {
+                known.object = Some(object);
+                self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), COUNT);
+                Outcome::Done
+            }
+            Err(error) => {
+                warn!(operator = %name, %error, "the status of the Operator cannot be written");
+                Outcome::Failed
+            }
+        };
+        self.known().insert(Arc::clone(name), known);
+        outcome
+    }
+
+    /// Loads and offers the revision that is next; how far the named one is.
+    async fn advance(&self, name: &Arc<str>, object: &Value, known: &mut Known) -> (Target, View) {
+        let view = self.crds.view(name);
+        let spec = match OperatorSpec::parse(object) {
+            Ok(spec) => spec,
+            Err(message) => {
+                return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
+            }
+        };
+        let active = view.active.as_deref().map(revision_name);
+        let recorded = object["status"]["activeRevision"].as_str();
+        let mut is_lost = known.lost.is_some() && known.lost.as_deref() == recorded;
+        loop {
+            let wanted = match operators::next(&spec, active.as_deref(), recorded, is_lost) {
+                Next::Nothing => {
+                    // It may have been a candidate's turn before.
+                    if let Some(active) = view.active.as_ref().filter(|_| view.next.is_some()) {
+                        self.crds.follow(active);
+                        return (Target::Active, self.crds.view(name));
+                    }
+                    return (Target::Active, view);
+                }
+                Next::Paused => return (Target::Paused, view),
+                Next::Recorded(recorded) => recorded,
+                Next::Named(named) => named,
+            };
+            match self.load(name, wanted, known).await {
+                Ok(package) => {
+                    known.retry.reset();
+                    if !self.crds.follow(&package) {
+                        let message = "the manager was given a package of that name as a folder".to_owned();
+                        return (
+                            Target::Refused { reason: "GivenAsFolder", message, is_temporary: false },
+                            view,
+                        );
+                    }
+                    let view = self.crds.view(name);
+                    return (progress(&view, &spec), view);
+                }
+                Err(lost) => {
+                    self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), known.retry.failed());
+                    if wanted != spec.revision && !lost.is_temporary && !spec.paused {
+                        warn!(operator = %name, revision = wanted, "the recorded revision cannot be loaded: {}", lost.message);
+                        (known.lost, is_lost) = (Some(wanted.to_owned()), true);
+                        continue;
+                    }
+                    return (Target::NotLoaded(lost), view);
+                }
+            }
+        }
+    }
+
+    /// The package of a revision.
+    async fn load(&self, operator: &str, revision: &str, known: &mut Known) -> Result<Arc<Package>, Lost> {
+        if let Some(loaded) = known.loaded.as_ref().filter(|loaded| revision_name(loaded) == revision) {
+            return Ok(Arc::clone(loaded));
+        }
+        let restored = match self.watches.revisions.loader().read(revision, &mut known.unloadable).await {
+            Ok(restored) => restored,
+            Err(Failure::Lost { reason, message }) => {
+                return Err(Lost { reason, message, is_temporary: false });
+            }
+            Err(Failure::Call { message, is_temporary }) => {
+                return Err(Lost { reason: "RevisionUnreadable", message, is_temporary });
+            }
+        };
+        if restored.package.name != operator {
+            let message = format!(
+                "OperatorRevision {revision} is of the package {}: an Operator has the name of its package",
+                restored.package.name
+            );
+            return Err(Lost { reason: "RevisionInvalid", message, is_temporary: false });
+        }
+        // Without it the revision works, and its parts stay when it is deleted.
+        if let Err(error) = self.watches.revisions.adopt(&restored).await {
+            warn!(%operator, revision, %error, "the parts of the revision cannot be given their owner");
+        }
+        info!(%operator, revision, "the revision is loaded");
+        let package = Arc::new(restored.package);
+        known.loaded = Some(Arc::clone(&package));
+        Ok(package)
+    }
+
+    /// Deletes revisions that nothing needs, once for each active one.
+    async fn prune(&self, active: &Package, object: &Value, known: &mut Known) {
+        let name = revision_name(active);
+        if known.pruned.as_ref() == Some(&name) {
+            return;
+        }
+        let status = &object["status"];
+        let keep = [&object["spec"]["revision"], &status["activeRevision"], &status["previousRevision"]];
+        let keep: Vec<&str> = keep.into_iter().filter_map(Value::as_str).collect();
+        if let Err(error) = self.watches.revisions.prune(active, &keep).await {
+            warn!(package = %active.name, %error, "stored revisions that are not used cannot be pruned");
+        }
+        known.pruned = Some(name);
+    }
+
+    /// Writes the status, if it differs; the object as it is then.
+    async fn write_status(
+        &self,
+        name: &str,
+        object: Value,
+        progress: Target,
+        view: &View,
+    ) -> Result<Value, CallError> {
+        let active = view.active.as_deref().map(|active| (revision_name(active), active.version.to_string()));
+        let instances = self.instances(name, view);
+        let facts = Facts {
+            generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
+            target: object["spec"]["revision"].as_str().unwrap_or_default(),
+            progress,
+            active: active.as_ref().map(|(revision, version)| (revision.as_str(), version.as_str())),
+            instances: &instances,
+        };
+        let now = self.scheduler.clock.now().to_string();
+        let Some(patch) = operators::patch(&object["status"], &facts, &now) else { return Ok(object) };
+        // Of exactly the object that was read: its generation is what the status is about.
+        let meta = &object["metadata"];
+        let patch = serde_json::json!({
+            "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "status": patch,
+        });
+        let (cluster, kind) = (self.effects.clients.own(), operators::kind());
+        cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await
+    }
+
+    /// How many instances each revision has.
+    fn instances(&self, name: &str, view: &View) -> Vec<(String, usize)> {
+        let Some(active) = &view.active else { return Vec::new() };
+        let mut counts = BTreeMap::from([(revision_name(active), 0)]);
+        let registry = self.store.registry();
+        for registered in registry.iter().filter(|registered| registered.operator() == name) {
+            for key in self.store.instances_of(&registered.crd) {
+                let used = self.watches.revisions.used_by(&key).unwrap_or_else(|| revision_name(active));
+                *counts.entry(used).or_default() += 1;
+            }
+        }
+        counts.into_iter().collect()
+    }
+}
+
+/// The name of the `OperatorRevision` of a package.
+fn revision_name(package: &Package) -> String {
+    store::name(&package.name, &package.digest)
+}
+
+/// How far the revision is that the spec names.
+fn progress(view: &View, spec: &OperatorSpec) -> Target {
+    let is_named = |package: &&Arc<Package>| revision_name(package) == spec.revision;
+    match (&view.next, &view.active) {
+        (None, Some(active)) if is_named(&active) => Target::Active,
+        (Some(next), _) if is_named(&next) && !view.problems.is_empty() => {
+            let message = view.problems.iter().map(told).collect::<Vec<_>>().join("; ");
+            Target::Refused { reason: "CRDRefused", message, is_temporary: view.is_temporary }
+        }
+        (Some(next), _) if is_named(&next) => Target::Progressing("its CRDs are being registered".into()),
+        _ if spec.paused => Target::Paused,
+        _ => Target::Progressing("the revision that was active before is being registered first".into()),
+    }
+}
+
+/// A problem and what to do about it.
+fn told(problem: &Diagnostic) -> String {
+    match &problem.help {
+        Some(help) => format!("{}: {help}", problem.message),
+        None => problem.message.clone(),
+    }
+}

@@ -1,0 +1,137 @@
+//! The start: the kinds `Operator` and `OperatorRevision` are installed, and the packages that were active before are
+//! loaded, so that no instance is without its package in between.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::runtime::watcher::Event;
+use serde_json::Value;
+use tracing::{info, warn};
+
+use super::{Known, OperatorReconciler};
+use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::manager::plan_api::install_objects;
+use crate::manager::raw::Raw;
+use crate::manager::scheduler::Key;
+use crate::operators::{self, Next, OperatorSpec, PACKAGE};
+use crate::package::Package;
+use crate::package::store::objects;
+
+/// How often the `Operator`s are listed until the API server serves their kind, and how long between.
+const ATTEMPTS: u32 = 150;
+const BETWEEN: Duration = Duration::from_millis(200);
+
+/// The `Operator`s at the start.
+#[derive(Default)]
+pub(in crate::manager) struct Found {
+    /// Their packages.
+    pub(in crate::manager) packages: Vec<Arc<Package>>,
+    /// The names of those whose packages cannot be loaded yet.
+    pub(in crate::manager) awaited: BTreeSet<String>,
+}
+
+/// Installs the kinds, and loads the packages of all `Operator`s.
+///
+/// # Errors
+/// The API server refuses the kinds, or cannot be reached.
+pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<Found, CallError> {
+    let cluster = reconciler.effects.clients.own();
+    let kinds = [(ApiKind::crd(), operators::crd()), (ApiKind::crd(), objects::crd())];
+    let mut attempts = 0;
+    let all = loop {
+        attempts += 1;
+        let listed = match install_objects(cluster, &kinds).await {
+            Ok(()) => cluster.list(&operators::kind(), None, "").await,
+            Err(error) => Err(error),
+        };
+        match listed {
+            Ok(all) => break all,
+            // The API server does not serve the kind yet, or another manager installs it.
+            Err(error) if error.class != Class::Permanent && attempts < ATTEMPTS => {
+                tokio::time::sleep(error.retry_after.unwrap_or(BETWEEN)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let mut found = Found::default();
+    for operator in all {
+        let Some(name) = operator["metadata"]["name"].as_str() else { continue };
+        let mut known = Known::default();
+        match first(reconciler, name, &operator, &mut known).await {
+            Some(package) => found.packages.push(package),
+            None => {
+                found.awaited.insert(name.to_owned());
+            }
+        }
+        reconciler.known().insert(name.into(), known);
+    }
+    Ok(found)
+}
+
+/// The package of an `Operator` that is registered first: the one that was active before, if it can be loaded.
+async fn first(
+    reconciler: &OperatorReconciler,
+    name: &str,
+    operator: &Value,
+    known: &mut Known,
+) -> Option<Arc<Package>> {
+    let spec = OperatorSpec::parse(operator).ok()?;
+    let recorded = operator["status"]["activeRevision"].as_str();
+    for is_lost in [false, true] {
+        let revision = match operators::next(&spec, None, recorded, is_lost) {
+            Next::Recorded(revision) | Next::Named(revision) => revision,
+            Next::Nothing | Next::Paused => return None,
+        };
+        match reconciler.load(name, revision, known).await {
+            Ok(package) => return Some(package),
+            Err(lost) => warn!(operator = %name, revision, "the revision cannot be loaded: {}", lost.message),
+        }
+    }
+    None
+}
+
+/// Watches `Operator`s and their revisions. All known `Operator`s are queued by the first list.
+pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
+    for name in reconciler.known().keys() {
+        reconciler.scheduler.queue.add(Key::Operator(Arc::clone(name)));
+    }
+    let weak = Arc::downgrade(reconciler);
+    reconciler.watches.open_operators(&[operators::kind(), objects::kind()], move |kind, event| {
+        if let Some(reconciler) = weak.upgrade() {
+            reconciler.on_event(kind, event);
+        }
+    });
+    info!(operators = reconciler.known().len(), "following the Operators of the cluster");
+}
+
+impl OperatorReconciler {
+    fn on_event(&self, kind: &Gvk, event: Event<Raw>) {
+        let metadata = match event {
+            Event::InitApply(raw) | Event::Apply(raw) | Event::Delete(raw) => raw.metadata,
+            // One that was deleted while nobody watched is read, and found to be gone.
+            Event::InitDone if *kind == operators::kind().gvk() => {
+                let names: Vec<Arc<str>> = self.known().keys().cloned().collect();
+                return names.iter().for_each(|name| self.changed(name));
+            }
+            Event::Init | Event::InitDone => return,
+        };
+        if *kind == operators::kind().gvk() {
+            let version = metadata.resource_version.as_deref();
+            let name: Arc<str> = metadata.name.unwrap_or_default().into();
+            if !self.is_known(&name, version) {
+                self.changed(&name);
+            }
+        } else if let Some(package) = metadata.labels.as_ref().and_then(|labels| labels.get(PACKAGE)) {
+            // Its revision may be there now.
+            self.scheduler.queue.add(Key::Operator(package.as_str().into()));
+        }
+    }
+
+    /// Whether this version of an `Operator` was read or written by us.
+    fn is_known(&self, name: &Arc<str>, version: Option<&str>) -> bool {
+        let known = self.known();
+        let object = known.get(name).and_then(|known| known.object.as_ref());
+        object.is_some_and(|object| object["metadata"]["resourceVersion"].as_str() == version)
+    }
+}

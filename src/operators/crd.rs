@@ -1,0 +1,151 @@
+//! The `CustomResourceDefinition` of `Operator`.
+
+use serde_json::{Value, json};
+
+use crate::api::ApiKind;
+use crate::package::store::objects::{GROUP, VERSION};
+
+const KIND: &str = "Operator";
+const PLURAL: &str = "operators";
+
+/// The kind `Operator`.
+pub fn kind() -> ApiKind {
+    ApiKind {
+        group: GROUP.into(),
+        version: VERSION.into(),
+        kind: KIND.into(),
+        plural: PLURAL.into(),
+        namespaced: false,
+    }
+}
+
+/// The `CustomResourceDefinition` of `Operator`.
+pub fn crd() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": KIND,
+                "listKind": format!("{KIND}List"),
+                "plural": PLURAL,
+                "singular": "operator",
+                "categories": ["operetta"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "An installed package: the revision of it that is active.",
+                    "required": ["spec"],
+                    "x-kubernetes-validations": [{
+                        "rule": "self.spec.revision.startsWith(self.metadata.name + '-') && self.spec.revision.size() == self.metadata.name.size() + 11",
+                        "messageExpression":
+                            "'spec.revision must name an OperatorRevision of the package ' + self.metadata.name + \
+                             ', such as ' + self.metadata.name + '-0123456789: an Operator has the name of its package'",
+                        "message": "spec.revision must name an OperatorRevision of the package of that name",
+                        "fieldPath": ".spec.revision",
+                    }],
+                    "properties": {
+                        "apiVersion": {"type": "string"},
+                        "kind": {"type": "string"},
+                        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}},
+                        "spec": spec(),
+                        "status": status(),
+                    },
+                }},
+                "additionalPrinterColumns": [
+                    column("Version", ".status.version", "The version of the active revision.", 0),
+                    column("Ready", ".status.conditions[?(@.type==\"Ready\")].status", "Whether the revision that it names is active.", 0),
+                    column("Reason", ".status.conditions[?(@.type==\"Ready\")].reason", "Why, or why not.", 0),
+                    {"name": "Instances", "type": "integer", "jsonPath": ".status.instances", "description": "How many instances of its kinds there are."},
+                    column("Active", ".status.activeRevision", "The active revision.", 1),
+                    column("Target", ".spec.revision", "The revision that it names.", 1),
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "How old it is."},
+                ],
+            }],
+        },
+    })
+}
+
+fn column(name: &str, path: &str, description: &str, priority: u32) -> Value {
+    let mut column = json!({"name": name, "type": "string", "jsonPath": path, "description": description});
+    if priority > 0 {
+        column["priority"] = priority.into();
+    }
+    column
+}
+
+fn spec() -> Value {
+    json!({
+        "type": "object",
+        "required": ["revision"],
+        "properties": {
+            "revision": {
+                "type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+-[0-9a-f]{10}$",
+                "description": "The name of the OperatorRevision that is to be active.",
+            },
+            "paused": {
+                "type": "boolean",
+                "description": "While it is true, the active revision stays active, whatever `revision` names. Instances \
+                    are reconciled.",
+            },
+        },
+    })
+}
+
+fn status() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let count = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
+    json!({
+        "type": "object",
+        "properties": {
+            "observedGeneration": count("The generation of the spec that the status is about."),
+            "activeRevision": text("The OperatorRevision with which instances are reconciled."),
+            "version": text("The version of the package in the active revision."),
+            "targetRevision": text("The OperatorRevision that is to be active."),
+            "previousRevision": text("The OperatorRevision that was active before: `operetta rollback` returns to it."),
+            "instances": count("How many instances of its kinds there are."),
+            "revisions": {
+                "type": "array",
+                "description": "How many instances are reconciled with each revision: one in the midst of a run of a plan \
+                    keeps the revision that the run has begun with.",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object",
+                    "required": ["name", "instances"],
+                    "properties": {
+                        "name": text("The name of the OperatorRevision."),
+                        "instances": count("How many instances are reconciled with it."),
+                    },
+                },
+            },
+            "conditions": {
+                "type": "array",
+                "description": "Active: a revision is active. Ready: the one that the spec names is. Reconciling and \
+                    Stalled are there while they hold.",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+                "items": {
+                    "type": "object",
+                    "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+                    "properties": {
+                        "type": text("The type."),
+                        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether it holds."},
+                        "reason": text("Why, in one word."),
+                        "message": text("Why, and what to do."),
+                        "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Since when."},
+                        "observedGeneration": count("The generation of the spec that it is about."),
+                    },
+                },
+            },
+        },
+    })
+}

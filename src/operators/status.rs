@@ -1,0 +1,199 @@
+//! The status of an `Operator`.
+
+use serde_json::{Map, Value, json};
+
+/// Longest message of a condition, in characters; the API allows 32,768.
+const MESSAGE: usize = 4_096;
+/// The conditions of ours. The last two are there while they hold, as kstatus has them.
+const ACTIVE: &str = "Active";
+const READY: &str = "Ready";
+const RECONCILING: &str = "Reconciling";
+const STALLED: &str = "Stalled";
+
+/// What is known of an `Operator` at one moment.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// The revision that is to be active.
+    pub target: &'a str,
+    /// How far it is.
+    pub progress: Target,
+    /// The revision that is active, and the version of the package.
+    pub active: Option<(&'a str, &'a str)>,
+    /// How many instances each revision has.
+    pub instances: &'a [(String, usize)],
+}
+
+/// How far the revision is that an `Operator` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// It is active.
+    Active,
+    /// It is loaded, checked or registered: with what it waits for.
+    Progressing(String),
+    /// It waits until the `Operator` is not paused any more.
+    Paused,
+    /// It cannot be loaded.
+    NotLoaded(Lost),
+    /// It is refused.
+    Refused {
+        /// In one word.
+        reason: &'static str,
+        /// Why, and what to do.
+        message: String,
+        /// Whether that may pass without a change.
+        is_temporary: bool,
+    },
+}
+
+/// Why a revision cannot be loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// In one word.
+    pub reason: &'static str,
+    /// Why.
+    pub message: String,
+    /// Whether it may pass by itself.
+    pub is_temporary: bool,
+}
+
+impl Target {
+    fn reason(&self) -> (&'static str, String) {
+        match self {
+            Self::Active => ("Active", String::new()),
+            Self::Progressing(what) => ("Progressing", what.clone()),
+            Self::Paused => ("Paused", "spec.paused is true".to_owned()),
+            Self::NotLoaded(lost) => (lost.reason, lost.message.clone()),
+            Self::Refused { reason, message, .. } => (reason, message.clone()),
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        match self {
+            Self::Active | Self::Progressing(_) | Self::Paused => false,
+            Self::NotLoaded(Lost { is_temporary, .. }) | Self::Refused { is_temporary, .. } => !is_temporary,
+        }
+    }
+}
+
+/// The JSON merge patch from the status that is there to the one that should be; `None` if nothing changes. `now` is RFC
+/// 3339. Conditions of other writers are kept.
+pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
+    let active = facts.active.map(|(revision, _)| revision);
+    let before = current["activeRevision"].as_str();
+    let mut wanted = Map::new();
+    wanted.insert("observedGeneration".into(), facts.generation.into());
+    wanted.insert("targetRevision".into(), facts.target.into());
+    // What was active stays on record while nothing is: it is tried first after a start.
+    if let Some((revision, version)) = facts.active {
+        wanted.insert("activeRevision".into(), revision.into());
+        wanted.insert("version".into(), version.into());
+    }
+    if let Some(previous) = before.filter(|before| active.is_some_and(|active| active != *before)) {
+        wanted.insert("previousRevision".into(), previous.into());
+    }
+    wanted.insert("instances".into(), facts.instances.iter().map(|(_, count)| count).sum::<usize>().into());
+    let revisions = facts.instances.iter().map(|(name, count)| json!({"name": name, "instances": count}));
+    wanted.insert("revisions".into(), revisions.collect());
+    wanted.insert("conditions".into(), conditions(current, facts, now));
+    wanted.retain(|key, value| current.get(key) != Some(&*value));
+    (!wanted.is_empty()).then_some(Value::Object(wanted))
+}
+
+fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
+    let there = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (reason, why) = facts.progress.reason();
+    let mut all = Vec::new();
+    let mut add = |kind: &str, holds: bool, reason: &str, message: &str| {
+        let status = if holds { "True" } else { "False" };
+        let old = there.iter().find(|old| old["type"] == kind && old["status"] == status);
+        let since = old.map_or(Value::from(now), |old| old["lastTransitionTime"].clone());
+        let short: String = message.chars().take(MESSAGE).collect();
+        all.push(json!({
+            "type": kind, "status": status, "reason": reason, "message": short, "lastTransitionTime": since,
+            "observedGeneration": facts.generation,
+        }));
+    };
+    let target = facts.target;
+    match facts.active {
+        Some((active, version)) => {
+            add(ACTIVE, true, "Active", &format!("{active} is active: version {version}"));
+        }
+        None => add(ACTIVE, false, reason, &why),
+    }
+    let stays = |active: Option<(&str, &str)>| match active {
+        Some((active, _)) => format!("{target}: {why}; {active} stays active"),
+        None => format!("{target}: {why}"),
+    };
+    match &facts.progress {
+        Target::Active => add(READY, true, "Active", &format!("{target} is active")),
+        _ => add(READY, false, reason, &stays(facts.active)),
+    }
+    let is_reconciling = match &facts.progress {
+        Target::Active | Target::Paused => false,
+        other => !other.is_stalled(),
+    };
+    if facts.progress.is_stalled() {
+        add(STALLED, true, reason, &stays(facts.active));
+    } else if is_reconciling {
+        add(RECONCILING, true, reason, &stays(facts.active));
+    }
+    let is_ours = |c: &Value| [ACTIVE, READY, RECONCILING, STALLED].iter().any(|ours| c["type"] == *ours);
+    all.extend(there.iter().filter(|c| !is_ours(c)).cloned());
+    Value::Array(all)
+}
+
+/// What a live `Operator` says of a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// No manager has seen the newest spec.
+    Unseen,
+    /// The manager is at it: with what it says.
+    Progressing(String),
+    /// The revision is active.
+    Active,
+    /// It is refused or cannot be loaded; another spec, or a change elsewhere, is needed. With reason and message.
+    Stalled(String, String),
+    /// It waits, because the Operator is paused.
+    Paused,
+}
+
+/// What a live `Operator` says of its revision, and the revision that is active.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// How far the named revision is.
+    pub standing: Standing,
+    /// The active revision.
+    pub active: Option<String>,
+}
+
+/// Reads the status of a live `Operator`.
+pub fn standing(operator: &Value) -> Observed {
+    let status = &operator["status"];
+    let find = |kind: &str| {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().find(|condition| condition["type"] == kind)
+    };
+    let text = |condition: Option<&Value>, field: &str| {
+        condition.and_then(|condition| condition[field].as_str()).unwrap_or_default().to_owned()
+    };
+    let holds = |kind: &str| find(kind).is_some_and(|condition| condition["status"] == "True");
+    let active = status["activeRevision"].as_str().filter(|_| holds(ACTIVE)).map(str::to_owned);
+    let is_seen = status["observedGeneration"] == operator["metadata"]["generation"]
+        && status["observedGeneration"].is_i64()
+        && status["targetRevision"] == operator["spec"]["revision"];
+    let ready = find(READY);
+    let standing = if !is_seen {
+        Standing::Unseen
+    } else if holds(READY) {
+        Standing::Active
+    } else if holds(STALLED) {
+        Standing::Stalled(text(ready, "reason"), text(ready, "message"))
+    } else if text(ready, "reason") == "Paused" {
+        Standing::Paused
+    } else {
+        Standing::Progressing(text(ready, "message"))
+    };
+    Observed { standing, active }
+}

@@ -1,0 +1,324 @@
+//! Installing, upgrading and rolling back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
+use crate::support::ext::{CONFIG_MAP, ETCD, LONG, file, is_ready, managers_requests, uid_of};
+use crate::support::plans::{PLAN_RUN, phase};
+use crate::support::{etcd, eventually};
+
+const SEED: &str = "examples/etcd/example-etcd-cluster.yaml";
+
+#[tokio::test]
+async fn etcd_is_installed_from_nothing_by_command() {
+    let cluster = Cluster::start().await;
+    etcd::watch(&cluster.plane);
+    let told = cluster.operetta(&["install", etcd::package()]).await.ok();
+    assert!(told.contains(" is active"), "{told}");
+    let scene = scene(&cluster).await;
+    scene.apply(&file(SEED)).await;
+    scene.ready(ETCD, "example-etcd-cluster").await;
+    let table = cluster.operetta(&["operators"]).await.ok();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "VERSION", "READY", "REASON", "INSTANCES", "AGE"]);
+    assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("etcd", "True", "Active"), "{table}");
+    cluster.until("etcd", "counts", |operator| operator["status"]["instances"] == 1).await;
+    // Again: nothing changes.
+    cluster.operetta(&["install", etcd::package()]).await.ok();
+    assert_eq!(cluster.find(OPERATOR, "etcd").await.unwrap()["metadata"]["generation"], 1);
+}
+
+#[tokio::test]
+async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
+    let cluster = Cluster::start().await;
+    etcd::watch(&cluster.plane);
+    let yaml = cluster.operetta(&["install", etcd::package(), "--dry-run", "-o", "yaml"]).await.ok();
+    cluster.kubectl(&["create", "namespace", MANAGERS], "").await;
+    cluster.kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.ok();
+    cluster.kubectl(&["wait", "--for=condition=Ready", "operator/etcd", "--timeout=180s"], "").await.ok();
+    let scene = scene(&cluster).await;
+    scene.apply(&file(SEED)).await;
+    scene.ready(ETCD, "example-etcd-cluster").await;
+    // A second apply of the same changes nothing, though the manager owns the parts now.
+    let again = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.ok();
+    assert!(again.contains("operator.operetta.dev/etcd serverside-applied"), "{again}");
+    assert!(is_active(&cluster.find(OPERATOR, "etcd").await.unwrap()));
+    let revision = cluster.kubectl(&["get", "operatorrevisions", "-o", "name"], "").await.ok();
+    let name = revision.trim().rsplit('/').next().unwrap();
+    let uid = uid_of(&cluster.find(REVISION, name).await.unwrap()).to_owned();
+    let parts = cluster.kubectl(&["-n", MANAGERS, "get", "configmaps", "-o", "json"], "").await.ok();
+    let parts: Value = serde_json::from_str(&parts).unwrap();
+    let of_revision = |part: &&Value| part["metadata"]["labels"]["operetta.dev/revision"] == name;
+    let parts: Vec<&Value> = parts["items"].as_array().unwrap().iter().filter(of_revision).collect();
+    assert!(!parts.is_empty());
+    assert!(parts.iter().all(|part| part["metadata"]["ownerReferences"][0]["uid"] == *uid), "{parts:#?}");
+    // What kubectl owns, kubectl keeps.
+    cluster
+        .kubectl(&["patch", "operator", "etcd", "--type=merge", "-p", r#"{"spec":{"paused":false}}"#], "")
+        .await
+        .ok();
+    let package = Package::new("etcd", "9.9.9", "x");
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("conflict") && told.contains("--force-conflicts"), "{code} {told}");
+}
+
+#[tokio::test]
+async fn an_archive_is_what_its_folder_is() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("tarred", "0.1.0", "a");
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    let path = archive.path().to_str().unwrap();
+    let tar = std::process::Command::new("tar").args(["-czf", path, "-C", package.folder(), "."]).status();
+    assert!(tar.unwrap().success());
+    cluster.operetta(&["install", path]).await.ok();
+    let operator = cluster.until("tarred", "active", is_active).await;
+    assert_eq!(operator["status"]["activeRevision"], package.revision().await.as_str());
+    cluster.install(&package).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("ups", "0.1.0", "old {{ spec.size }}");
+    let first = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({"size": 3}))).await;
+    scene.ready(package.kind(), "one").await;
+    let before = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!(before["data"]["value"], "old 3");
+
+    // The new one has another kind, another field, and reads what a child says.
+    let parts = [
+        Part::new(
+            "ups",
+            "size: {type: integer, default: 1}, more: {type: string, default: more}",
+            "new {{ spec.more }}",
+        ),
+        Part::new("upsides", SIZE, "{{ spec.size }}"),
+    ];
+    package.write("0.2.0", &parts);
+    let second = package.revision().await;
+    let (code, told) = cluster.told(&["install", package.folder()]).await;
+    assert!(
+        code == 1 && told.contains(&format!("installed as {first}")) && told.contains("operetta upgrade"),
+        "{told}"
+    );
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new more").await;
+    let upgraded =
+        |o: &Value| is_ready(o) && o["status"]["revision"].as_str().is_some_and(|r| r.starts_with("0.2.0"));
+    scene.until("upgraded", package.kind(), "one", upgraded).await;
+    scene.apply(&super::instance("upsides", "two", &json!({}))).await;
+    scene.until("the new kind", CONFIG_MAP, "two", |o| o["data"]["value"] == "1").await;
+    let operator = cluster.until("ups", "upgraded", is_active).await;
+    assert_eq!(operator["status"]["activeRevision"], second.as_str());
+    assert_eq!(operator["status"]["previousRevision"], first.as_str());
+    assert_eq!(operator["status"]["version"], "0.2.0");
+
+    // The earlier revision does not have the new kind: that its instances would be unmanaged is no detail.
+    let (code, told) = cluster.told(&["rollback", "ups"]).await;
+    assert!(
+        code == 1 && told.contains("upsides.ops.example.org, of which there are 1 instances"),
+        "{code} {told}"
+    );
+    let operator = cluster.until("ups", "as before", |o| !is_active(o)).await;
+    assert_eq!(operator["status"]["activeRevision"], second.as_str());
+    scene.kubectl(&["delete", "upsides.ops.example.org", "two"]).await;
+    // The field is gone with the schema: nothing of it is stored.
+    cluster.operetta(&["rollback", "ups", "--to", "0.1.0"]).await.ok();
+    scene.until("rolled back", CONFIG_MAP, "one", |o| o["data"]["value"] == "old 3").await;
+    scene.ready(package.kind(), "one").await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!((uid_of(&after), &after["data"]), (uid_of(&before), &before["data"]));
+    assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
+    let operator = cluster.until("ups", "rolled back", is_active).await;
+    assert_eq!(operator["status"]["previousRevision"], second.as_str());
+    // Back and forth.
+    cluster.operetta(&["rollback", "ups"]).await.ok();
+    scene.until("upgraded again", CONFIG_MAP, "one", |o| o["data"]["value"] == "new more").await;
+    let (code, told) = cluster.told(&["rollback", "ups", "--to", "7.0.0"]).await;
+    assert!(code == 1 && told.contains("no stored revision 7.0.0; there are ups-"), "{told}");
+}
+
+#[tokio::test]
+async fn a_paused_operator_keeps_its_revision() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("pauses", "0.1.0", "old");
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    let paused = |paused: bool| json!({"spec": {"paused": paused}}).to_string();
+    cluster.kubectl(&["patch", "operator", "pauses", "--type=merge", "-p", &paused(true)], "").await.ok();
+    package.write("0.2.0", &[Part::new("pauses", SIZE, "new")]);
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 3 && told.contains("not paused any more"), "{code} {told}");
+    // Instances are reconciled.
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    scene.until("the old one", CONFIG_MAP, "one", |o| o["data"]["value"] == "old").await;
+    cluster.kubectl(&["patch", "operator", "pauses", "--type=merge", "-p", &paused(false)], "").await.ok();
+    scene.until("the new one", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
+}
+
+/// Fault 20.
+#[tokio::test]
+async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
+    let cluster = Cluster::shared().await;
+    let plans = |version: &str| {
+        format!(
+            "      plans:
+        deploy:
+          steps: [{{name: all, apply: [config]}}]
+        work:
+          steps:
+            - {{name: gate, wait: {{until: children.config.data.open == 'yes'}}, timeout: 10m}}
+            - {{name: note, record: {{note: \"'{version}'\"}}}}
+      status: {{note: record.note | default('')}}
+"
+        )
+    };
+    let part = |version: &str| Part { plans: plans(version), ..Part::new("works", SIZE, version) };
+    let package = Package::of("works", "0.1.0", &[part("old")]);
+    let first = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    for name in ["s", "t"] {
+        scene.apply(&package.instance(name, &json!({}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    let run = cluster
+        .operetta(&["plan", "run", "work/s", "work", "-n", scene.namespace(), "-o", "name"])
+        .await
+        .ok();
+    let run = run.trim().rsplit('/').next().unwrap().to_owned();
+    scene.until("at the gate", PLAN_RUN, &run, |run| phase(run) == "Running").await;
+    package.write("0.2.0", &[part("new")]);
+    let second = package.revision().await;
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    scene.until("upgraded", CONFIG_MAP, "t", |o| o["data"]["value"] == "new").await;
+    let both = json!([{"name": first, "instances": 1}, {"name": second, "instances": 1}]);
+    let sorted = |operator: &Value| {
+        let mut revisions = operator["status"]["revisions"].as_array().cloned().unwrap_or_default();
+        revisions.sort_by_key(|revision| revision["name"] != first.as_str());
+        Value::Array(revisions)
+    };
+    cluster.until("works", "an instance of each revision", |operator| sorted(operator) == both).await;
+    assert_eq!(scene.get(CONFIG_MAP, "s").await["data"]["value"], "old");
+    scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": "yes"}})).await;
+    scene.until("the old plan has run", PLAN_RUN, &run, |run| phase(run) == "Succeeded").await;
+    scene.until("upgraded", CONFIG_MAP, "s", |o| o["data"]["value"] == "new").await;
+    let noted = |o: &Value| is_ready(o) && o["status"]["note"] == "old";
+    scene.until("the note of the old plan", package.kind(), "s", noted).await;
+    cluster
+        .until("works", "one revision", |operator| operator["status"]["revisions"][0]["instances"] == 2)
+        .await;
+}
+
+#[tokio::test]
+async fn a_restart_ends_where_it_was_and_writes_nothing() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("starts", "0.1.0", "old {{ spec.size }}");
+    let first = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({"size": 2}))).await;
+    scene.ready(package.kind(), "one").await;
+    // A revision that is refused: the instance would lose its size.
+    package.write("0.2.0", &[Part::new("starts", "other: {type: string}", "new")]);
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("one (spec.size") && told.contains("stays active"), "{code} {told}");
+    let operator = cluster.find(OPERATOR, "starts").await.unwrap();
+    assert_eq!(operator["status"]["activeRevision"], first.as_str());
+    let child = scene.get(CONFIG_MAP, "one").await;
+    let mark = cluster.plane.audit().mark().unwrap();
+    cluster.restart(async || {}).await;
+    let refused = async || cluster.until_refused("starts", "CRDRefused").await;
+    assert!(refused().await.contains("one (spec.size"));
+    let requests = managers_requests(&cluster.plane.audit(), mark);
+    let writes: Vec<_> = requests
+        .iter()
+        .filter(|r| ["create", "update", "patch", "delete"].contains(&r.verb.as_str()))
+        .collect();
+    let of_instances = writes.iter().filter(|r| r.resource == "starts" && !r.uri.contains("dryRun"));
+    assert_eq!(of_instances.count(), 0, "the status of an instance flaps:\n{writes:#?}");
+    // It is repaired with the revision that works.
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    scene.until("made anew", CONFIG_MAP, "one", |o| o["data"]["value"] == "old 2").await;
+    assert_ne!(uid_of(&scene.get(CONFIG_MAP, "one").await), uid_of(&child));
+    // The instance can go, and then the revision is accepted by itself.
+    scene.kubectl(&["delete", "starts.ops.example.org", "one"]).await;
+    cluster.until("starts", "active by itself", is_active).await;
+}
+
+/// An upgrade that is cut off anywhere ends as if it was not.
+#[tokio::test]
+async fn a_manager_that_ends_during_an_upgrade_finishes_it_later() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("cuts", "0.1.0", "0");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    for name in ["a", "b", "c"] {
+        scene.apply(&package.instance(name, &json!({}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    for round in 1..6_u64 {
+        let value = round.to_string();
+        package.write(
+            &format!("0.{round}.0"),
+            &[Part::new("cuts", &format!("size: {{type: integer}}, f{round}: {{type: string}}"), &value)],
+        );
+        cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
+        tokio::time::sleep(Duration::from_millis(40 * round)).await;
+        cluster.restart(async || {}).await;
+        for name in ["a", "b", "c"] {
+            scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == value.as_str()).await;
+        }
+        let operator = cluster.until("cuts", "active", is_active).await;
+        assert_eq!(operator["status"]["version"], format!("0.{round}.0"));
+    }
+    // The active revision, and five others.
+    let stored = eventually("old revisions to be pruned", LONG, async || {
+        let names = cluster.kubectl(&["get", "operatorrevisions", "-o", "name"], "").await.ok();
+        if names.lines().count() <= 6 { Ok(names) } else { Err(names) }
+    })
+    .await;
+    assert!(stored.contains(&package.revision().await), "{stored}");
+}
+
+#[tokio::test]
+async fn a_steady_state_costs_no_requests() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("calms", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    cluster.until("calms", "counts", |operator| operator["status"]["instances"] == 1).await;
+    let mark = cluster.plane.audit().mark().unwrap();
+    // Longer than the instances are counted anew.
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let mut requests = managers_requests(&cluster.plane.audit(), mark);
+    requests.retain(|request| request.verb != "watch");
+    assert!(requests.is_empty(), "{requests:#?}");
+}
+
+#[tokio::test]
+async fn an_operator_has_the_name_of_its_package() {
+    let cluster = Cluster::shared().await;
+    let operator = json!({
+        "apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": "one"},
+        "spec": {"revision": "other-0123456789"},
+    });
+    let told = cluster.kubectl(&["apply", "-f", "-"], &operator.to_string()).await.fails();
+    assert!(told.contains("spec.revision must name an OperatorRevision of the package one"), "{told}");
+    let none = json!({
+        "apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": "one"}, "spec": {},
+    });
+    let told = cluster.kubectl(&["apply", "-f", "-"], &none.to_string()).await.fails();
+    assert!(told.contains("spec.revision: Required value"), "{told}");
+    let all = cluster.kubectl(&["get", "operetta"], "").await;
+    assert!(all.status.success(), "{}", all.stderr);
+}

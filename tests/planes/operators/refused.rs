@@ -1,0 +1,228 @@
+//! Revisions that cannot be loaded or are refused: the last good one stays active, and the Operator says why.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
+use crate::support::ext::{CONFIG_MAP, LONG, Scene, condition, is_ready, uid_of};
+
+/// A package with an instance, and another revision that is stored and not active: the names of both.
+async fn two_revisions(cluster: &Cluster, name: &str) -> (Package, Scene, String, String) {
+    let package = Package::new(name, "0.1.0", "old");
+    let first = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    package.write("0.2.0", &[Part::new(name, SIZE, "new")]);
+    let second = package.revision().await;
+    (package, scene, first, second)
+}
+
+async fn name_revision(cluster: &Cluster, operator: &str, revision: &str) {
+    let patch = json!({"spec": {"revision": revision}}).to_string();
+    cluster.kubectl(&["patch", "operator", operator, "--type=merge", "-p", &patch], "").await.ok();
+}
+
+/// The active revision works: a child that is deleted comes back from it.
+async fn works_with(scene: &Scene, value: &str) {
+    let before = scene.get(CONFIG_MAP, "one").await;
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    let made = |o: &Value| o["data"]["value"] == value && uid_of(o) != uid_of(&before);
+    scene.until("made anew", CONFIG_MAP, "one", made).await;
+}
+
+async fn apply(cluster: &Cluster, object: &Value) {
+    cluster
+        .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &object.to_string())
+        .await
+        .ok();
+}
+
+#[tokio::test]
+async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one() {
+    let cluster = Cluster::shared().await;
+    let (package, scene, first, second) = two_revisions(cluster, "lacks").await;
+    name_revision(cluster, "lacks", &second).await;
+    let told = cluster.until_refused("lacks", "RevisionMissing").await;
+    assert!(told.contains(&format!("OperatorRevision {second} does not exist")), "{told}");
+    assert!(told.ends_with(&format!("{first} stays active")), "{told}");
+    works_with(&scene, "old").await;
+    let operator = cluster.find(OPERATOR, "lacks").await.unwrap();
+    for (kind, status) in [("Active", "True"), ("Ready", "False"), ("Stalled", "True")] {
+        assert_eq!(condition(&operator, kind)["status"], status, "{operator:#}");
+    }
+    assert_eq!(
+        (&operator["status"]["activeRevision"], &operator["status"]["targetRevision"]),
+        (&json!(first), &json!(second))
+    );
+    // The object without its part, as after a prune that was too eager.
+    let printed = package.printed().await;
+    let revision = printed.iter().find(|object| object["kind"] == "OperatorRevision").unwrap();
+    apply(cluster, revision).await;
+    let told = cluster.until_refused("lacks", "PartMissing").await;
+    assert!(
+        told.contains(&format!("ConfigMap {MANAGERS}/{second}-0, a part of OperatorRevision {second}")),
+        "{told}"
+    );
+    // Another restart finds the same, and the last good one.
+    works_with(&scene, "old").await;
+    // The rest comes: it becomes active by itself.
+    for object in &printed {
+        apply(cluster, object).await;
+    }
+    cluster.until("lacks", "active by itself", is_active).await;
+    scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
+}
+
+#[tokio::test]
+async fn an_altered_part_is_refused() {
+    let cluster = Cluster::shared().await;
+    let (package, scene, first, second) = two_revisions(cluster, "alters").await;
+    let other = Package::new("alters", "0.2.0", "evil");
+    let evil = other.printed().await;
+    for mut object in package.printed().await {
+        if object["kind"] == "ConfigMap" {
+            object["binaryData"] = evil[0]["binaryData"].clone();
+        }
+        apply(cluster, &object).await;
+    }
+    let told = cluster.until_refused("alters", "RevisionAltered").await;
+    assert!(told.contains(&format!("the data of the part {second}-0 is not what was stored")), "{told}");
+    works_with(&scene, "old").await;
+    // `upgrade` stores it anew.
+    let operator = cluster.find(OPERATOR, "alters").await.unwrap();
+    assert_eq!(operator["status"]["activeRevision"], first.as_str());
+    let (code, told) = cluster.told(&["upgrade", package.folder(), "--force-conflicts"]).await;
+    assert_eq!(code, 0, "{told}");
+    scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
+}
+
+#[tokio::test]
+async fn a_revision_of_a_newer_operetta_is_refused() {
+    let cluster = Cluster::shared().await;
+    let (package, scene, _, second) = two_revisions(cluster, "newers").await;
+    for mut object in package.printed().await {
+        if object["kind"] == "OperatorRevision" {
+            object["spec"]["format"] = 2.into();
+            object["spec"]["operetta"] = "7.0.0".into();
+        }
+        apply(cluster, &object).await;
+    }
+    let told = cluster.until_refused("newers", "NewerOperetta").await;
+    assert!(
+        told.contains("Operetta 7.0.0 has written it in format 2") && told.contains("upgrade Operetta"),
+        "{told}"
+    );
+    works_with(&scene, "old").await;
+    assert!(cluster.find(REVISION, &second).await.is_some());
+}
+
+#[tokio::test]
+async fn a_crd_that_the_api_server_refuses_leaves_the_last_good_one() {
+    let cluster = Cluster::shared().await;
+    let (package, scene, first, _) = two_revisions(cluster, "rules").await;
+    let crd = cluster.crd("rules.ops.example.org").await.unwrap();
+    // Only the API server knows that this rule costs too much.
+    let costly = "items: {type: array, items: {type: array, items: {type: string}}, x-kubernetes-validations: \
+        [{rule: \"self.all(a, a.all(b, self.all(c, c.all(d, b.contains(d)))))\"}]}";
+    package.write("0.3.0", &[Part::new("rules", costly, "new"), Part::new("rulers", SIZE, "new")]);
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(
+        code == 1 && told.contains("CRDRefused: ") && told.contains("the API server refuses the CRD rules"),
+        "{code} {told}"
+    );
+    assert!(told.contains(&format!("{first} stays active")), "{told}");
+    // Nothing is half-applied.
+    assert_eq!(
+        cluster.crd("rules.ops.example.org").await.unwrap()["metadata"]["generation"],
+        crd["metadata"]["generation"]
+    );
+    assert!(cluster.crd("rulers.ops.example.org").await.is_none());
+    works_with(&scene, "old").await;
+    // The next one mends it.
+    package.write("0.3.1", &[Part::new("rules", SIZE, "new"), Part::new("rulers", SIZE, "new")]);
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
+}
+
+/// Fault 21.
+#[tokio::test]
+async fn a_schema_that_invalidates_an_instance_is_refused_and_deletion_works() {
+    let cluster = Cluster::shared().await;
+    let package =
+        Package::of("narrows", "0.1.0", &[Part::new("narrows", "size: {type: integer}", "{{ spec.size }}")]);
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    for (name, size) in [("one", 1), ("nine", 9)] {
+        scene.apply(&package.instance(name, &json!({"size": size}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    package
+        .write("0.2.0", &[Part::new("narrows", "size: {type: integer, maximum: 5}", "new {{ spec.size }}")]);
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    let name = format!("{}/nine (spec.size", scene.namespace());
+    assert!(code == 1 && told.contains(&name) && !told.contains("/one ("), "{code} {told}");
+    assert_eq!(scene.get(CONFIG_MAP, "nine").await["data"]["value"], "9");
+    scene.kubectl(&["delete", "narrows.ops.example.org", "nine"]).await;
+    scene.gone(CONFIG_MAP, "nine").await;
+    cluster.until("narrows", "active by itself", is_active).await;
+    scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 1").await;
+}
+
+/// Fault 22.
+#[tokio::test]
+async fn of_two_operators_with_one_crd_the_second_is_refused_by_name() {
+    let cluster = Cluster::shared().await;
+    let first = Package::of("firsts", "0.1.0", &[Part::new("shared", SIZE, "first")]);
+    let second = Package::of(
+        "seconds",
+        "0.1.0",
+        &[Part::new("shared", SIZE, "second"), Part::new("owns", SIZE, "second")],
+    );
+    cluster.install(&first).await;
+    let scene = scene(cluster).await;
+    scene.apply(&super::instance("shared", "one", &json!({}))).await;
+    let kind = super::kind_named("shared");
+    scene.ready(kind, "one").await;
+    let (code, told) = cluster.told(&["install", second.folder()]).await;
+    assert!(code == 1 && told.contains("shared.ops.example.org") && told.contains("firsts"), "{code} {told}");
+    let operator = cluster.find(OPERATOR, "seconds").await.unwrap();
+    assert_eq!(condition(&operator, "Active")["status"], "False", "{operator:#}");
+    assert!(cluster.crd("owns.ops.example.org").await.is_none(), "nothing is half-applied");
+    assert!(is_ready(&scene.get(kind, "one").await));
+    assert_eq!(scene.get(CONFIG_MAP, "one").await["data"]["value"], "first");
+    // The first goes, with its CRD: the second comes by itself.
+    scene.kubectl(&["delete", "shared.ops.example.org", "one"]).await;
+    cluster.operetta(&["uninstall", "firsts"]).await.ok();
+    cluster.until("seconds", "active by itself", is_active).await;
+    scene.apply(&super::instance("shared", "two", &json!({}))).await;
+    scene.until("of the second", CONFIG_MAP, "two", |o| o["data"]["value"] == "second").await;
+}
+
+/// What fails comes right without a restart, and does not stop others.
+#[tokio::test]
+async fn a_broken_operator_does_not_keep_the_manager_from_being_ready() {
+    let cluster = Cluster::start().await;
+    let broken = json!({
+        "apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": "broken"},
+        "spec": {"revision": "broken-0123456789"},
+    });
+    cluster.kubectl(&["apply", "-f", "-"], &broken.to_string()).await.ok();
+    cluster.until_refused("broken", "RevisionMissing").await;
+    cluster.restart(async || {}).await;
+    let package = Package::new("wholes", "0.1.0", "a");
+    cluster.install(&package).await;
+    let address = crate::support::barrier::Address::of(&cluster.manager.lock().unwrap());
+    crate::support::eventually("the manager to be ready", LONG, async || {
+        let (head, text) = address.get("/readyz").await;
+        if head.contains(" 200 ") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let table = cluster.operetta(&["operators", "-o", "wide"]).await.ok();
+    let line = table.lines().find(|line| line.starts_with("broken")).unwrap();
+    assert!(
+        line.contains("RevisionMissing")
+            && line.contains("OperatorRevision broken-0123456789 does not exist"),
+        "{table}"
+    );
+}

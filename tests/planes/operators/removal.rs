@@ -1,0 +1,175 @@
+//! Removing packages, and what becomes of their instances.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, REVISION, is_active, scene};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
+
+fn version(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn an_operator_that_is_deleted_and_applied_again_touches_no_child() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("leaves", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({"size": 4}))).await;
+    scene.ready(package.kind(), "one").await;
+    let child = scene.get(CONFIG_MAP, "one").await;
+    cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
+    // The instance says so.
+    let unmanaged = |o: &Value| {
+        let told = condition(o, "Ready")["message"].as_str().unwrap_or_default();
+        condition(o, "Ready")["status"] != "True" && told.contains("no Operator of the cluster brings it")
+    };
+    scene.until("unmanaged", package.kind(), "one", unmanaged).await;
+    // Nobody follows its spec.
+    scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 5}})).await;
+    scene.apply(&package.instance("two", &json!({}))).await;
+    scene.until("unmanaged", package.kind(), "two", unmanaged).await;
+    assert!(scene.find(CONFIG_MAP, "two").await.is_none());
+    scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 4}})).await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+    assert!(cluster.crd("leaves.ops.example.org").await.is_some());
+
+    cluster.install(&package).await;
+    scene.until("managed", package.kind(), "one", is_ready).await;
+    scene.until("made", CONFIG_MAP, "two", |o| o["data"]["value"] == "1").await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+    // Deleted while it is unmanaged: the manager completes that.
+    cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
+    scene.until("unmanaged", package.kind(), "one", unmanaged).await;
+    scene.kubectl(&["delete", "leaves.ops.example.org", "one", "two"]).await;
+    scene.gone(CONFIG_MAP, "one").await;
+}
+
+/// Deleted and made anew while no manager runs.
+#[tokio::test]
+async fn an_operator_that_is_made_anew_during_a_restart_is_followed() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("anews", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    let child = scene.get(CONFIG_MAP, "one").await;
+    let printed = Value::from(package.printed().await);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": printed}).to_string();
+    cluster
+        .restart(async || {
+            cluster.kubectl(&["delete", "operator", "anews"], "").await.ok();
+            cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
+        })
+        .await;
+    cluster.until("anews", "active", is_active).await;
+    scene.ready(package.kind(), "one").await;
+    cluster.restart(async || drop(cluster.kubectl(&["delete", "operator", "anews"], "").await.ok())).await;
+    let unmanaged = |o: &Value| condition(o, "Ready")["status"] != "True";
+    scene.until("unmanaged", package.kind(), "one", unmanaged).await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+}
+
+/// Fault 19, and what is left afterwards.
+#[tokio::test]
+async fn uninstall_is_refused_while_there_are_instances() {
+    let cluster = Cluster::start().await;
+    let keys = async || -> BTreeSet<String> {
+        let kinds = "operators,operatorrevisions,customresourcedefinitions";
+        let all = cluster.kubectl(&["get", kinds, "-o", "name"], "").await.ok();
+        let parts = cluster.kubectl(&["-n", MANAGERS, "get", "configmaps", "-o", "name"], "").await.ok();
+        all.lines().chain(parts.lines()).map(ToOwned::to_owned).collect()
+    };
+    cluster.kubectl(&["create", "namespace", MANAGERS], "").await.ok();
+    // Kubernetes creates one ConfigMap in each namespace.
+    let before = eventually("the ConfigMap of Kubernetes", LONG, async || {
+        let keys = keys().await;
+        if keys.contains("configmap/kube-root-ca.crt") { Ok(keys) } else { Err(format!("{keys:?}")) }
+    })
+    .await;
+    let package = Package::new("goes", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    package.write("0.2.0", &[super::Part::new("goes", super::SIZE, "new {{ spec.size }}")]);
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    let scene = scene(&cluster).await;
+    for name in ["a", "b"] {
+        scene.apply(&package.instance(name, &json!({}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    let (code, told) = cluster.told(&["uninstall", "goes"]).await;
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("2 instances: ") && told.contains(&format!("{}/a", scene.namespace())), "{told}");
+    assert!(told.contains("--instances delete"), "{told}");
+    assert!(is_active(&cluster.find(OPERATOR, "goes").await.unwrap()));
+    let (code, told) = cluster.told(&["uninstall", "gose"]).await;
+    assert!(code == 1 && told.contains("did you mean goes?"), "{told}");
+
+    cluster.operetta(&["uninstall", "goes", "--instances", "delete"]).await.ok();
+    scene.gone(CONFIG_MAP, "a").await;
+    scene.gone(CONFIG_MAP, "b").await;
+    eventually("nothing to be left", LONG, async || {
+        let left: Vec<String> = keys().await.difference(&before).cloned().collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    // It can come again.
+    cluster.install(&package).await;
+    scene.apply(&package.instance("c", &json!({}))).await;
+    scene.until("made", CONFIG_MAP, "c", |o| o["data"]["value"] == "new 1").await;
+}
+
+#[tokio::test]
+async fn orphaned_instances_stay_as_they_are() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("orphans", "0.1.0", "{{ spec.size }}");
+    let revision = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    let child = scene.get(CONFIG_MAP, "one").await;
+    let told = cluster.operetta(&["uninstall", "orphans", "--instances", "orphan"]).await.ok();
+    assert!(told.contains("nothing manages its 1 instance"), "{told}");
+    assert!(cluster.find(OPERATOR, "orphans").await.is_none());
+    assert!(cluster.find(REVISION, &revision).await.is_some());
+    scene.until("unmanaged", package.kind(), "one", |o| !is_ready(o)).await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)));
+    cluster.install(&package).await;
+    scene.ready(package.kind(), "one").await;
+    assert_eq!(version(&scene.get(CONFIG_MAP, "one").await), version(&child));
+}
+
+/// Fault 23: no manager runs, and instances have its finalizer.
+#[tokio::test]
+async fn without_a_manager_uninstall_says_what_it_waits_for() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("halts", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    let finalizers = json!({"metadata": {"finalizers": ["operetta.dev/cleanup"]}});
+    scene.patch(package.kind(), "one", "merge", &finalizers).await;
+    cluster
+        .restart(async || {
+            let (code, told) =
+                cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "2s"]).await;
+            assert!(
+                code == 4 && told.contains("operetta.dev/cleanup (1)") && told.contains("a manager must run"),
+                "{code} {told}"
+            );
+            assert!(cluster.find(OPERATOR, "halts").await.is_some());
+        })
+        .await;
+    cluster.operetta(&["uninstall", "halts", "--instances", "delete"]).await.ok();
+    scene.gone(CONFIG_MAP, "one").await;
+    assert!(cluster.crd("halts.ops.example.org").await.is_none());
+}
