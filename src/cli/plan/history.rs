@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::draw::{sentence, severity, took};
 use super::status::name;
 use super::target::{Run, Session, Target, text};
-use super::{Common, Failure, Output};
+use super::{Failure, Listing, Output};
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::out::{self, printable};
 
@@ -27,43 +27,28 @@ instance.
 
 Exit codes: 0 success, also if there are none; 1 not found or no API server; 2 wrong usage.")]
 pub(super) struct Args {
-    /// The instance [default: all instances of the namespace]
-    #[arg(value_name = "KIND/NAME")]
-    instance: Option<String>,
-
-    /// Runs of all namespaces
-    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "instance"])]
-    all_namespaces: bool,
-
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
-
     #[command(flatten)]
-    common: Common,
+    listing: Listing,
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let target = args.instance.as_deref().map(Target::instance).transpose()?;
-    let session = Session::open(&args.common).await?;
+    let listing = &args.listing;
+    let target = listing.instance.as_deref().map(Target::instance).transpose()?;
+    let session = Session::open(&listing.common).await?;
     let mut runs = match target {
         Some((kind, name)) => {
             let instance = session.instance(kind, name).await?;
             session.runs(&instance).await?
         }
-        None => session.all_runs((!args.all_namespaces).then(|| session.namespace())).await?,
+        None => session.all_runs((!listing.all_namespaces).then(|| session.namespace())).await?,
     };
     runs.reverse();
     let shape = Shape {
-        namespaces: args.all_namespaces,
+        namespaces: listing.all_namespaces,
         instances: target.is_none(),
-        wide: args.output == Some(Output::Wide),
+        wide: listing.output == Some(Output::Wide),
     };
-    let text = match args.output {
+    let text = match listing.output {
         Some(Output::Name) => runs.iter().map(|run| name(&run.run.name)).collect(),
         Some(output @ (Output::Json | Output::Yaml)) => {
             let items: Vec<&Value> = runs.iter().map(|run| &run.object).collect();
@@ -76,7 +61,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         None | Some(Output::Wide) => {
             let now = crate::clock::now();
-            let mut lines: Vec<Vec<Cell>> = if args.no_headers { Vec::new() } else { vec![header(shape)] };
+            let mut lines: Vec<Vec<Cell>> = if listing.no_headers { Vec::new() } else { vec![header(shape)] };
             lines.extend(runs.iter().map(|run| cells(run, shape, now)));
             let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
             lines.iter().map(|line| columns.line(line) + "\n").collect()

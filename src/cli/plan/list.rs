@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::draw::severity;
 use super::target::{Run, Session, Target, is_of, text};
-use super::{Common, Failure, Output};
+use super::{Failure, Listing, Output};
 use crate::children::crds::PublishedPlan;
 use crate::cli::catalog::unreadable;
 use crate::cli::columns::{Cell, Columns, Severity, age};
@@ -32,24 +32,8 @@ startedAt, finishedAt} or null.
 
 Exit codes: 0 success, also if there are none; 1 not found or no API server; 2 wrong usage.")]
 pub(super) struct Args {
-    /// The instance [default: all instances of the namespace]
-    #[arg(value_name = "KIND/NAME")]
-    instance: Option<String>,
-
-    /// Instances of all namespaces
-    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "instance"])]
-    all_namespaces: bool,
-
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
-
     #[command(flatten)]
-    common: Common,
+    listing: Listing,
 }
 
 /// A plan of an instance.
@@ -61,9 +45,10 @@ struct Line<'a> {
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let target = args.instance.as_deref().map(Target::instance).transpose()?;
-    let session = Session::open(&args.common).await?;
-    let namespace = (!args.all_namespaces).then(|| session.namespace().to_owned());
+    let listing = &args.listing;
+    let target = listing.instance.as_deref().map(Target::instance).transpose()?;
+    let session = Session::open(&listing.common).await?;
+    let namespace = (!listing.all_namespaces).then(|| session.namespace().to_owned());
     let mut problems: Vec<String> = Vec::new();
     let (kinds, instances, runs) = if let Some((kind, name)) = target {
         let instance = session.instance(kind, name).await?;
@@ -109,7 +94,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             lines.push(Line { of: of.clone(), namespace: home.clone(), plan, last });
         }
     }
-    let text = match args.output {
+    let text = match listing.output {
         Some(Output::Name) => lines.iter().map(|line| line.plan.name.clone() + "\n").collect(),
         Some(output @ (Output::Json | Output::Yaml)) => {
             let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
@@ -121,9 +106,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             String::new()
         }
         None | Some(Output::Wide) => {
-            let shape = (args.all_namespaces, target.is_none(), args.output == Some(Output::Wide));
+            let shape = (listing.all_namespaces, target.is_none(), listing.output == Some(Output::Wide));
             let now = crate::clock::now();
-            let mut table: Vec<Vec<Cell>> = if args.no_headers { Vec::new() } else { vec![header(shape)] };
+            let mut table: Vec<Vec<Cell>> = if listing.no_headers { Vec::new() } else { vec![header(shape)] };
             table.extend(lines.iter().map(|line| line.cells(shape, now)));
             let columns = Columns::fit(table.iter().map(Vec::as_slice), console::colors_enabled());
             table.iter().map(|line| columns.line(line) + "\n").collect()

@@ -108,6 +108,29 @@ struct Waiting {
     timeout: Option<Duration>,
 }
 
+/// What a table shows, and how.
+#[derive(Debug, clap::Args)]
+struct Listing {
+    /// The instance [default: all instances of the namespace]
+    #[arg(value_name = "KIND/NAME")]
+    instance: Option<String>,
+
+    /// Instances of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "instance"])]
+    all_namespaces: bool,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
+    /// Omit the header
+    #[arg(long)]
+    no_headers: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {

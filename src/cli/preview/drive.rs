@@ -28,8 +28,8 @@ use crate::template::Totals;
 const ATTEMPTS: u32 = 5;
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// What all simulations share.
-pub(super) struct Driver {
+/// What all simulations share: the results of the first reads.
+pub(super) struct Shared {
     pub(super) cluster: Cluster,
     pub(super) apis: Arc<Apis>,
     pub(super) package: Arc<Package>,
@@ -43,33 +43,24 @@ pub(super) struct Driver {
     pub(super) live: Vec<Option<Value>>,
     /// The indices of resources whose CRD is created or changed: dry runs of their objects would meet the old one.
     pub(super) changed: HashSet<usize>,
+    /// Whether only one instance is previewed.
+    pub(super) is_single: bool,
+}
+
+/// Drives simulations: makes their requests, each once where several need it.
+pub(super) struct Driver {
+    pub(super) shared: Shared,
     pub(super) refs: Refs,
     /// The shapes of updates whose dry run has passed.
     shapes: Mutex<HashMap<u64, Arc<OnceCell<DryRun>>>>,
     revisions: Mutex<HashMap<String, Revision>>,
 }
 
-/// What is shared between simulations, from the results of the first reads.
-pub(super) struct Shared {
-    pub(super) cluster: Cluster,
-    pub(super) apis: Arc<Apis>,
-    pub(super) package: Arc<Package>,
-    pub(super) fleet: Fleet,
-    pub(super) reads: Arc<HashMap<String, Paths>>,
-    pub(super) namespace: String,
-    pub(super) crds: Vec<Value>,
-    pub(super) live: Vec<Option<Value>>,
-    pub(super) changed: HashSet<usize>,
-    pub(super) is_single: bool,
-}
-
 impl Driver {
     pub(super) fn new(shared: Shared) -> Self {
-        let Shared { cluster, apis, package, fleet, reads, namespace, crds, live, changed, is_single } =
-            shared;
-        let refs = Refs::new(is_single);
+        let refs = Refs::new(shared.is_single);
         let (shapes, revisions) = Default::default();
-        Self { cluster, apis, package, fleet, reads, namespace, crds, live, changed, refs, shapes, revisions }
+        Self { shared, refs, shapes, revisions }
     }
 
     /// Previews one instance, by its position in the fleet.
@@ -77,13 +68,13 @@ impl Driver {
     /// # Errors
     /// A request fails, for people.
     pub(super) async fn preview(&self, position: usize) -> Result<InstanceReport, String> {
-        let (index, instance) = &self.fleet.instances[position];
+        let (index, instance) = &self.shared.fleet.instances[position];
         let uid = text(&instance["metadata"]["uid"]);
         let Some((snapshot, children)) = self.snapshot(*index, instance) else {
             return Ok(InstanceReport::default());
         };
-        let manager = names::field_manager(&self.package.name);
-        let mut simulation = Simulation::new(snapshot, children, &self.reads, manager);
+        let manager = names::field_manager(&self.shared.package.name);
+        let mut simulation = Simulation::new(snapshot, children, &self.shared.reads, manager);
         loop {
             match simulation.advance() {
                 Step::Done(report) => return Ok(*report),
@@ -101,10 +92,10 @@ impl Driver {
     }
 
     fn snapshot(&self, index: usize, instance: &Value) -> Option<(Snapshot, Vec<LiveChild>)> {
-        let resource = &self.package.resources[index];
+        let resource = &self.shared.package.resources[index];
         let kind = &resource.kind;
-        let adjusted = adjusted(instance, &self.crds[index], &kind.group, &kind.version);
-        let active = ActivePackage::new(&self.package, index)?;
+        let adjusted = adjusted(instance, &self.shared.crds[index], &kind.group, &kind.version);
+        let active = ActivePackage::new(&self.shared.package, index)?;
         let mut snapshot = Snapshot::new(active, adjusted, |_| true);
         let meta = &instance["metadata"];
         let (uid, name, home) = (text(&meta["uid"]), text(&meta["name"]), meta["namespace"].as_str());
@@ -113,9 +104,9 @@ impl Driver {
             &names::label_value(&name),
             home.unwrap_or_default(),
         );
-        let (own, previous) = self.fleet.children(&uid, &claim);
-        let record = self.live[index].as_ref().map(Record::of);
-        let record = record.into_iter().fold(Record::needed(resource, &self.namespace), Record::and);
+        let (own, previous) = self.shared.fleet.children(&uid, &claim);
+        let record = self.shared.live[index].as_ref().map(Record::of);
+        let record = record.into_iter().fold(Record::needed(resource, &self.shared.namespace), Record::and);
         let scope: &NamespaceScope = &record.namespaces;
         // What no version of the package could have rendered there is no child.
         let can_be = |child: &LiveChild| scope.holds(home, &record.kinds, &child.observed.object);
@@ -126,12 +117,12 @@ impl Driver {
         };
         snapshot.observed = observed(&own);
         snapshot.previous_children = observed(&previous);
-        snapshot.kinds.clone_from(&self.fleet.kinds[index]);
-        self.namespace.clone_into(&mut snapshot.operator_namespace);
+        snapshot.kinds.clone_from(&self.shared.fleet.kinds[index]);
+        self.shared.namespace.clone_into(&mut snapshot.operator_namespace);
         snapshot.limits = Totals::FULL;
-        snapshot.apis = resource.reads_cluster.then(|| Ok(Arc::clone(&self.apis)));
-        let place = home.unwrap_or(&self.namespace);
-        let (runs, deletions) = self.fleet.runs(resource, place, &name);
+        snapshot.apis = resource.reads_cluster.then(|| Ok(Arc::clone(&self.shared.apis)));
+        let place = home.unwrap_or(&self.shared.namespace);
+        let (runs, deletions) = self.shared.fleet.runs(resource, place, &name);
         let now = clock::now();
         if !resource.plans.is_empty() {
             snapshot.plans = Some(Box::new(PlanSnapshot {
@@ -140,12 +131,12 @@ impl Driver {
                 unreadable: Vec::new(),
                 others: Vec::new(),
                 occupied: BTreeSet::new(),
-                origins: self.fleet.origins(&uid),
+                origins: self.shared.fleet.origins(&uid),
                 jobs: Vec::new(),
                 calls: Calls::default(),
                 namespace: place.to_owned(),
                 revisions: BTreeMap::new(),
-                unknown: self.fleet.runs_unknown.clone(),
+                unknown: self.shared.fleet.runs_unknown.clone(),
                 is_listing: false,
                 // Only the manager has the key: digests of refs do not compare, so no ref counts as changed.
                 digest_key: Vec::new(),
@@ -157,7 +148,7 @@ impl Driver {
         let plural = kind.plural.clone();
         snapshot.deletions = Some(Box::new(DeletionRuns {
             runs: deletions,
-            unknown: self.fleet.runs_unknown.clone(),
+            unknown: self.shared.fleet.runs_unknown.clone(),
             is_listing: false,
             resource: plural,
             now,
@@ -168,7 +159,7 @@ impl Driver {
 
     async fn read(&self, simulation: &mut Simulation, needs: Needs, uid: &str) {
         for want in needs.wants {
-            let found = self.refs.find(&self.cluster, &self.apis, &want).await;
+            let found = self.refs.find(&self.shared.cluster, &self.shared.apis, &want).await;
             simulation.learn_refs(want, found);
         }
         for revision in needs.revisions {
@@ -176,7 +167,7 @@ impl Driver {
             simulation.learn_revision(&revision, found);
         }
         for namespace in needs.namespaces {
-            let user = self.fleet.namespace_user(&namespace, uid);
+            let user = self.shared.fleet.namespace_user(&namespace, uid);
             simulation.learn_namespace(namespace, user);
         }
     }
@@ -186,7 +177,9 @@ impl Driver {
         if let Some(found) = known.get(revision) {
             return found.clone();
         }
-        let loaded = load_revision(&self.cluster, &self.namespace, &self.package.name, revision).await;
+        let loaded =
+            load_revision(&self.shared.cluster, &self.shared.namespace, &self.shared.package.name, revision)
+                .await;
         let found = match loaded {
             Ok(package) => Revision::Loaded(Arc::new(package)),
             Err((why, true)) => Revision::Unreadable(why.into()),
@@ -226,20 +219,20 @@ impl Driver {
     /// The kind as the server serves it; `None` of kinds whose CRD the package creates or changes.
     fn kind(&self, gvk: &Gvk) -> Option<ApiKind> {
         let is_own = |index: &usize| {
-            let resource = &self.package.resources[*index];
+            let resource = &self.shared.package.resources[*index];
             resource.kind.group == gvk.group() && *resource.kind.kind == *gvk.kind
         };
-        if self.changed.iter().any(is_own) {
+        if self.shared.changed.iter().any(is_own) {
             return None;
         }
-        self.apis.find(gvk).ok().flatten().map(|served| (*served.kind).clone())
+        self.shared.apis.find(gvk).ok().flatten().map(|served| (*served.kind).clone())
     }
 
     async fn send(&self, kind: &ApiKind, request: &Request) -> Result<DryRun, CallError> {
-        let manager = names::field_manager(&self.package.name);
+        let manager = names::field_manager(&self.shared.package.name);
         let mut retry = Retry::new(AGAIN);
         for _ in 1..ATTEMPTS {
-            match send_dry_run(&self.cluster, kind, &request.check, &request.body, &manager).await {
+            match send_dry_run(&self.shared.cluster, kind, &request.check, &request.body, &manager).await {
                 Err(error) if error.class == Class::Retry && error.code != 0 => {
                     let wait = retry.failed();
                     tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
@@ -247,7 +240,7 @@ impl Driver {
                 result => return result,
             }
         }
-        send_dry_run(&self.cluster, kind, &request.check, &request.body, &manager).await
+        send_dry_run(&self.shared.cluster, kind, &request.check, &request.body, &manager).await
     }
 
     /// An object of the name of a new child may exist: whether it becomes the child.
@@ -257,7 +250,7 @@ impl Driver {
         if check.expect != Expect::Absent {
             return Ok(Answer::DryRun(DryRun::Unknown));
         }
-        let live = self.cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
+        let live = self.shared.cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
         let Some(live) = live else { return Ok(Answer::DryRun(DryRun::Unknown)) };
         let refused = |why: &str| {
             let message = format!("{object} {why}");
@@ -265,10 +258,10 @@ impl Driver {
         };
         let claimant = Claimant::of(&live);
         let owner = claimant.filter(|claimant| claimant.uid != uid);
-        let owner = owner.and_then(|claimant| self.fleet.owner(claimant.uid)).map(str::to_owned);
+        let owner = owner.and_then(|claimant| self.shared.fleet.owner(claimant.uid)).map(str::to_owned);
         let context = AdoptionContext { owner, was_child: false };
         let id = ItemId::named(&check.item);
-        let mut children = self.package.resources.iter().flat_map(|resource| &resource.children);
+        let mut children = self.shared.package.resources.iter().flat_map(|resource| &resource.children);
         let adopts = children.any(|child| child.id == id.child() && child.adopt);
         let body = &request.body;
         match adoption::adoption(kind, object, &live, body, adopts, &context) {

@@ -351,7 +351,7 @@ async fn simulate(driver: &Arc<Driver>, count: usize, report: &mut Report) {
             next = running.next() => {
                 let Some((position, result)) = next else { return };
                 done += 1;
-                let name = || fleet::full_name(&driver.fleet.instances[position].1["metadata"]);
+                let name = || fleet::full_name(&driver.shared.fleet.instances[position].1["metadata"]);
                 match result {
                     Ok(Ok(instance)) => report.instances.push(instance),
                     Ok(Err(error)) => report.problems.push(format!("{} cannot be previewed: {error}", name())),
