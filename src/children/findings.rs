@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::decide::Why;
 use super::schedule::{Block, Loss};
-use super::state::{CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, ReconcileState};
+use super::state::{
+    CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING, ReconcileState,
+};
 use super::target::{Item, Target};
 use super::{ChildError, Context, Desired, Observed, Snapshot};
 use super::{immutable, names};
@@ -309,6 +311,7 @@ impl Finding {
             Self::Missing { .. } | Self::StaysDeleted { .. } => "Missing",
             Self::PruningWaits { .. } | Self::Deletion(_) | Self::KindNotListed { .. } => "Pruning",
             Self::RemovalRefused { what: Removal::Unmarking, .. } => "MarksRefused",
+            Self::RemovalRefused { error, .. } if error.reason == RIGHTS_MISSING => RIGHTS_MISSING,
             Self::RemovalRefused { .. } => "DeletionRefused",
             Self::AwaitsApproval { .. } => "AwaitsApproval",
             Self::FinalizerStays { .. } => "Deleting",
@@ -474,7 +477,9 @@ impl Refusal {
         if error.is_immutable_change() {
             return "ImmutableField";
         }
-        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused"].contains(&error.reason.as_str()) {
+        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused", RIGHTS_MISSING]
+            .contains(&error.reason.as_str())
+        {
             return &error.reason;
         }
         match error.class {

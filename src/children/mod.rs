@@ -64,7 +64,8 @@ pub use schedule::{Block, Loss};
 pub use shape::Check;
 pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
 pub use state::{
-    Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, ReconcileState,
+    Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, RIGHTS_MISSING,
+    ReconcileState,
 };
 pub use status::{Status, condition, patch as status_patch};
 pub use target::{Item, Target, target};

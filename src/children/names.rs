@@ -40,6 +40,8 @@ pub const GENERATED_PROOF: &str = "operetta.dev/generated-proof";
 /// Annotation of an instance, set by a person: the uid of a Secret whose values are taken for generated ones, although
 /// nothing proves that Operetta applied it.
 pub const ACCEPT_GENERATED: &str = "operetta.dev/accept-generated";
+/// The Secret in the manager's namespace with the key that proves the origin of generated values.
+pub const KEY_SECRET: &str = "operetta-generated-data";
 /// The keys of a certificate and its private key in a Secret's data.
 pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
 /// Annotation of a child that is no Secret and may hold data of Secrets, for its package says so: `"true"`.

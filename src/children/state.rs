@@ -39,6 +39,9 @@ pub const GENERATED_MISSING: &str = "GeneratedDataMissing";
 /// See [`GENERATED_MISSING`].
 pub const GENERATED_FOREIGN: &str = "GeneratedDataForeign";
 
+/// The reason of a refusal because the account of a package lacks rights.
+pub const RIGHTS_MISSING: &str = "RightsMissing";
+
 /// What an action came to, or what else changes the state of an instance.
 #[derive(Debug)]
 pub enum Outcome {

@@ -10,6 +10,7 @@ mod get;
 mod housekeeping;
 mod instances;
 mod lint;
+mod manager;
 mod model;
 mod operators;
 mod out;
@@ -97,6 +98,7 @@ enum Command {
     Lint(lint::Args),
     Crd(crd::Args),
     Rbac(rbac::Args),
+    Manager(manager::Args),
     Render(render::Args),
     Schema(schema::Args),
     Completion(completion::Args),
@@ -140,8 +142,10 @@ pub fn main() -> ExitCode {
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
         Command::Crd(args) => crd::run(args),
+        Command::Rbac(args) if args.cluster => block_on(rbac::run_in_cluster(args)),
         Command::Rbac(args) => rbac::run(args),
         Command::Render(args) => render::run(args),
+        Command::Manager(args) => block_on(manager::run(args)),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),
     }

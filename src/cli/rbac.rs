@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::out;
-use crate::api::{ApiKind, Gvk};
+use super::{connect, out};
+use crate::api::{ApiKind, Apis, CallError, Gvk};
+use crate::children::crds::Record;
+use crate::children::{names, package_of_crd_value};
+use crate::cluster::Cluster;
 use crate::naming;
 use crate::package::Package;
-use crate::rights::{self, Placement};
+use crate::rights::{self, Placement, Right, Rights};
 use crate::yaml;
 
 /// Print the RBAC objects that packages need
@@ -25,15 +28,17 @@ use crate::yaml;
 /// - what the manager itself needs for the package: its instances, and to impersonate this account;
 /// - roles that are aggregated to the roles `view`, `edit` and `admin`, for the users of its kinds.
 ///
-/// The command needs no cluster.
+/// The command needs no cluster. With --cluster it also grants what the manager needs to delete children of kinds that the
+/// package has no more. Use it for an upgrade; apply the output without those rules when they are deleted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta rbac operators/etcd
   operetta rbac operators/* | kubectl apply --server-side -f -
   operetta rbac operators/etcd --namespace team-a --namespace team-b   # Roles there, no ClusterRole
+  operetta rbac operators/etcd --cluster | kubectl apply --server-side -f -      # before an upgrade
   operetta rbac operators/etcd -o json | jq '.items[] | select(.kind == \"ClusterRole\").rules'
 
-Exit codes: 0 success, 1 a package cannot be loaded, 2 wrong usage.")]
+Exit codes: 0 success, 1 a package cannot be loaded, or no API server (--cluster), 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
@@ -46,6 +51,10 @@ pub(super) struct Args {
     /// The manager's namespace, where the accounts are
     #[arg(long, value_name = "NAMESPACE", default_value = super::run::NAMESPACE, value_parser = namespace)]
     manager_namespace: String,
+
+    /// Also for kinds of which the kubeconfig's cluster may have children of an earlier revision
+    #[arg(long)]
+    pub(super) cluster: bool,
 
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
@@ -67,6 +76,59 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
 
 /// Prints the objects. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
+    print(args, &Live::default())
+}
+
+/// The same with what the cluster knows.
+pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
+    let live = match connect::connect().await {
+        Ok(server) => Live::read(&server.cluster).await.map_err(|error| error.to_string()),
+        Err(error) => Err(error),
+    };
+    match live {
+        Ok(live) => print(args, &live),
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a cluster knows of packages; nothing without a cluster.
+#[derive(Default)]
+struct Live {
+    apis: Option<Apis>,
+    /// The record of each kind of instances, with its package.
+    records: Vec<(String, Record)>,
+}
+
+impl Live {
+    async fn read(cluster: &Cluster) -> Result<Self, CallError> {
+        let crds = cluster.list(&ApiKind::crd(), None, names::OPERATOR).await?;
+        let records = crds.iter().filter_map(|crd| Some((package_of_crd_value(crd)?, Record::of(crd))));
+        Ok(Self { apis: Some(cluster.discover().await?), records: records.collect() })
+    }
+
+    fn served(&self, gvk: &Gvk) -> Option<ApiKind> {
+        let found = self.apis.as_ref()?.find_in_any_version(gvk).ok().flatten();
+        found.map(|served| ApiKind::clone(&served.kind))
+    }
+
+    /// The rights to children that earlier revisions have left.
+    fn former(&self, package: &Package) -> Rights {
+        let of_package = self.records.iter().filter(|(name, _)| *name == package.name);
+        let served = |gvk: &Gvk| self.served(gvk);
+        of_package.flat_map(|(_, record)| former(package, record, &served)).collect()
+    }
+}
+
+/// The rights to children of kinds that a package has no more.
+fn former(package: &Package, record: &Record, served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Vec<Right> {
+    let kinds = record.kinds.iter().filter(|gvk| !package.has_child_kind(gvk)).cloned().collect();
+    rights::former(&kinds, &record.namespaces, served).iter().cloned().collect()
+}
+
+fn print(args: &Args, live: &Live) -> ExitCode {
     let (packages, broken) = super::load(&args.packages);
     if broken > 0 {
         return ExitCode::FAILURE;
@@ -76,7 +138,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         namespaces: (!namespaces.is_empty()).then_some(namespaces),
         ..Placement::everywhere(&args.manager_namespace)
     };
-    let objects: Vec<Value> = packages.iter().flat_map(|package| objects(package, &packages, &at)).collect();
+    let objects: Vec<Value> =
+        packages.iter().flat_map(|package| objects(package, &packages, live, &at)).collect();
     let text = match args.output {
         Output::Yaml => objects.iter().fold(String::new(), |mut text, object| {
             let _ = write!(text, "---\n{}", yaml::to_string(object));
@@ -87,13 +150,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
     out::all(&text, ExitCode::SUCCESS)
 }
 
-fn objects(package: &Package, all: &[Arc<Package>], at: &Placement) -> Vec<Value> {
+fn objects(package: &Package, all: &[Arc<Package>], live: &Live, at: &Placement) -> Vec<Value> {
     let served = |gvk: &Gvk| -> Option<ApiKind> {
         let resources = all.iter().flat_map(|package| &package.resources);
         let mut kinds = resources.map(|resource| &resource.kind);
-        kinds.find(|kind| kind.group == gvk.group() && kind.kind == *gvk.kind).cloned()
+        let is_it = |kind: &&ApiKind| kind.group == gvk.group() && kind.kind == *gvk.kind;
+        kinds.find(is_it).cloned().or_else(|| live.served(gvk))
     };
-    let derived = rights::derive(&[package], &served);
+    let mut derived = rights::derive(&[package], &served);
     for gvk in &derived.guessed {
         out::note(format!(
             "warning: package {}: the plural of {gvk} is guessed ({}), and that it is namespaced\n  help: compare \
@@ -102,5 +166,6 @@ fn objects(package: &Package, all: &[Arc<Package>], at: &Placement) -> Vec<Value
             ApiKind::built_in(&gvk.api_version, &gvk.kind).plural
         ));
     }
+    derived.rights.extend(live.former(package).iter().cloned());
     rights::objects(package, &derived.rights, at)
 }

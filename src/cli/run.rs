@@ -68,6 +68,13 @@ pub(super) struct Args {
     #[arg(long = "allow-call-to", value_name = "CIDR|HOST")]
     allow_calls: Vec<AllowedTarget>,
 
+    /// Read and write children and refs as the account of their package, see `operetta rbac`
+    ///
+    /// The manager then needs no rights to them, and a package can do what its account may. The account of a package is
+    /// `operetta-PACKAGE` in the manager's namespace.
+    #[arg(long)]
+    impersonate: bool,
+
     #[command(flatten)]
     election: ElectionArgs,
 }
@@ -276,6 +283,7 @@ impl Session {
             namespace,
             allow_calls: args.allow_calls.clone(),
             follows_operators: args.packages.is_empty(),
+            impersonate: args.impersonate,
             monitor: Arc::clone(&self.monitor),
             ..Config::default()
         };

@@ -32,7 +32,7 @@ use crate::api::{ApiKind, CallError, Class, MAX_BODY, Served};
 use crate::children::names;
 
 pub use self::http::{AllowedTarget, HttpClient};
-pub use clients::Clients;
+pub use clients::{Accounts, Clients};
 pub use fence::Fence;
 pub use kinds::Kinds;
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
@@ -67,6 +67,8 @@ pub struct Cluster {
     streams: Streams,
     /// The host of the API server, as configured.
     host: Option<Arc<str>>,
+    /// The client of the process itself, if this one acts as another user.
+    itself: Option<kube::Client>,
 }
 
 /// The settings of a connection.
@@ -153,7 +155,7 @@ impl Cluster {
     /// Over an existing client, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
         let (fence, streams) = (Fence::open(), Streams::default());
-        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None }
+        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None, itself: None }
     }
 
     /// The host of the API server, as configured.
@@ -165,6 +167,25 @@ impl Cluster {
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
         Self { fence, ..self.clone() }
+    }
+
+    /// The same, but every request is made as another user, if the API server lets this one impersonate it. The server adds
+    /// the groups of that user. Call it within a runtime.
+    ///
+    /// # Errors
+    /// No header can hold the name.
+    pub fn acting_as(&self, user: &str) -> Result<Self, ConnectError> {
+        let header = ::http::HeaderValue::from_str(user).map_err(|e| ConnectError::Client(e.to_string()))?;
+        let itself = self.itself.clone().unwrap_or_else(|| self.client.clone());
+        let client = transport::impersonate(itself.clone(), header);
+        Ok(Self { client, itself: Some(itself), ..self.clone() })
+    }
+
+    /// The same as the process itself.
+    #[must_use]
+    pub fn as_itself(&self) -> Self {
+        let client = self.itself.clone().unwrap_or_else(|| self.client.clone());
+        Self { client, itself: None, ..self.clone() }
     }
 
     /// The same, but each call waits for a permit.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client;
@@ -24,6 +24,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(150);
 /// TCP keepalive: the idle time, the interval and the number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+
+/// The header that names the user as whom a request is made.
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A client of that configuration.
 pub(super) fn client(
@@ -58,6 +61,17 @@ pub(super) fn client(
         .map_err(BoxError::from)
         .service(http);
     Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// A client whose requests name another user.
+pub(super) fn impersonate(client: kube::Client, user: HeaderValue) -> kube::Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(IMPERSONATE, user.clone());
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    kube::Client::new(service, namespace)
 }
 
 /// Counts requests, measures the time to the head of the reply, and limits its size.

@@ -39,6 +39,8 @@ pub struct AuditEvent {
     pub verb: String,
     /// The user's name, such as `admin`.
     pub user: String,
+    /// The user as whom it was made, if the user impersonates another one; else empty.
+    pub acting_as: String,
     /// The client's name for itself.
     pub user_agent: String,
     /// The API group; empty for the core group and for what is no resource.
@@ -155,6 +157,8 @@ struct Raw {
     verb: String,
     user: RawUser,
     #[serde(default)]
+    impersonated_user: RawUser,
+    #[serde(default)]
     user_agent: String,
     #[serde(default)]
     object_ref: RawObject,
@@ -163,7 +167,7 @@ struct Raw {
     stage_timestamp: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct RawUser {
     #[serde(default)]
     username: String,
@@ -190,6 +194,7 @@ impl From<Raw> for AuditEvent {
         Self {
             verb: raw.verb,
             user: raw.user.username,
+            acting_as: raw.impersonated_user.username,
             user_agent: raw.user_agent,
             group: raw.object_ref.api_group,
             resource: raw.object_ref.resource,

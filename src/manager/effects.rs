@@ -13,6 +13,7 @@ use super::events::Events;
 use super::index::InstanceKey;
 use super::plan_api::PlanApi;
 use super::registry::Registered;
+use super::rights::RightsReviews;
 use super::{Monitor, Observer};
 use crate::api::{CallError, Class};
 use crate::children::Decision;
@@ -35,6 +36,8 @@ pub(super) struct Effects {
     /// The uids of objects whose generated values this process has written or verified.
     proven: Mutex<HashSet<Box<str>>>,
     pub(super) plan_api: PlanApi,
+    /// Whether the accounts of packages have the rights that they need.
+    pub(super) rights: RightsReviews,
     /// Read when it is needed first.
     proof_key: OnceCell<ProofKey>,
     /// Why it could not be read the last time.
@@ -61,6 +64,7 @@ impl Effects {
             observer,
             proven: Mutex::default(),
             plan_api: PlanApi::default(),
+            rights: RightsReviews::default(),
             proof_key: OnceCell::new(),
             key_problem: Mutex::default(),
         }
@@ -80,7 +84,7 @@ impl Effects {
 
     /// The client that reads and writes the children of a kind's instances.
     pub(super) fn for_children(&self, registered: &Registered) -> Cluster {
-        self.clients.for_operator(registered.operator())
+        self.clients.for_operator(&registered.package_name)
     }
 
     /// The key that proves the origin of generated values, from the manager's namespace. One request a process, or a few.

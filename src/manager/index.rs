@@ -134,8 +134,8 @@ pub(super) struct Index {
     /// Deleted instances with children that are still to be orphaned.
     deleted_instances: HashMap<InstanceKey, Instance>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
-    /// The objects that running lists of child kinds have shown.
-    relist_kinds: HashMap<Gvk, HashSet<ObjectRef>>,
+    /// The objects that running lists of child kinds have shown, by the kind of instances whose children are listed.
+    relist_kinds: HashMap<Gvk, HashMap<Option<Box<str>>, HashSet<ObjectRef>>>,
     children: HashSet<Child>,
     /// By the uid on their label, in the order of [`ObjectRef`].
     of_instance: HashMap<Arc<str>, Vec<Arc<Observed>>>,
@@ -339,7 +339,7 @@ impl Index {
     pub(super) fn put_child(&mut self, mut observed: Observed, origin: Origin) -> Vec<InstanceKey> {
         let mut concerned = Vec::new();
         let kind = observed.object.gvk.clone();
-        if let Some(listed) = self.relist_kinds.get_mut(&kind) {
+        for listed in self.relist_kinds.get_mut(&kind).into_iter().flat_map(HashMap::values_mut) {
             listed.insert(observed.object.clone());
         }
         if self.gone.covers(&observed.uid, &observed.resource_version) {
@@ -478,16 +478,25 @@ impl Index {
         }
     }
 
-    /// A list of a child kind begins.
-    pub(super) fn begin_kind(&mut self, gvk: &Gvk) {
-        self.relist_kinds.insert(gvk.clone(), HashSet::new());
+    /// A list of a child kind begins. `of`: the label of the kind of instances whose children are listed; `None` is all.
+    pub(super) fn begin_kind(&mut self, gvk: &Gvk, of: Option<&str>) {
+        self.relist_kinds.entry(gvk.clone()).or_default().insert(of.map(Into::into), HashSet::new());
     }
 
     /// A list of a child kind is complete; returns the instances of children that it has not shown.
-    pub(super) fn end_kind(&mut self, gvk: &Gvk) -> Vec<InstanceKey> {
-        let listed = self.relist_kinds.remove(gvk).unwrap_or_default();
+    pub(super) fn end_kind(&mut self, gvk: &Gvk, of: Option<&str>) -> Vec<InstanceKey> {
+        let part: Option<Box<str>> = of.map(Into::into);
+        let mut listed = HashSet::new();
+        if let Some(lists) = self.relist_kinds.get_mut(gvk) {
+            listed = lists.remove(&part).unwrap_or_default();
+            if lists.is_empty() {
+                self.relist_kinds.remove(gvk);
+            }
+        }
         let mut gone = self.of_kind(gvk);
-        gone.retain(|child| !listed.contains(&child.object));
+        gone.retain(|child| {
+            of.is_none_or(|label| names::claims_kind(&child.claim, label)) && !listed.contains(&child.object)
+        });
         gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect()
     }
 
@@ -499,9 +508,9 @@ impl Index {
     }
 
     /// The kind is not watched any more.
-    pub(super) fn drop_kind(&mut self, gvk: &Gvk) {
-        self.begin_kind(gvk);
-        drop(self.end_kind(gvk));
+    pub(super) fn drop_kind(&mut self, gvk: &Gvk, of: Option<&str>) {
+        self.begin_kind(gvk, of);
+        drop(self.end_kind(gvk, of));
     }
 
     fn of_kind(&self, gvk: &Gvk) -> Vec<Arc<Observed>> {
@@ -587,6 +596,42 @@ mod tests {
         assert_eq!(index.end_instances(&crd), [key("b")]);
         assert_eq!(index.instance(&key("a")), Some(defaulted));
         assert_eq!(index.drop_instances(&crd), [key("a")]);
+    }
+
+    #[test]
+    fn a_list_of_one_kind_of_instances_says_nothing_of_the_children_of_another() {
+        let mut index = index();
+        let of = |name: &str, label: &str| {
+            let metadata = serde_json::from_value(json!({
+                "name": name, "namespace": "n", "uid": name, "resourceVersion": "2",
+                "labels": {"operetta.dev/kind": label, "operetta.dev/instance": "a", "operetta.dev/instance-uid": "uid-a"},
+            }))
+            .unwrap();
+            let gvk = Gvk::new("v1", "ConfigMap");
+            let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+            seen.observe(|_, _| Arc::from([])).unwrap()
+        };
+        let names = |index: &Index| -> Vec<String> {
+            index.children_of("uid-a").iter().map(|child| child.object.name.to_string()).collect()
+        };
+        let gvk = Gvk::new("v1", "ConfigMap");
+        for (name, label) in [("c1", "One.x"), ("c2", "One.x"), ("d1", "Two.x"), ("d2", "Two.x")] {
+            index.put_child(of(name, label), Origin::Watch);
+        }
+        // Two lists run side by side; each removes only what belongs to it.
+        index.begin_kind(&gvk, Some("One.x"));
+        index.begin_kind(&gvk, Some("Two.x"));
+        index.put_child(of("c1", "One.x"), Origin::Watch);
+        assert_eq!(index.end_kind(&gvk, Some("One.x")), [key("a")]);
+        assert_eq!(names(&index), ["c1", "d1", "d2"]);
+        index.put_child(of("d2", "Two.x"), Origin::Watch);
+        assert_eq!(index.end_kind(&gvk, Some("Two.x")), [key("a")]);
+        assert_eq!(names(&index), ["c1", "d2"]);
+        index.drop_kind(&gvk, Some("One.x"));
+        assert_eq!(names(&index), ["d2"]);
+        index.begin_kind(&gvk, None);
+        assert_eq!(index.end_kind(&gvk, None), [key("a")]);
+        assert_eq!(names(&index), [""; 0]);
     }
 
     #[test]

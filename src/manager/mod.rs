@@ -21,6 +21,7 @@ pub(crate) mod raw;
 mod reconcile;
 mod registry;
 mod revisions;
+mod rights;
 mod scheduler;
 mod state;
 mod status;
@@ -46,9 +47,10 @@ pub(crate) use revisions::load_revision;
 use crate::api::CallError;
 use crate::children::Decision;
 use crate::clock::Clock;
-use crate::cluster::{AllowedTarget, Clients, Cluster, HttpClient};
+use crate::cluster::{Accounts, AllowedTarget, Clients, Cluster, HttpClient};
 use crate::diag::Diagnostic;
 use crate::package::Package;
+use crate::rights::{account, user};
 use act::Executor;
 use crds::CrdReconciler;
 use effects::Effects;
@@ -85,6 +87,8 @@ pub struct Config {
     pub allow_calls: Vec<AllowedTarget>,
     /// Whether the `Operator`s of the cluster say which packages are active. Then no packages are given.
     pub follows_operators: bool,
+    /// Whether children and refs are read and written as the account of their package, and not as the manager.
+    pub impersonate: bool,
     /// Is called with every decision.
     pub observer: Option<Observer>,
     /// Metrics and state of the manager.
@@ -100,6 +104,7 @@ impl Default for Config {
             workers: 32,
             allow_calls: Vec::new(),
             follows_operators: false,
+            impersonate: false,
             observer: None,
             monitor: Arc::default(),
         }
@@ -135,7 +140,9 @@ impl Parts {
         let monitor = Arc::clone(&config.monitor);
         let events = Events::start(cluster.clone(), Arc::clone(&active), monitor, clock.clone());
         let http = HttpClient::new(cluster.clone(), config.allow_calls);
-        let clients = Clients::new(cluster, config.calls);
+        let namespace = config.namespace.clone();
+        let accounts: Accounts = Arc::new(move |package: &str| user(&namespace, &account(package)));
+        let clients = Clients::new(cluster, config.calls, config.impersonate.then_some(accounts));
         let effects = Effects::new(clients, http, events, config.monitor, config.observer, clock.clone());
         let effects = Arc::new(effects);
         let scheduler = Arc::new(Scheduler::new(&store, config.workers, active, clock.clone()));

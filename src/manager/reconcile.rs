@@ -357,7 +357,7 @@ impl InstanceReconciler {
         // list and a failure of it queue all instances, so none is forgotten here.
         let mut kinds = Vec::with_capacity(registered.child_kinds.len());
         for gvk in &registered.child_kinds {
-            kinds.push(info(gvk.clone(), self.listing(gvk)?));
+            kinds.push(info(gvk.clone(), self.listing(gvk, registered)?));
         }
         let (instance, previous, observed, previous_children) = {
             let mut index = self.store.index();
@@ -410,8 +410,8 @@ impl InstanceReconciler {
     }
 
     /// Whether the objects of a kind are known; `None` while they are listed for the first time.
-    fn listing(&self, gvk: &Gvk) -> Option<Listing> {
-        let state = self.watches.children_state(gvk);
+    fn listing(&self, gvk: &Gvk, registered: &Registered) -> Option<Listing> {
+        let state = self.watches.children_state(gvk, registered);
         let reason = state.reason(gvk).unwrap_or_default();
         Some(match state {
             WatchState::Pending => return None,

@@ -13,6 +13,8 @@ pub(super) struct Registered {
     pub crd: Arc<str>,
     /// The kind of the instances.
     pub kind: Arc<ApiKind>,
+    /// The name of the package, loaded or not.
+    pub package_name: Arc<str>,
     /// The package and the index of the resource in it; `None` if the package could not be loaded: then only
     /// deletions of instances are completed.
     pub package: Option<(Arc<Package>, usize)>,
@@ -33,7 +35,8 @@ pub(super) struct Registered {
 impl Registered {
     /// Whether both are equal for reconciles of instances, given the same package.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.child_kinds == other.child_kinds
+        self.package_name == other.package_name
+            && self.child_kinds == other.child_kinds
             && self.namespace_scope == other.namespace_scope
             && self.has_runs == other.has_runs
             && self.crd_conflict == other.crd_conflict

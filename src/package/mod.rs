@@ -90,6 +90,11 @@ impl Package {
         self.resources.iter().position(|resource| resource.crd_name() == crd)
     }
 
+    /// Whether a template renders objects of that `apiVersion` and kind.
+    pub fn has_child_kind(&self, gvk: &Gvk) -> bool {
+        self.resources.iter().flat_map(|resource| &resource.children).any(|child| child.has_kind(gvk))
+    }
+
     /// The identity of this package: its version with the start of the digest, `0.1.0-3f1c22ab90`.
     pub fn revision(&self) -> String {
         store::revision(&self.version.to_string(), &self.digest)

@@ -7,14 +7,17 @@ use std::collections::BTreeSet;
 
 use super::rules::{Place, Right, Rights};
 use crate::api::{ApiKind, BuiltIn, Gvk};
+use crate::children::NamespaceScope;
 use crate::package::plan::{Action, Exec, Patch, Step};
 use crate::package::{
-    Call, Child, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefTarget, Resource,
+    Call, Child, DeletionPolicy, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefTarget, Resource,
 };
 
 /// What the manager does with children: it watches them, reads one live after a conflict, applies, marks and deletes. An apply
 /// of an object that does not exist needs `create` besides `patch`.
 const CHILD: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
+/// What it does with children of kinds that no template has any more, until they are gone.
+const FORMER: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
 /// What it does with what refs read.
 const READ: [&str; 2] = ["list", "watch"];
 /// What it does with the Jobs of steps. They are watched with those of all packages, by the manager itself.
@@ -49,6 +52,29 @@ pub fn derive(packages: &[&Package], served: &dyn Fn(&Gvk) -> Option<ApiKind>) -
     deriver.derived
 }
 
+/// The rights to children that earlier revisions of a package have left: `kinds` and `namespaces` are the record on its CRD.
+/// Kinds that `served` does not know have no objects.
+pub fn former(
+    kinds: &BTreeSet<Gvk>,
+    namespaces: &NamespaceScope,
+    served: &dyn Fn(&Gvk) -> Option<ApiKind>,
+) -> Rights {
+    let places: Vec<Place> = match namespaces {
+        NamespaceScope::Anywhere => vec![Place::Everywhere],
+        NamespaceScope::Beyond(all) => {
+            [Place::Home].into_iter().chain(all.iter().cloned().map(Place::Namespace)).collect()
+        }
+    };
+    let mut rights = Rights::default();
+    for kind in kinds.iter().filter_map(served) {
+        for place in &places {
+            let place = if kind.namespaced { place } else { &Place::Cluster };
+            rights.add(place, &kind.group, &kind.plural, &FORMER);
+        }
+    }
+    rights
+}
+
 /// The same without `permissions`.
 pub(super) fn from_templates(package: &Package) -> Rights {
     let packages = &[package];
@@ -80,6 +106,13 @@ impl Deriver<'_> {
                     self.add(&place, gvk, &CHILD);
                 }
             }
+        }
+        // Their ownerReferences say blockOwnerDeletion, which some clusters allow only to who may set finalizers of the owner.
+        let is_owned = |child: &Child| !child.ordered && child.deletion_policy == DeletionPolicy::Delete;
+        if resource.children.iter().any(is_owned) {
+            let ApiKind { group, plural, namespaced, .. } = &resource.kind;
+            let place = if *namespaced { &Place::Home } else { &Place::Cluster };
+            self.derived.rights.add(place, group, &format!("{plural}/finalizers"), &["update"]);
         }
         for reference in &resource.refs {
             self.reference(resource, reference);

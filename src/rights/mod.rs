@@ -1,14 +1,16 @@
 //! The rights of packages: which RBAC rules the account of a package needs, and the objects that grant them.
 //!
-//! See `docs/design/0025-rights.md`.
+//! With `--impersonate` the manager reads and writes children and refs as the account of their package, so a package can do
+//! what its account may, whatever the manager itself may do. See `docs/design/0025-rights.md`.
 
 mod check;
 mod derive;
+pub mod manager;
 mod objects;
 mod rules;
 
 pub use check::check;
-pub use derive::{Derived, derive};
+pub use derive::{Derived, derive, former};
 pub use objects::{Placement, TO_MANAGER, account, namespaces, objects, user};
 pub use rules::{Place, Right, Rights};
 

@@ -86,6 +86,17 @@ impl Rights {
         }));
     }
 
+    /// Adds verbs on the object of that name.
+    pub fn add_named(&mut self, place: &Place, group: &str, resource: &str, name: &str, verbs: &[&str]) {
+        self.0.extend(verbs.iter().map(|verb| Right {
+            place: place.clone(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            name: Some(name.to_owned()),
+            verb: (*verb).to_owned(),
+        }));
+    }
+
     /// Adds one right.
     pub fn insert(&mut self, right: Right) {
         self.0.insert(right);

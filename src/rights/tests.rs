@@ -51,6 +51,7 @@ fn all_branches_of_a_template_count() {
         found.rights.rules(),
         [
             json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}),
+            json!({"apiGroups": ["example.com"], "resources": ["webs/finalizers"], "verbs": ["update"]}),
             json!({"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": verbs}),
         ]
     );

@@ -26,3 +26,4 @@ mod plan_runs;
 mod plans;
 mod preview;
 mod quiet;
+mod rights;

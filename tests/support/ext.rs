@@ -166,12 +166,25 @@ async fn shared_manager() {
             // Kept for as long as the manager runs: it reads changed files again.
             let etcd = super::etcd::package().to_owned();
             let packages = SHARED.map(|name| if name == "operators/etcd" { &*etcd } else { name });
-            let mut operetta = run(plane, &packages);
+            let mut operetta = run_shared(plane, &packages).await;
             // The package `places` has two kinds, and `etcd` three.
             watching(&mut operetta, SHARED.len() + 3).await;
             Mutex::new(operetta)
         })
         .await;
+}
+
+/// With `OPERETTA_TEST_IMPERSONATE=1` the manager and its packages have no rights but those that are derived.
+async fn run_shared(plane: &ControlPlane, packages: &[&str]) -> Operetta {
+    if std::env::var_os("OPERETTA_TEST_IMPERSONATE").is_none() {
+        return run(plane, packages);
+    }
+    let folders = packages.iter().map(|p| if p.contains('/') { (*p).to_owned() } else { fixture(p) });
+    let folders: Vec<String> = folders.collect();
+    let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+    let kubeconfig = super::rights::manager(plane).await;
+    super::rights::grant(plane, &folders, |_| {}).await;
+    super::rights::run(plane, &kubeconfig, &folders)
 }
 
 /// Starts `operetta run` with these packages: folders, or names of fixtures.
@@ -240,15 +253,7 @@ subjects: [{kind: ServiceAccount, name: NAME, namespace: kube-system}]
 pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
     let rights = RIGHTS.replace("NAME", name).replace("CORE", core);
     kubectl_of(plane, &["apply", "-f", "-"], &rights).await.ok();
-    let token = kubectl_of(plane, &["-n", "kube-system", "create", "token", name], "").await.ok();
-    let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
-    let lines = admin.lines().map(|line| match line.split_once("token:") {
-        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
-        None => format!("{line}\n"),
-    });
-    let path = plane.folder().join(format!("{name}.kubeconfig"));
-    std::fs::write(&path, lines.collect::<String>()).expect("a kubeconfig");
-    path
+    super::rights::kubeconfig(plane, "kube-system", name).await
 }
 
 /// What the shared manager has printed.

@@ -14,6 +14,7 @@ pub mod ext;
 pub mod faults;
 pub mod oracles;
 pub mod plans;
+pub mod rights;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -238,6 +239,12 @@ impl Operetta {
         // The file goes with the control plane, also if this is never dropped.
         let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
         Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)
+    }
+
+    /// Starts `operetta` with another kubeconfig for the control plane.
+    pub fn run_as_user(plane: &ControlPlane, kubeconfig: &Path, args: &[&str]) -> Self {
+        let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
+        Self::start(args, &[("KUBECONFIG", kubeconfig)], output)
     }
 
     /// Starts `operetta` with these arguments and additions to its environment.

@@ -56,7 +56,7 @@ impl Executor {
             .into_iter()
             .map(|check| async move {
                 let mut flight = InFlight { executor: self, shape: check.shape, passed: None };
-                let result = self.dry_run_of(check, registered).await;
+                let result = self.dry_run_of(key, check, registered).await;
                 flight.passed = result.as_ref().ok().and_then(|result| result.passes(check));
                 (check, result)
             })
@@ -80,8 +80,16 @@ impl Executor {
         Ok(runs)
     }
 
-    async fn dry_run_of(&self, check: &Check, registered: &Registered) -> Result<DryRun, CallError> {
+    async fn dry_run_of(
+        &self,
+        key: &InstanceKey,
+        check: &Check,
+        registered: &Registered,
+    ) -> Result<DryRun, CallError> {
         let object = &check.desired.object;
+        if let Some(refusal) = self.missing_rights(key, registered, false).await? {
+            return Ok(DryRun::Refused(refusal));
+        }
         let Some(kind) = self.store.kinds.known(&object.gvk) else {
             return Ok(DryRun::Unknown);
         };

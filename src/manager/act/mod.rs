@@ -29,6 +29,7 @@ use super::effects::Effects;
 use super::index::InstanceKey;
 use super::queue::Queue;
 use super::registry::Registered;
+use super::rights::At;
 use super::scheduler::Key;
 use super::store::Store;
 use crate::api::CallError;
@@ -108,11 +109,51 @@ impl Executor {
         }
         self.apply_all(applies, registered, outcomes).await;
         self.remove_all(key, registered, instance, rest, outcomes).await?;
+        self.explain(key, registered, outcomes).await?;
         let result = self.act_for_runs(key, registered, instance, runs).await;
         if result.as_ref().is_err_and(CallError::is_namespace_terminating) {
             outcomes.push(Outcome::NamespaceTerminating);
         }
         result
+    }
+
+    /// A refusal that names the rights that the account of the package lacks. `again`: although they were granted before.
+    async fn missing_rights(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        again: bool,
+    ) -> Result<Option<CallError>, CallError> {
+        let Effects { clients, rights, .. } = &*self.effects;
+        let at = At { manager: &self.namespace, home: key.namespace.as_deref() };
+        rights.refusal(clients, &self.store, registered, at, again).await
+    }
+
+    /// Names all missing rights in refusals of the authorizer: those of removals, for which there is no dry run, and those of
+    /// writes whose right was taken back.
+    async fn explain(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), CallError> {
+        let mut refused = Vec::new();
+        for outcome in outcomes {
+            if let Outcome::Refused(_, error) = outcome
+                && error.is_unauthorized()
+            {
+                refused.push(error);
+            }
+        }
+        if refused.is_empty() {
+            return Ok(());
+        }
+        if let Some(missing) = self.missing_rights(key, registered, true).await? {
+            for error in refused {
+                error.clone_from(&missing);
+            }
+        }
+        Ok(())
     }
 
     /// Whether a live read shows the same instance, not being deleted.

@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::manager::own_namespace;
 
 /// The Secret that holds the key, in the manager's namespace.
-pub(in crate::manager) const SECRET: &str = "operetta-generated-data";
+pub(in crate::manager) const SECRET: &str = names::KEY_SECRET;
 /// The entry of its data.
 const ENTRY: &str = "key";
 /// The length of the key in bytes.

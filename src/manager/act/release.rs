@@ -1,6 +1,7 @@
 //! Removing the finalizer from an instance, after live lists have shown that nothing is left that it guards.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tracing::warn;
@@ -119,13 +120,16 @@ impl Executor {
                 }
             }
         }
-        let cluster = self.effects.clients.own();
-        let kinds: BTreeSet<_> = all().flat_map(|r| &r.child_kinds).collect();
-        for gvk in kinds {
+        // Without accounts, all packages list as the manager.
+        let account = |r: &Registered| self.effects.clients.user_of(&r.package_name);
+        let kinds = all().flat_map(|r| r.child_kinds.iter().map(move |gvk| ((gvk, account(r)), r)));
+        let kinds: BTreeMap<(&Gvk, Option<String>), &Arc<Registered>> = kinds.collect();
+        for ((gvk, _), registered) in kinds {
             if self.store.kinds.known(gvk).is_some_and(|kind| !kind.namespaced) {
                 continue;
             }
-            let found = self.list_live(cluster, gvk, Some(namespace), names::INSTANCE_UID).await?;
+            let cluster = self.effects.for_children(registered);
+            let found = self.list_live(&cluster, gvk, Some(namespace), names::INSTANCE_UID).await?;
             for object in found.into_iter().flat_map(|(_, objects)| objects) {
                 if guarded::is_applied_by_us(&object) {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -22,7 +22,10 @@ pub(super) async fn is_undecided(cluster: &Cluster, body: &Value, refusal: &Call
     if addresses.is_empty() {
         return true;
     }
-    let ranges = match cluster.list(&ApiKind::built_in("networking.k8s.io/v1", "ServiceCIDR"), None, "").await
+    let ranges = match cluster
+        .as_itself()
+        .list(&ApiKind::built_in("networking.k8s.io/v1", "ServiceCIDR"), None, "")
+        .await
     {
         Ok(ranges) => ranges,
         Err(error) => {

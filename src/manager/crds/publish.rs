@@ -33,7 +33,7 @@ enum Change {
     Gone,
     /// Another revision of its package is active.
     Upgraded,
-    /// Its message, or the record of its child kinds.
+    /// Its message, its package, or the record of its child kinds.
     Details,
 }
 
@@ -233,6 +233,7 @@ impl CrdReconciler {
                 let registered = Registered {
                     crd: resource.crd_name().into(),
                     kind: self.store.kinds.insert(resource.kind.clone()),
+                    package_name: package.package.name.as_str().into(),
                     package: Some((Arc::clone(&package.package), index)),
                     earlier,
                     child_kinds: record.kinds,
@@ -259,6 +260,7 @@ impl CrdReconciler {
             let registered = Arc::new(Registered {
                 crd: name.as_str().into(),
                 kind: self.store.kinds.insert(labelled.kind.clone()),
+                package_name: labelled.package.as_str().into(),
                 package: None,
                 earlier: Vec::new(),
                 child_kinds: labelled.record.kinds.clone(),

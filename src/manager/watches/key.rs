@@ -27,6 +27,18 @@ pub(super) struct WatchKey {
     /// `None` is all objects.
     pub(super) select: Option<Select>,
     pub(super) projection: Projection,
+    /// Whose rights are used, and for whom; `None` is the manager itself, for all packages.
+    pub(super) part: Option<Part>,
+}
+
+/// The part of the objects that the account of a package reads. Packages whose accounts differ have a watch each, so that none
+/// sees more than it may.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    /// The package.
+    pub(super) package: Arc<str>,
+    /// Of children: only those of the instances with this label [`names::KIND`], so that no object is kept twice.
+    pub(super) kind: Option<Arc<str>>,
 }
 
 /// What is kept of each object, and for whom. An observation that is polled (`exec`, `http`) belongs here as one more
@@ -62,6 +74,13 @@ impl WatchKey {
         Self::all(gvk.clone(), Projection::Child)
     }
 
+    /// The children of a kind, of one kind of instances, as the account of their package reads them.
+    pub(super) fn children_of(gvk: &Gvk, registered: &Registered) -> Self {
+        let kind = Some(registered.kind_label().into());
+        let part = Some(Part { package: Arc::clone(&registered.package_name), kind });
+        Self { part, ..Self::children(gvk) }
+    }
+
     /// Objects that belong to instances and are kept whole.
     pub(super) fn owned(kind: &OwnedKind) -> Self {
         let select = kind.labels.clone().map(Select::Labels);
@@ -84,14 +103,16 @@ impl WatchKey {
     }
 
     fn all(gvk: Gvk, projection: Projection) -> Self {
-        Self { gvk, namespace: None, select: None, projection }
+        Self { gvk, namespace: None, select: None, projection, part: None }
     }
 
     /// The watch that is to bring what an instance reads. One object that is read by name is watched by name, so that
     /// other objects cause no traffic. A connection each for thousands of names would be worse: above a limit, names
-    /// of one namespace, and then of all namespaces, share a watch. `count` returns how many watches match.
+    /// of one namespace, and then of all namespaces, share a watch. `package`: whose account reads, if it has one. `count`
+    /// returns how many watches match.
     pub(super) fn route(
         selector: &ResourceSelector,
+        package: Option<&Arc<str>>,
         count: impl Fn(&dyn Fn(&WatchKey) -> bool) -> usize,
     ) -> Self {
         let key = |namespace: Option<Box<str>>, select: Option<Select>| Self {
@@ -99,10 +120,11 @@ impl WatchKey {
             namespace,
             select,
             projection: Projection::Ref(selector.keep.clone()),
+            part: package.map(|package| Part { package: Arc::clone(package), kind: None }),
         };
         let same_kind = |key: &Self| {
             let is_ref = matches!(key.projection, Projection::Ref(_));
-            is_ref && key.gvk == selector.gvk
+            is_ref && key.gvk == selector.gvk && key.part.as_ref().map(|part| &part.package) == package
         };
         let selective = |key: &Self| same_kind(key) && key.select.is_some();
         let here = |key: &Self| selective(key) && key.namespace == selector.namespace;
@@ -118,6 +140,11 @@ impl WatchKey {
         }
     }
 
+    /// The label [`names::KIND`] of the instances whose children it brings; `None` is all.
+    pub(super) fn kind_label(&self) -> Option<&str> {
+        self.part.as_ref().and_then(|part| part.kind.as_deref())
+    }
+
     /// Whether the manager is ready only once it is listed.
     pub(super) fn is_essential(&self) -> bool {
         matches!(self.projection, Projection::Instance(_) | Projection::Child | Projection::Owned(_))
@@ -129,7 +156,10 @@ impl WatchKey {
         match &self.select {
             Some(Select::Name(name)) => config.fields(&Select::field_selector(name)),
             Some(Select::Labels(selector)) => config.labels(&selector.to_string()),
-            None if self.projection == Projection::Child => config.labels(names::INSTANCE_UID),
+            None if self.projection == Projection::Child => match self.kind_label() {
+                Some(kind) => config.labels(&format!("{},{}={kind}", names::INSTANCE_UID, names::KIND)),
+                None => config.labels(names::INSTANCE_UID),
+            },
             None => config,
         }
     }
@@ -149,8 +179,13 @@ impl fmt::Display for WatchKey {
             write!(f, " in {namespace}")?;
         }
         match &self.select {
-            Some(Select::Name(name)) => write!(f, " {name}"),
-            Some(Select::Labels(selector)) => write!(f, " with {selector}"),
+            Some(Select::Name(name)) => write!(f, " {name}")?,
+            Some(Select::Labels(selector)) => write!(f, " with {selector}")?,
+            None => {}
+        }
+        match &self.part {
+            Some(Part { package, kind: Some(kind) }) => write!(f, " of {kind}, as package {package}"),
+            Some(Part { package, kind: None }) => write!(f, " as package {package}"),
             None => Ok(()),
         }
     }
@@ -170,7 +205,7 @@ mod tests {
                 select: Select::Name(name.into()),
                 keep: FieldProjection { paths: Arc::from([]), content: true },
             };
-            let key = WatchKey::route(&selector, |like| keys.iter().filter(|key| like(key)).count());
+            let key = WatchKey::route(&selector, None, |like| keys.iter().filter(|key| like(key)).count());
             if !keys.contains(&key) {
                 keys.push(key);
             }

@@ -91,11 +91,22 @@ pub(super) struct Watches {
 struct Set {
     entries: HashMap<WatchKey, Entry>,
     /// Which watch brings what an instance reads.
-    routes: HashMap<ResourceSelector, WatchKey>,
+    routes: HashMap<Route, WatchKey>,
     /// What each instance reads.
-    reads: HashMap<InstanceKey, Vec<ResourceSelector>>,
+    reads: HashMap<InstanceKey, Reads>,
     /// Objects that belong to instances and are watched whatever packages need.
     always: HashSet<WatchKey>,
+}
+
+/// What is read, and the package whose account reads it, if packages have accounts.
+type Route = (Option<Arc<str>>, ResourceSelector);
+
+/// What an instance reads.
+#[derive(Default, Clone)]
+struct Reads {
+    /// The package whose account reads it, if packages have accounts.
+    package: Option<Arc<str>>,
+    selectors: Vec<ResourceSelector>,
 }
 
 struct Entry {
@@ -161,9 +172,41 @@ impl Watches {
         set.open(self, &key, if_open, former);
     }
 
-    /// Watches the children of a kind, those of all packages together.
+    /// Watches the children of a kind: those of all packages together, unless packages have accounts.
     pub(super) fn open_children(self: &Arc<Self>, gvk: &Gvk, if_open: IfOpen) {
-        self.set().open(self, &WatchKey::children(gvk), if_open, None);
+        let keys = self.keys_of(gvk);
+        let mut set = self.set();
+        for key in keys {
+            set.open(self, &key, if_open, None);
+        }
+    }
+
+    /// The watches that bring the children of a kind.
+    fn keys_of(&self, gvk: &Gvk) -> Vec<WatchKey> {
+        if !self.effects.clients.has_accounts() {
+            return vec![WatchKey::children(gvk)];
+        }
+        let registry = self.store.registry();
+        let with_kind = registry.iter().filter(|registered| registered.child_kinds.contains(gvk));
+        with_kind.map(|registered| WatchKey::children_of(gvk, registered)).collect()
+    }
+
+    /// The watch that brings the children of a kind that instances of that kind have.
+    fn key_of(&self, gvk: &Gvk, registered: &Registered) -> WatchKey {
+        if self.effects.clients.has_accounts() {
+            WatchKey::children_of(gvk, registered)
+        } else {
+            WatchKey::children(gvk)
+        }
+    }
+
+    /// The package whose account reads what an instance reads; `None` if packages have no accounts.
+    fn reader(&self, key: &InstanceKey) -> Option<Arc<str>> {
+        if !self.effects.clients.has_accounts() {
+            return None;
+        }
+        // An instance whose kind is not registered reads nothing.
+        self.store.registry().get(&key.crd).map(|registered| Arc::clone(&registered.package_name))
     }
 
     /// The CRD of a kind has changed: what the server makes of a desired object may differ from what it made before,
@@ -175,12 +218,14 @@ impl Watches {
 
     /// More is kept of the objects of a kind than before. Nothing is decided until they have been listed again.
     pub(super) fn relist_children(self: &Arc<Self>, gvk: &Gvk) {
-        let key = WatchKey::children(gvk);
+        let keys = self.keys_of(gvk);
         let mut set = self.set();
-        if let Some(entry) = set.entries.get(&key) {
-            entry.watch.reset();
+        for key in keys {
+            if let Some(entry) = set.entries.get(&key) {
+                entry.watch.reset();
+            }
+            set.open(self, &key, IfOpen::Relist, None);
         }
-        set.open(self, &key, IfOpen::Relist, None);
     }
 
     /// Watches the metadata of CRDs.
@@ -219,8 +264,8 @@ impl Watches {
     }
 
     /// Ends the watches of children of all kinds but these; what they have brought leaves the index.
-    pub(super) fn keep_children(&self, kinds: &BTreeSet<Gvk>) {
-        let needed: HashSet<WatchKey> = kinds.iter().map(WatchKey::children).collect();
+    pub(super) fn keep_children(self: &Arc<Self>, kinds: &BTreeSet<Gvk>) {
+        let needed: HashSet<WatchKey> = kinds.iter().flat_map(|gvk| self.keys_of(gvk)).collect();
         self.close_unneeded(|key| key.projection == Projection::Child && !needed.contains(key));
     }
 
@@ -245,7 +290,7 @@ impl Watches {
     }
 
     /// Ends watches. What they have brought leaves the store.
-    fn close_unneeded(&self, is_unneeded: impl Fn(&WatchKey) -> bool) {
+    fn close_unneeded(self: &Arc<Self>, is_unneeded: impl Fn(&WatchKey) -> bool) {
         let mut set = self.set();
         let is_unneeded = |(key, entry): &(&WatchKey, &Entry)| !entry.is_closing && is_unneeded(key);
         let unneeded: Vec<WatchKey> =
@@ -255,22 +300,42 @@ impl Watches {
             let (gvk, is_child) = (key.gvk.clone(), key.projection == Projection::Child);
             info!(%gvk, "no longer watched: no package uses it");
             former.abort();
-            let store = Arc::clone(&self.store);
+            let this = Arc::clone(self);
+            let kind = key.part.as_ref().and_then(|part| part.kind.clone());
             let task = tokio::spawn(async move {
                 let _ = former.await;
-                if is_child {
-                    store.index().drop_kind(&gvk);
-                } else {
-                    store.owned().drop_kind(&gvk);
+                let kind = kind.as_deref();
+                if !is_child {
+                    this.store.owned().drop_kind(&gvk);
+                } else if kind.is_none() || !this.brings(&gvk, kind) {
+                    this.store.index().drop_kind(&gvk, kind);
                 }
             });
             set.entries.insert(key, Entry { watch, task, is_closing: true, read });
         }
     }
 
-    /// Whether the children of a kind are known.
-    pub(super) fn children_state(&self, gvk: &Gvk) -> WatchState {
-        self.state_of(&WatchKey::children(gvk))
+    /// Whether the children of a kind are known that instances of that kind have.
+    pub(super) fn children_state(&self, gvk: &Gvk, registered: &Registered) -> WatchState {
+        self.state_of(&self.key_of(gvk, registered))
+    }
+
+    /// The same for the instances of a CRD.
+    pub(super) fn children_state_of_crd(&self, gvk: &Gvk, crd: &str) -> WatchState {
+        if !self.effects.clients.has_accounts() {
+            return self.state_of(&WatchKey::children(gvk));
+        }
+        let registered = self.store.registry().get(crd);
+        registered.map_or(WatchState::Pending, |registered| self.children_state(gvk, &registered))
+    }
+
+    /// Whether an open watch brings these children.
+    fn brings(&self, gvk: &Gvk, kind: Option<&str>) -> bool {
+        let set = self.set();
+        set.entries.iter().any(|(key, entry)| {
+            let is_child = key.projection == Projection::Child && key.gvk == *gvk;
+            is_child && key.kind_label() == kind && !entry.is_closing
+        })
     }
 
     /// Whether objects that [`Self::watch_owned`] watches are known.
@@ -309,34 +374,39 @@ impl Watches {
     /// What is known of what an instance reads, as far as [`Self::follow`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> BTreeMap<ResourceSelector, LookupResult> {
         let set = self.set();
+        let Some(Reads { package, selectors }) = set.reads.get(key) else { return BTreeMap::new() };
         let find = |selector: &ResourceSelector| {
-            let entry = set.routes.get(selector).and_then(|route| set.entries.get(route));
+            let route = set.routes.get(&(package.clone(), selector.clone()));
+            let entry = route.and_then(|route| set.entries.get(route));
             entry.map_or(LookupResult::Pending, |entry| entry.read.find(selector))
         };
-        let selectors = set.reads.get(key).into_iter().flatten();
-        selectors.map(|selector| (selector.clone(), find(selector))).collect()
+        selectors.iter().map(|selector| (selector.clone(), find(selector))).collect()
     }
 
     /// From now on changes of these objects, and no others, queue the instance. `true` if some of them were not
     /// followed before: then they are to be looked up again.
     pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
+        let package = self.reader(key);
         let mut set = self.set();
         let before = set.reads.get(key).cloned().unwrap_or_default();
-        if before == selectors {
+        let is_same_reader = before.package == package;
+        if before.selectors == selectors && (is_same_reader || selectors.is_empty()) {
             return false;
         }
         let mut has_new = false;
-        for selector in selectors.iter().filter(|selector| !before.contains(selector)) {
+        let was_read = |selector: &&ResourceSelector| is_same_reader && before.selectors.contains(selector);
+        for selector in selectors.iter().filter(|selector| !was_read(selector)) {
             has_new = true;
-            set.subscribe(self, key, selector);
+            set.subscribe(self, key, &(package.clone(), selector.clone()));
         }
-        for selector in before.iter().filter(|selector| !selectors.contains(selector)) {
-            set.unsubscribe(key, selector);
+        let is_read = |selector: &&ResourceSelector| is_same_reader && selectors.contains(selector);
+        for selector in before.selectors.iter().filter(|selector| !is_read(selector)) {
+            set.unsubscribe(key, &(before.package.clone(), selector.clone()));
         }
         if selectors.is_empty() {
             set.reads.remove(key);
         } else {
-            set.reads.insert(key.clone(), selectors.to_vec());
+            set.reads.insert(key.clone(), Reads { package, selectors: selectors.to_vec() });
         }
         has_new
     }
@@ -463,10 +533,13 @@ impl Set {
         self.entries.keys().find(is_of_crd).cloned()
     }
 
-    fn subscribe(&mut self, watches: &Arc<Watches>, key: &InstanceKey, selector: &ResourceSelector) {
-        let route = match self.routes.get(selector) {
+    fn subscribe(&mut self, watches: &Arc<Watches>, key: &InstanceKey, wanted: &Route) {
+        let (package, selector) = wanted;
+        let route = match self.routes.get(wanted) {
             Some(route) => route.clone(),
-            None => WatchKey::route(selector, |like| self.entries.keys().filter(|key| like(key)).count()),
+            None => WatchKey::route(selector, package.as_ref(), |like| {
+                self.entries.keys().filter(|key| like(key)).count()
+            }),
         };
         let entry = self.open(watches, &route, IfOpen::Keep, None);
         if entry.read.add(selector, key) {
@@ -475,17 +548,17 @@ impl Set {
             let selector = selector.clone();
             tokio::spawn(async move { task.fill(&selector).await });
         }
-        self.routes.insert(selector.clone(), route);
+        self.routes.insert(wanted.clone(), route);
     }
 
-    fn unsubscribe(&mut self, key: &InstanceKey, selector: &ResourceSelector) {
-        let Some(route) = self.routes.get(selector).cloned() else { return };
+    fn unsubscribe(&mut self, key: &InstanceKey, unwanted: &Route) {
+        let Some(route) = self.routes.get(unwanted).cloned() else { return };
         let Some(entry) = self.entries.get_mut(&route) else { return };
-        if entry.read.remove(selector, key) {
+        if entry.read.remove(&unwanted.1, key) {
             if entry.read.is_idle() {
                 self.close(&route);
             }
-            self.routes.remove(selector);
+            self.routes.remove(unwanted);
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::api::{ApiKind, CallError, Class, ObjectRef};
 use crate::backoff::{Backoff, Retry};
 use crate::children::{FieldProjection, Observed, ReadError, Referred, ResourceSelector, Seen, Select, kept};
 use crate::clock::Instant;
+use crate::cluster::Cluster;
 use crate::manager::index::{InstanceKey, Origin};
 use crate::manager::metrics::OfKind;
 use crate::manager::owned::OwnerField;
@@ -108,6 +109,15 @@ impl Task {
                 // Discovery shows a CRD some time after it was created.
                 () = nudged => retry.reset(),
             }
+        }
+    }
+
+    /// The client with the rights that the watch uses.
+    fn cluster(&self) -> Cluster {
+        let clients = &self.watches.effects.clients;
+        match &self.key.part {
+            Some(part) => clients.watching_for(&part.package),
+            None => clients.own().clone(),
         }
     }
 
@@ -226,7 +236,7 @@ impl Task {
     }
 
     fn events(&self, found: &ApiKind, whole: bool) -> Result<Events, CallError> {
-        let cluster = self.watches.effects.clients.own();
+        let cluster = &self.cluster();
         let (namespace, config) = (self.key.namespace.as_deref(), self.key.config());
         if whole {
             return Ok(resilient::watch(cluster, cluster.api::<Raw>(found, namespace)?, config).boxed());
@@ -274,10 +284,14 @@ impl Task {
         let is_forbidden = cause.as_ref().is_some_and(|error| error.code == 403);
         self.count_failure(&text, is_forbidden);
         if self.is_decided_by() {
-            let fix = if is_forbidden {
-                "; the manager's account needs the verbs list and watch for it, in all namespaces"
-            } else {
-                ""
+            let account = self.key.part.as_ref();
+            let account = account.and_then(|part| self.watches.effects.clients.user_of(&part.package));
+            let fix = match account {
+                _ if !is_forbidden => String::new(),
+                Some(user) => format!("; {user} needs the verbs list and watch for it, in all namespaces"),
+                None => {
+                    "; the manager's account needs the verbs list and watch for it, in all namespaces".into()
+                }
             };
             text = format!("{gvk} cannot be watched: {text}{fix}");
         }
@@ -435,7 +449,7 @@ impl Task {
         let store = &self.watches.store;
         let concerned = match event {
             Event::Init => {
-                store.index().begin_kind(gvk);
+                store.index().begin_kind(gvk, self.key.kind_label());
                 Vec::new()
             }
             Event::InitApply(raw) | Event::Apply(raw) => match self.observe(&raw, whole) {
@@ -450,7 +464,7 @@ impl Task {
                 store.index().remove_child(&self.reference(&raw), uid(&raw), version).into_iter().collect()
             }
             Event::InitDone => {
-                let gone = store.index().end_kind(gvk);
+                let gone = store.index().end_kind(gvk, self.key.kind_label());
                 // The objects are in the index before the state changes.
                 if self.watch.listed(state.clone()) { store.all_instances() } else { gone }
             }
@@ -559,14 +573,14 @@ impl Task {
 
     async fn list(&self, selector: &ResourceSelector) -> Result<Vec<Object>, CallError> {
         let WatchKey { gvk, projection, .. } = &self.key;
-        let own = self.watches.effects.clients.own();
-        let found = self.watches.store.kinds.find(own, gvk).await?;
+        let cluster = self.cluster();
+        let found = self.watches.store.kinds.find(self.watches.effects.clients.own(), gvk).await?;
         let (Some(found), Projection::Ref(fields)) = (found, projection) else { return Ok(Vec::new()) };
         let params = match &selector.select {
             Select::Name(name) => ListParams::default().fields(&Select::field_selector(name)),
             Select::Labels(selector) => ListParams::default().labels(&selector.to_string()),
         };
-        let api = own.api::<Raw>(&found, selector.namespace.as_deref())?;
+        let api = cluster.api::<Raw>(&found, selector.namespace.as_deref())?;
         let list = api.list(&params).await.map_err(|e| CallError::from_kube(&e))?;
         // The list has whole objects. Only a part may be kept.
         Ok(list.items.iter().map(|raw| self.object(raw, fields)).collect())

@@ -1,0 +1,44 @@
+//! `operetta manager`: the manager in a cluster.
+
+mod install;
+mod objects;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Install the manager in a cluster, and show its state
+///
+/// In a cluster the manager runs as a Deployment of two replicas in a namespace of its own. It has rights to its own objects
+/// only; packages act with the rights of their accounts (`operetta rbac`).
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
+  operetta manager install --image registry.example.org/operetta:0.1.0
+  operetta manager install --dry-run -o yaml > operetta.yaml
+  operetta manager status
+
+Exit codes: 0 success; 1 refused, no API server, or (status) no manager leads; 2 wrong usage; 4 --timeout is over."
+)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Install(install::Args),
+    Status(status::Args),
+}
+
+/// The exit code when a timeout is over.
+const TIMED_OUT: u8 = 4;
+
+pub(super) async fn run(args: &Args) -> ExitCode {
+    match &args.command {
+        Command::Install(args) => install::run(args).await,
+        Command::Status(args) => status::run(args).await,
+    }
+}

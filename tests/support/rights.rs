@@ -1,0 +1,73 @@
+//! Managers in a cluster with RBAC: an account of their own, and one for each package.
+
+use std::path::{Path, PathBuf};
+
+use operetta::local::ControlPlane;
+use operetta::rights;
+use serde_json::{Value, json};
+
+use super::{Operetta, kubectl_of, operetta};
+
+/// The manager's namespace.
+pub const SYSTEM: &str = "operetta-system";
+
+/// The user name of a `ServiceAccount` of the manager's namespace.
+pub fn user(account: &str) -> String {
+    rights::user(SYSTEM, account)
+}
+
+/// A kubeconfig of a `ServiceAccount`.
+pub async fn kubeconfig(plane: &ControlPlane, namespace: &str, account: &str) -> PathBuf {
+    let token = kubectl_of(plane, &["-n", namespace, "create", "token", account], "").await.ok();
+    let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
+    let lines = admin.lines().map(|line| match line.split_once("token:") {
+        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
+        None => format!("{line}\n"),
+    });
+    let path = plane.folder().join(format!("{namespace}-{account}.kubeconfig"));
+    std::fs::write(&path, lines.collect::<String>()).expect("a kubeconfig");
+    path
+}
+
+/// Applies objects as admin.
+pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    kubectl_of(plane, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
+}
+
+/// Makes the manager's namespace and its account with its rights.
+pub async fn manager(plane: &ControlPlane) -> PathBuf {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
+    apply(plane, &[namespace]).await;
+    apply(plane, &rights::manager::manager(SYSTEM)).await;
+    kubeconfig(plane, SYSTEM, rights::MANAGER).await
+}
+
+/// Grants packages their rights, as `operetta rbac` prints them; `change` may alter the objects.
+pub async fn grant(plane: &ControlPlane, packages: &[&str], change: impl Fn(&mut Vec<Value>)) {
+    grant_with(plane, &[], packages, change).await;
+}
+
+/// The same with flags of `operetta rbac`.
+pub async fn grant_with(
+    plane: &ControlPlane,
+    flags: &[&str],
+    packages: &[&str],
+    change: impl Fn(&mut Vec<Value>),
+) {
+    let mut args = vec!["rbac", "-o", "json"];
+    args.extend(flags);
+    args.extend(packages);
+    let text = operetta(plane.kubeconfig_path(), &args).await.ok();
+    let mut list: Value = serde_json::from_str(&text).expect("JSON");
+    let mut objects: Vec<Value> = serde_json::from_value(list["items"].take()).expect("a list");
+    change(&mut objects);
+    apply(plane, &objects).await;
+}
+
+/// Starts a manager of these packages as its account, which acts as theirs.
+pub fn run(plane: &ControlPlane, kubeconfig: &Path, packages: &[&str]) -> Operetta {
+    let mut args = vec!["run", "--leader-elect=false", "--impersonate", "--namespace", SYSTEM];
+    args.extend(packages);
+    Operetta::run_as_user(plane, kubeconfig, &args)
+}
