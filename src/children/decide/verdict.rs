@@ -83,14 +83,18 @@ impl Verdict {
     /// The summary that all outputs share.
     pub fn summary(&self) -> Summary {
         let (health, ready, reason, message) = match self {
-            Self::Ready { children: 0 } => (Health::Ready, Some(true), "Ready", "it has no children".to_owned()),
+            Self::Ready { children: 0 } => {
+                (Health::Ready, Some(true), "Ready", "it has no children".to_owned())
+            }
             Self::Ready { children: 1 } => {
                 (Health::Ready, Some(true), "Ready", "its child is applied and ready".to_owned())
             }
             Self::Ready { children } => {
                 (Health::Ready, Some(true), "Ready", format!("all {children} children are applied and ready"))
             }
-            Self::Enough { children: 0 } => (Health::Ready, Some(true), "Ready", "readyWhen is met".to_owned()),
+            Self::Enough { children: 0 } => {
+                (Health::Ready, Some(true), "Ready", "readyWhen is met".to_owned())
+            }
             Self::Enough { children: 1 } => {
                 (Health::Ready, Some(true), "Ready", "readyWhen is met, its child is applied".to_owned())
             }
