@@ -66,8 +66,9 @@ pub enum Finding {
     FinalizerStays { error: CallError },
     /// A run of a plan waits at a step.
     RunWaits { run: String, step: String, message: String },
-    /// The last run of a plan has failed.
-    RunFailed { run: String, reason: String, message: String },
+    /// The last run of a plan has failed. `is_undone`: something of the instance is not as it should be; otherwise only what
+    /// was asked for is not done.
+    RunFailed { run: String, reason: String, message: String, is_undone: bool },
     /// Children that a step has deleted stay away until something applies them.
     StaysDeleted { items: Vec<String> },
     /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; none if only children are of
@@ -281,7 +282,7 @@ impl Finding {
             Self::NoValue { is_waiting, .. } | Self::UnknownRef { is_waiting, .. } => !is_waiting,
             Self::InvalidMaxUnavailable { .. }
             | Self::FieldManagerConflict { .. }
-            | Self::RunFailed { .. }
+            | Self::RunFailed { is_undone: true, .. }
             | Self::StaysDeleted { .. }
             | Self::RevisionMissing { run: Some(_), .. }
             | Self::Waiting {
@@ -290,7 +291,9 @@ impl Finding {
             } => true,
             Self::ApplyRefused(refusal) => refusal.error.class != Class::Retry,
             Self::RemovalRefused { what: Removal::Deletion, error, .. } => error.class == Class::Permanent,
-            Self::AwaitsApproval { .. } => return Severity::Pending,
+            Self::AwaitsApproval { .. } | Self::RunFailed { is_undone: false, .. } => {
+                return Severity::Pending;
+            }
             _ => false,
         };
         if is_stalled { Severity::Stalled } else { Severity::Waiting }
@@ -327,6 +330,7 @@ impl Finding {
     pub(super) fn holds_deletion(&self) -> bool {
         match self {
             Self::Deletion(Wait::Terminating { held_by, .. }) => !held_by.is_empty(),
+            Self::RunFailed { is_undone, .. } => *is_undone,
             _ => true,
         }
     }
@@ -390,7 +394,7 @@ impl Display for Finding {
             }
             Self::RunWaits { run, step, message } if step.is_empty() => write!(f, "{run}: {message}"),
             Self::RunWaits { run, step, message } => write!(f, "{run}, step {step}: {message}"),
-            Self::RunFailed { run, reason, message } => write!(f, "{run} failed: {reason}: {message}"),
+            Self::RunFailed { run, reason, message, .. } => write!(f, "{run} failed: {reason}: {message}"),
             Self::StaysDeleted { items } => {
                 let more = items.len().saturating_sub(NAMED);
                 let rest = if more > 0 { format!(" and {more} more") } else { String::new() };

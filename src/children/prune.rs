@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::decide::{Action, Decision, Verdict};
-use super::findings::{Finding, Removal, Severity, Wait, soonest};
+use super::findings::{Finding, Removal, Wait, soonest};
 use super::names::{self, Stamp};
 use super::observed::{Observed, once};
 use super::origins::Origins;
@@ -271,7 +271,7 @@ pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: 
 
 /// What waits for the approval of a person, a sentence each.
 pub(super) fn pending(findings: &[Finding]) -> Vec<String> {
-    let pending = findings.iter().filter(|finding| finding.severity() == Severity::Pending);
+    let pending = findings.iter().filter(|finding| matches!(finding, Finding::AwaitsApproval { .. }));
     pending.map(ToString::to_string).collect()
 }
 

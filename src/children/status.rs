@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Context;
 use super::decide::{Health, Summary, Verdict};
+use super::findings::Finding;
 use super::projection::Projection;
 use super::target::Target;
 use crate::template::EvalError;
@@ -14,11 +15,13 @@ const MESSAGE: usize = 1_024;
 /// The condition of an instance whose CRD another manager keeps reverting.
 const CONTESTED: &str = "CRDFieldManagerConflict";
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 5] = [RECONCILING, STALLED, FAILED, "DeletionPending", TRUNCATED];
+const PASSING: [&str; 6] = [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, TRUNCATED];
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 /// The condition that names fields left out of the status.
 const FAILED: &str = "StatusFailed";
+/// The condition that names failed runs which leave nothing of the instance undone.
+const RUN_FAILED: &str = "RunFailed";
 /// How many objects a condition names.
 const NAMED: usize = 5;
 
@@ -179,6 +182,27 @@ impl Status {
     pub(super) fn with_runs(mut self, (plan, history): (Option<Value>, Value)) -> Self {
         let fields = [("plan", plan), ("history", Some(history))];
         self.projection.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        self
+    }
+
+    /// With the failed runs that leave nothing undone; the condition is there only while there are some.
+    #[must_use]
+    pub(super) fn failed_runs(mut self, findings: &[Finding]) -> Self {
+        let failed = findings.iter().filter_map(|finding| match finding {
+            Finding::RunFailed { reason, is_undone: false, .. } => Some((reason, finding.to_string())),
+            _ => None,
+        });
+        let (reasons, messages): (Vec<&String>, Vec<String>) = failed.unzip();
+        if let Some(reason) = reasons.first() {
+            let more = messages.len().saturating_sub(NAMED);
+            let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+            self.conditions.push(Condition {
+                kind: RUN_FAILED.into(),
+                status: Some(true),
+                reason: (*reason).clone(),
+                message: format!("{}{rest}", messages[..messages.len() - more].join("; ")),
+            });
+        }
         self
     }
 

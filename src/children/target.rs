@@ -136,6 +136,14 @@ impl Target {
         is_newest(&self.newest, item)
     }
 
+    /// Whether an item whose object is away has the same target in the newest origin as in its own.
+    pub(super) fn keeps_target(&self, item: &Item) -> bool {
+        let is_away = item.observed.as_ref().is_none_or(|live| live.terminating);
+        let newest = self.newest.iter().find(|member| member.name == item.name);
+        let hash = newest.and_then(|member| member.hash.as_deref());
+        is_away && item.desired.as_ref().is_ok_and(|desired| hash == Some(&desired.hash))
+    }
+
     /// Whether all of it is applied.
     pub(super) fn is_applied(&self) -> bool {
         self.open.is_empty() && self.items.iter().all(Item::is_current)

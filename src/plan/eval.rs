@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::run::short;
+use crate::package::plan::parse_duration;
 use crate::template::{Engine, EvalError, Expr, Scope, Text};
 
 /// Why an expression has no value.
@@ -70,19 +71,4 @@ pub(super) fn as_string(value: &Value) -> Option<String> {
 pub(super) fn duration(engine: &Engine, text: &Text, scope: &Scope, what: &str) -> Eval<Duration> {
     let text = string(engine, text, scope, what)?;
     parse_duration(&text).map_err(|error| NoValue::Wrong(format!("{what}: {error}")))
-}
-
-/// Until the format brings its own.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{text}` is not a duration");
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
-    let number: u64 = text[..at].parse().map_err(|_| bad())?;
-    let unit = match &text[at..] {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(bad()),
-    };
-    Ok(Duration::from_millis(number.saturating_mul(unit)))
 }

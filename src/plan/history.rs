@@ -69,7 +69,9 @@ pub fn sorted<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> Vec<&'r PlanRu
 pub fn history(runs: &[PlanRun]) -> Vec<Summary> {
     let mut ended: Vec<&PlanRun> = runs.iter().filter(|run| run.is_final()).collect();
     ended.sort_by_key(|run| {
-        (run.status.as_ref().and_then(|status| status.finished_at.clone()), &run.created, run.number())
+        // Texts with and without fractions of a second do not compare as times do.
+        let finished = run.status.as_ref().and_then(|status| status.finished_at.as_ref());
+        (finished.and_then(|text| text.parse::<Timestamp>().ok()), &run.created, run.number())
     });
     ended.iter().rev().take(LISTED).map(|run| Summary::of(run)).collect()
 }

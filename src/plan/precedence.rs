@@ -148,8 +148,12 @@ fn cause_of(run: &PlanRun, runs: &[PlanRun]) -> Cause {
     retried.map_or_else(|| run.cause(), PlanRun::cause)
 }
 
-/// Whether a run changes children, so that only one such run is active at a time.
+/// Whether a run changes children, so that only one such run is active at a time. Of a run that has begun its own revision
+/// says it; `plans` are those of the newest, which may have dropped or changed its plan.
 pub fn is_exclusive(run: &PlanRun, plans: &[Plan]) -> bool {
+    if let Some(exclusive) = run.status.as_ref().and_then(|status| status.exclusive) {
+        return exclusive;
+    }
     matches!(run.cause(), Cause::Rollout | Cause::Cleanup)
         || plans_of(run, plans).is_none_or(|plan| plan.exclusive)
 }

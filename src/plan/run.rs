@@ -242,6 +242,12 @@ pub struct RunStatus {
     /// The revision of the package that it runs with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Whether it changes children, as the revision that it began with says; none of a run that has not begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<bool>,
+    /// Whether a run that takes precedence may interrupt it, as that revision says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interruptible: Option<bool>,
     /// Of a run whose state is lost: whether it is known that it had succeeded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub had_succeeded: bool,

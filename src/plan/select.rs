@@ -18,6 +18,9 @@ pub struct Change<'a> {
     pub initial: bool,
     /// The children whose target has changed through spec, labels, an object ref, CRD defaults, the package or Operetta.
     pub changed_children: &'a BTreeSet<String>,
+    /// The plans of the newest rollout that has started, if it has not succeeded: its later steps may change no child, and
+    /// are to be made all the same.
+    pub unfinished: Option<&'a [String]>,
     /// Whether the `when` of a trigger is true; without a value it is not.
     pub holds: &'a dyn Fn(&Expr) -> bool,
 }
@@ -34,6 +37,8 @@ pub struct Selected {
 /// The name of the plan that runs when no other does.
 pub const DEPLOY: &str = "deploy";
 const UPDATE: &str = "update";
+/// Why the plans of a rollout that has not succeeded are selected again.
+const UNFINISHED: &str = "the last rollout has not succeeded";
 
 /// Whether changes of instances start runs. Without such a plan, the graph is the rollout.
 pub fn has_rollouts(plans: &[Plan]) -> bool {
@@ -114,6 +119,11 @@ pub fn select(change: &Change<'_>) -> Option<Selected> {
             selection.add(plan, &format!("refs.{id}"));
         }
     }
+    let unfinished = change.unfinished.unwrap_or_default().iter();
+    let unfinished: Vec<&Plan> = unfinished.flat_map(|name| selection.named(name)).collect();
+    for plan in unfinished {
+        selection.add(plan, UNFINISHED);
+    }
     let by_steps = rollout_children(change.plans);
     let children: Vec<&str> = change
         .changed_children
@@ -124,10 +134,12 @@ pub fn select(change: &Change<'_>) -> Option<Selected> {
     if !selection.names.is_empty() {
         return Some(selection.finish());
     }
-    let reason = match upgraded {
+    let reason = match (upgraded, change.unfinished) {
         _ if !children.is_empty() => format!("another target of {}", children.join(", ")),
-        Some(reason) => reason,
-        None => return None,
+        (Some(reason), _) => reason,
+        // Its plans are gone.
+        (None, Some(_)) => UNFINISHED.to_owned(),
+        (None, None) => return None,
     };
     match selection.named(UPDATE).first() {
         Some(update) => selection.add(update, &reason),

@@ -18,6 +18,10 @@ pub struct Start {
     pub origin: Option<String>,
     /// The revision of the package.
     pub revision: Option<String>,
+    /// Whether it changes children.
+    pub exclusive: Option<bool>,
+    /// Whether a run that takes precedence may interrupt it.
+    pub interruptible: Option<bool>,
     /// The children whose loss has started it.
     pub lost: Vec<Member>,
     /// Approvals that the runs which it replaces were given.
@@ -33,6 +37,8 @@ pub fn started(run: &PlanRun, start: Start, now: Timestamp) -> RunStatus {
         plans: start.plans,
         origin: start.origin,
         revision: start.revision,
+        exclusive: start.exclusive,
+        interruptible: start.interruptible,
         started_at: Some(now.to_string()),
         lost: start.lost,
         approvals: start.approvals,

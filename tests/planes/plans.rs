@@ -18,7 +18,7 @@ use crate::support::plans::{Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, Seen, p
 use crate::support::{Operetta, eventually, own_plane, signal};
 use rustix::process::Signal;
 
-const TWELVE: Subject = Subject {
+pub(crate) const TWELVE: Subject = Subject {
     folder: "tests/fixtures/packages/plans-twelve",
     name: "plans-twelve",
     group: "fixtures.operetta.dev",
@@ -33,13 +33,13 @@ const TWELVE: Subject = Subject {
 const VOYAGE: Kind = kind("fixtures.operetta.dev/v1", "voyages");
 const ALARM: Kind = kind("fixtures.operetta.dev/v1", "alarms");
 
-fn api() -> &'static Api {
+pub(crate) fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(Api::start)
 }
 
 /// What a run of twelve steps has left, the names of the instance taken out.
-async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<String, Value> {
+pub(crate) async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let status = scene.get(kind, name).await["status"].clone();
     all.insert(
@@ -67,7 +67,7 @@ async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<String, Valu
 }
 
 /// What must hold of a voyage after its rollout: two Jobs, each once over all time, and three items of the API, each once.
-async fn effects(scene: &Scene, name: &str, jobs: &Seen, story: &str) {
+pub(crate) async fn effects(scene: &Scene, name: &str, jobs: &Seen, story: &str) {
     let prefix = format!("{name}-");
     eventually("the watch of Jobs to show both", LONG, async || {
         let counts = jobs.counts();

@@ -90,6 +90,7 @@ pub(in crate::children) fn decide_target(
         Some(Pause::Unknown(verdict)) => verdict,
     };
     let status = Status::project(ctx, target, &verdict).pending(&prune::pending(&work.findings));
+    let status = status.failed_runs(&work.findings);
     if let Some(exceeded) = ctx.budget.exceeded() {
         return stopped(ctx, target, exceeded);
     }

@@ -19,7 +19,7 @@ use crate::children::prune;
 use crate::children::refs::{LookupResult, ResourceSelector};
 use crate::children::state::ReconcileState;
 use crate::children::status::Status;
-use crate::children::target::{Target, target};
+use crate::children::target::{Item, Target, target};
 use crate::children::{Context, Snapshot};
 use crate::plan::{self, PlanRun, Verb};
 use crate::template::Budget;
@@ -176,9 +176,12 @@ fn changed_children(ctx: &Context<'_>, target: &Target, previous: Option<usize>)
     }
     let id = |number: usize| ctx.origins.child_id(number).to_owned();
     let in_newest: BTreeSet<&str> = target.newest.iter().map(|member| member.name.as_str()).collect();
+    // That an object is away is no change of its target: a lost one has its plan, and any other is created again.
+    let is_same =
+        |item: &Item| target.is_newest(item) || Some(item.origin) == previous && target.keeps_target(item);
     let mut changed = BTreeSet::new();
     for item in &target.items {
-        if !target.is_newest(item) || !in_newest.contains(item.name.as_str()) {
+        if !is_same(item) || !in_newest.contains(item.name.as_str()) {
             changed.insert(id(item.child));
         }
     }

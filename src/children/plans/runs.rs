@@ -1,32 +1,36 @@
 //! The runs of one decision: which are active, which begin, and what their steps do.
 
+mod tell;
+mod tidy;
+mod triggers;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use tell::{Reasons, announcement, rolled_out};
+
 use super::effects::{Naming, reference};
-use super::history::{History, NewOrigin, StoredOrigin, item_id};
+use super::history::{History, NewOrigin, StoredOrigin};
 use super::observed::Seen;
-use super::{PlanSnapshot, RunAction, RunObject, RunRef};
+use super::{PlanSnapshot, RunAction, RunObject};
 use crate::children::Context;
 use crate::children::decide::{Action, Decision};
 use crate::children::findings::Finding;
 use crate::children::names;
-use crate::children::origins::{ItemId, NEWEST, Origin};
+use crate::children::origins::{NEWEST, Origin};
 use crate::children::refs::ResourceSelector;
 use crate::children::state::ReconcileState;
-use crate::children::target::{Item, Target};
+use crate::children::target::Target;
 use crate::crd;
-use crate::package::plan::{Event, OnLoss, Plan};
+use crate::package::plan::Plan;
 use crate::plan::{
     self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Member, NewRun, Permit,
-    Phase, PlanRun, Progress, RECORD, Recorded, RunWrite, SCHEDULED_AT, Schedule, Selected, Situation, TAKEN,
-    Watch, World,
+    Phase, PlanRun, Progress, Recorded, RunWrite, SCHEDULED_AT, Selected, Situation, TAKEN, World,
 };
-use crate::template::{Expr, Scope, Var};
+use crate::template::Expr;
 
 /// The runs of one decision, and what comes of them.
 pub(super) struct Runs<'a> {
@@ -139,7 +143,10 @@ impl<'a> Runs<'a> {
         let engine = &origin.package.engine;
         let scope = &self.target.scope;
         let holds = |when: &Expr| engine.truthy(when, scope).unwrap_or(false);
+        let rollouts = self.history.rollouts();
+        let unfinished = rollouts.first().filter(|run| !run.has_rolled_out());
         plan::select(&Change {
+            unfinished: unfinished.and_then(|run| Some(run.status.as_ref()?.plans.as_slice())),
             plans: &origin.resource.plans,
             newest: current.selectable(),
             in_use: &in_use,
@@ -150,7 +157,6 @@ impl<'a> Runs<'a> {
     }
 
     /// Applies the rules between runs, and moves those that are active.
-    #[expect(clippy::needless_pass_by_value, reason = "it is made for this call")]
     pub(super) fn arrange(
         &mut self,
         rollout: Option<Selected>,
@@ -165,6 +171,7 @@ impl<'a> Runs<'a> {
         self.conditions = self.state.conditions();
         let conditions = self.watch_conditions(now, awaited);
         let due = self.due();
+        let reasons = Reasons::of(rollout.is_some(), losses.keys().cloned(), &conditions);
         let wrong_params = |plan: &Plan, params: &Value| wrong_params(plan, params);
         let annotations = &instance["metadata"]["annotations"];
         let situation = Situation {
@@ -180,7 +187,7 @@ impl<'a> Runs<'a> {
             announced: self.announced(),
             newest: current.selectable(),
             origins: stored,
-            rollout: rollout.clone(),
+            rollout,
             losses: losses.into_iter().collect(),
             conditions,
             due,
@@ -190,7 +197,7 @@ impl<'a> Runs<'a> {
         let agenda = plan::agenda(&situation);
         self.fail_misnamed();
         self.follow(agenda, current);
-        self.tell(rollout.is_some());
+        self.tell(&reasons);
     }
 
     /// Ends the runs that name the instance by another resource.
@@ -406,253 +413,6 @@ impl<'a> Runs<'a> {
             now: self.plans.now,
         })
     }
-
-    /// The variables, without the members that active runs have changed and still await.
-    fn scope_without(&self, awaited: &[Member]) -> Scope {
-        if awaited.is_empty() {
-            return self.target.scope.clone();
-        }
-        let mut children = self.target.children.clone();
-        for member in awaited {
-            let Some(var) = children.get_mut(&member.child) else { continue };
-            let unknown = Var::Unknown(format!("a run awaits {member}"));
-            let members = match (std::mem::replace(var, Var::Undefined), &member.key) {
-                (_, None) => {
-                    *var = unknown;
-                    continue;
-                }
-                (Var::Map(members), Some(_)) => {
-                    members.into_iter().map(|(key, live)| (key, Var::Object(live))).collect()
-                }
-                (Var::Keyed(members), Some(_)) => members,
-                (other, Some(_)) => {
-                    *var = other;
-                    continue;
-                }
-            };
-            let mut members: Vec<(Value, Var)> = members;
-            let key = member.key.clone().unwrap_or_default();
-            members.retain(|(known, _)| *known != key);
-            members.push((key, unknown));
-            *var = Var::Keyed(members);
-        }
-        self.target.scope.with("children", Var::Vars(children))
-    }
-
-    fn watch_conditions(
-        &mut self,
-        now: Duration,
-        awaited: &[Member],
-    ) -> Vec<(String, plan::ConditionVerdict)> {
-        let (origin, scope_always) = (self.ctx.origin, &self.target.scope);
-        let scope = &self.scope_without(awaited);
-        self.conditions.pass(now, self.is_paused);
-        let mut found = Vec::new();
-        for plan in &origin.resource.plans {
-            let is_own = |run: &&&PlanRun| run.spec.plan == plan.name;
-            let runs = self.history.runs.iter().rev().filter(is_own);
-            let ended = runs.clone().find(|run| run.is_final()).map(|run| run.uid.as_str());
-            let active = runs.clone().any(|run| !run.is_final());
-            let engine = &origin.package.engine;
-            let watch = Watch { plan, engine, scope, scope_always, ended, active };
-            if let Some(verdict) = self.conditions.watch(&watch) {
-                found.push((plan.name.clone(), verdict));
-            }
-        }
-        found
-    }
-
-    /// The plans whose schedule is due.
-    fn due(&mut self) -> Vec<(String, String, Timestamp)> {
-        let origin = self.ctx.origin;
-        let engine = &origin.package.engine;
-        let scope = &self.target.scope;
-        let created = self.ctx.snapshot.instance["metadata"]["creationTimestamp"].as_str();
-        let Some(created) = created.and_then(|text| text.parse::<Timestamp>().ok()) else {
-            return Vec::new();
-        };
-        let share = crate::children::state::share(&origin.uid());
-        let mut due = Vec::new();
-        for plan in &origin.resource.plans {
-            for trigger in &plan.triggers {
-                let Event::Schedule { schedule, time_zone, starting_deadline, suspend } = &trigger.event
-                else {
-                    continue;
-                };
-                let holds = |when: &Option<Expr>, otherwise: bool| match when {
-                    Some(when) => engine.truthy(when, scope).unwrap_or(false),
-                    None => otherwise,
-                };
-                if !holds(&trigger.when, true) || holds(suspend, false) {
-                    continue;
-                }
-                let text = |text: &crate::template::Text| {
-                    engine
-                        .eval_text(text, scope)
-                        .ok()
-                        .flatten()
-                        .and_then(|value| value.as_str().map(str::to_owned))
-                };
-                let Some(line) = text(schedule) else { continue };
-                let zone = time_zone.as_ref().and_then(text);
-                let parsed = match Schedule::parse(&line, zone.as_deref()) {
-                    Ok(parsed) => parsed,
-                    Err(message) => {
-                        let (run, reason) = (plan.name.clone(), "InvalidSchedule".to_owned());
-                        self.findings.push(Finding::RunFailed { run, reason, message });
-                        continue;
-                    }
-                };
-                let last = self.history.runs.iter().filter(|run| run.spec.plan == plan.name);
-                let last = last.filter_map(|run| run.annotations.get(SCHEDULED_AT)?.parse().ok());
-                let last = plan::last_scheduled(last, self.plans.now);
-                let found = parsed.due(last, created, self.plans.now, *starting_deadline, share);
-                self.wake = [self.wake, found.wake].into_iter().flatten().min();
-                if let Some(at) = found.at {
-                    let name = plan::scheduled_name(origin.name(), &plan.name, at);
-                    due.push((plan.name.clone(), name, at));
-                }
-            }
-        }
-        due
-    }
-
-    /// Notes on runs that have ended which items exist since, if a plan restores them when they are lost: an object that is
-    /// gone cannot say that it was there.
-    fn note_created(&mut self) {
-        let origins = self.ctx.origins;
-        let is_there = |item: &&Item| {
-            let live = item.observed.as_ref().filter(|live| live.is_made_by_us() && !live.terminating);
-            item.desired.is_ok()
-                && live.is_some()
-                && !matches!(self.ctx.child(item).on_loss, OnLoss::Recreate)
-        };
-        let mut there = self.target.items.iter().filter(is_there).peekable();
-        if there.peek().is_none() {
-            return;
-        }
-        let created = self.history.created(origins);
-        let new: BTreeMap<ItemId, Member> = there
-            .filter(|item| !created.contains(item.name.as_str()))
-            .map(|item| (item.id(), Member::new(origins.child_id(item.child), item.key.clone())))
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let mut unrecorded = new.clone();
-        let rollouts = self.history.rollouts();
-        for run in &rollouts {
-            let Some(status) = &run.status else { continue };
-            for member in &status.applied {
-                unrecorded.remove(&origins.in_newest(item_id(member)));
-            }
-        }
-        for run in rollouts.into_iter().filter(|run| run.is_final()) {
-            let Some(mut status) = run.status.clone() else { continue };
-            status.uncreated.retain(|member| !new.contains_key(&origins.in_newest(item_id(member))));
-            if run.has_rolled_out() {
-                // The record, or what is observed, has added them to what was rolled out.
-                status.applied.extend(std::mem::take(&mut unrecorded).into_values());
-            }
-            if run.status.as_ref() != Some(&status) {
-                self.actions.push(RunAction::store(run, &status, Vec::new()));
-            }
-        }
-    }
-
-    /// Notes what exists, repeats the record on the newest run that has ended, releases Jobs, and prunes.
-    fn tidy(&mut self) {
-        self.note_created();
-        if !self.actions.is_empty() {
-            return;
-        }
-        let newest = self.history.runs.iter().rev().find(|run| run.is_final());
-        if let Some(run) = newest
-            && !self.record.is_empty()
-            && !run.annotations.contains_key(RECORD)
-            && !run.deleting
-        {
-            let record = serde_json::to_string(&self.record).unwrap_or_default();
-            let patch = json!({"metadata": {"annotations": {RECORD: record}}});
-            self.actions.push(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)));
-        }
-        for run in &self.plans.runs {
-            if let Some(status) = &run.status {
-                let effects = self.in_world(run, |world| plan::releases(status, world));
-                self.actions.extend(effects.iter().filter_map(|effect| self.naming.action(run, effect)));
-            }
-        }
-        for run in plan::prunable(&self.plans.runs, self.plans.now) {
-            self.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
-        }
-        for origin in &self.plans.origins {
-            let name = origin["metadata"]["name"].as_str().unwrap_or_default();
-            let is_used = |run: &PlanRun| {
-                run.status.as_ref().is_some_and(|status| status.origin.as_deref() == Some(name))
-            };
-            if !self.plans.runs.iter().any(is_used) && origin["metadata"]["deletionTimestamp"].is_null() {
-                self.actions.push(RunAction::Delete(RunObject::Origin, RunRef::of(origin)));
-            }
-        }
-    }
-
-    /// What the status and the conditions say.
-    fn tell(&mut self, is_rollout_needed: bool) {
-        let plans = &self.ctx.origin.resource.plans;
-        let active = self.history.exclusive(plans);
-        let last = self.history.runs.iter().rev().find(|run| {
-            run.status.as_ref().is_some_and(|status| status.started_at.is_some())
-                && super::history::is_exclusive(run, plans)
-        });
-        let shown = active.or(last.copied());
-        self.summary.0 = shown.map(announcement);
-        self.summary.1 = json!(plan::history(&self.plans.runs));
-        for (name, message) in &self.plans.unreadable {
-            let (run, reason) = (name.clone(), "Unreadable".to_owned());
-            self.findings.push(Finding::RunFailed { run, reason, message: message.clone() });
-        }
-        if let Some(run) = last.filter(|run| active.is_none() && run.phase() == Phase::Failed)
-            && let Some(status) = &run.status
-            && (if run.cause() == Cause::Rollout {
-                is_rollout_needed
-            } else {
-                // What the package has no more cannot be run again.
-                plans.iter().any(|plan| plan.name == run.spec.plan)
-            })
-        {
-            let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(", ") };
-            self.findings.push(Finding::RunFailed {
-                run: format!("plan {plans} (run {})", run.name),
-                reason: status.reason.clone(),
-                message: status.message.clone(),
-            });
-        }
-        let absent: Vec<String> = self.history.absent().iter().map(ToString::to_string).collect();
-        if active.is_none() && !absent.is_empty() && !plans.is_empty() {
-            self.findings.push(Finding::StaysDeleted { items: absent });
-        }
-    }
-}
-
-/// The rollouts that have succeeded as the status of an instance says.
-fn rolled_out(status: &Value) -> BTreeSet<String> {
-    let listed = status["history"].as_array().into_iter().flatten();
-    let succeeded = listed
-        .chain([&status["plan"]])
-        .filter(|run| run["cause"] == Cause::Rollout.as_str() && run["phase"] == "Succeeded");
-    succeeded.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
-}
-
-/// What `status.plan` says of a run.
-fn announcement(run: &PlanRun) -> Value {
-    let mut shown = json!(plan::Summary::of(run));
-    shown["uid"] = run.uid.as_str().into();
-    let status = run.status.as_ref();
-    let open = status.iter().flat_map(|status| &status.steps).rfind(|step| !step.phase.is_final());
-    if let Some(step) = open {
-        shown["step"] = step.path.as_str().into();
-    }
-    shown
 }
 
 /// What is wrong with the parameters of a request.

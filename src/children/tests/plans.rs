@@ -8,6 +8,7 @@ use super::*;
 use crate::children::plans::{CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject};
 use crate::plan::{DELETE_CHILD, Phase, PlanRun, Request};
 
+mod failed;
 mod jobs;
 mod losses;
 mod refs;

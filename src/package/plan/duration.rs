@@ -36,6 +36,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if found > MOST { Err(format!("`{text}` is longer than ten years")) } else { Ok(found) }
 }
 
+/// The text of a duration, as [`parse_duration`] takes it.
+pub fn written_duration(duration: Duration) -> String {
+    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let parts = UNITS.iter().map(|(unit, factor)| {
+        let number = rest / factor;
+        rest %= factor;
+        if number == 0 { String::new() } else { format!("{number}{unit}") }
+    });
+    let text: String = parts.collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +65,9 @@ mod tests {
             ("90m", 5_400_000),
         ] {
             assert_eq!(millis(text), Some(expected), "{text}");
+        }
+        for text in ["0s", "10s", "1h30m", "1d", "2d1h1m1s1ms", "250ms"] {
+            assert_eq!(written_duration(parse_duration(text).unwrap()), text);
         }
         for text in [
             "",

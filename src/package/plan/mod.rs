@@ -19,7 +19,7 @@ use crate::api::Gvk;
 use crate::diag::Location;
 use crate::template::{Engine, EvalError, Expr, Scope, Search, Text};
 
-pub use duration::parse_duration;
+pub use duration::{parse_duration, written_duration};
 pub use manifest::{CleanupFailure, Concurrency, Strategy};
 
 /// The variables of an answer.

@@ -44,7 +44,7 @@ impl Walk<'_> {
                 state.in_flight = false;
                 state.request = None;
                 if expired {
-                    return Acted::Failed(self.timed_out(step, path, at, "its last attempt was ended"));
+                    return Acted::Failed(self.timed_out_in_attempt(step, path, at, "it was ended"));
                 }
                 self.wait(path, "Settling", "its last attempt was ended");
                 Acted::Waiting
@@ -73,9 +73,23 @@ impl Walk<'_> {
         // To settle it, it is repeated until the timeout of the step, however many retries the step has.
         let is_limited = |retries: Retries| retries.limit.is_some_and(|limit| failures > limit);
         let retries = step.retries.filter(|retries| failure.retryable && !is_limited(*retries));
-        let Some(retries) = retries.or(settles.then_some(SETTLING)).filter(|_| !expired) else {
-            return Acted::Failed(failure);
+        let is_cut = expired && matches!(step.action, Action::Plan(_));
+        let Some(retries) = retries.or(settles.then_some(SETTLING)).filter(|_| !is_cut) else {
+            return Acted::Failed(if is_cut {
+                self.timed_out_after(step, path, at, &failure.message)
+            } else {
+                failure
+            });
         };
+        if expired {
+            // Without the timeout another attempt would follow.
+            return Acted::Failed(self.timed_out_after(
+                step,
+                path,
+                at,
+                &format!("last attempt: {}", failure.message),
+            ));
+        }
         self.progress.in_flight |= settles;
         let backoff = Backoff::new(retries.backoff, retries.max_backoff).exact(failures);
         let next = used + backoff.max(failure.retry_after.unwrap_or_default());
@@ -94,8 +108,8 @@ impl Walk<'_> {
         let (failures, unanswered) = (state.failures, state.unanswered);
         let (next, last) = (state.retry_milliseconds, state.message.clone());
         if expired {
-            let message = if failures > 0 { last } else { "it has not started".to_owned() };
-            return Acted::Failed(self.timed_out(step, path, at, &message));
+            let why = self.blocked_by(step, path, at).unwrap_or_else(|| "it has not started".to_owned());
+            return Acted::Failed(self.timed_out_in_attempt(step, path, at, &why));
         }
         // A request that may have been carried out is in flight between its attempts, too: it is repeated until it is
         // answered.
@@ -146,6 +160,31 @@ impl Walk<'_> {
                 self.no_value(step, path, at, false, error)
             }
             Err(Blocked::Failed(failure)) => Acted::Failed(failure),
+        }
+    }
+
+    /// Why no attempt of a step can start, if an expression says so.
+    fn blocked_by(&mut self, step: &Step, path: &str, at: &At<'_>) -> Option<String> {
+        let found = match self.condition(step, path, at) {
+            Err(error) => Err(error.into()),
+            Ok(_) => match &step.action {
+                Action::Job { .. } => self.job(step, path, at, "").map(drop).map_err(Blocked::from),
+                Action::Plan(_) => Ok(()),
+                _ => self.request(step, path, at).map(drop),
+            },
+        };
+        match found.err()? {
+            Blocked::NoValue(NoValue::Unknown(why) | NoValue::Wrong(why)) => Some(why),
+            Blocked::Failed(failure) => Some(failure.message),
+        }
+    }
+
+    /// The failure of a step whose time is over: it names the reason of its last attempt; `why` if there is none.
+    fn timed_out_in_attempt(&mut self, step: &Step, path: &str, at: &At<'_>, why: &str) -> Failure {
+        let known = self.state(path).map(|state| state.message.clone()).filter(|last| !last.is_empty());
+        match known {
+            Some(last) => self.timed_out_after(step, path, at, &format!("last attempt: {last}")),
+            None => self.timed_out_after(step, path, at, why),
         }
     }
 

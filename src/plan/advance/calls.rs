@@ -47,7 +47,7 @@ impl Walk<'_> {
         self.state(path).and_then(|state| state.request.as_deref()).is_some_and(|known| known != hash)
     }
 
-    fn request(&mut self, step: &Step, path: &str, at: &At<'_>) -> Result<Request, Blocked> {
+    pub(super) fn request(&mut self, step: &Step, path: &str, at: &At<'_>) -> Result<Request, Blocked> {
         let engine = self.world.engine;
         match &step.action {
             Action::Http(http) => {
@@ -114,7 +114,8 @@ impl Walk<'_> {
     /// A request that an earlier process intended: it may have been sent.
     fn repeat(&mut self, step: &Step, path: &str, at: &At<'_>, attempt: u32, expired: bool) -> Attempt {
         if expired {
-            let mut failure = self.timed_out(step, path, at, "the outcome of its request is unknown");
+            let mut failure =
+                self.timed_out_after(step, path, at, "last attempt: the outcome of its request is unknown");
             failure.unanswered = true;
             return Attempt::Failed(failure);
         }

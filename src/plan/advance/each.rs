@@ -69,7 +69,7 @@ impl Walk<'_> {
                 let since = self.since(path);
                 if let Some(timeout) = self.timeout(step, path, at)? {
                     if self.used >= since + timeout {
-                        return Err(self.timed_out(step, path, at, &why));
+                        return Err(self.timed_out_after(step, path, at, &why));
                     }
                     self.wake_at(since + timeout);
                 }

@@ -20,6 +20,8 @@ pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished
 const DEFAULT_TTL: u64 = 60 * 60;
 /// How long the pod of a Job may take to start before it is asked why it does not.
 pub(crate) const STARTING: Duration = Duration::from_secs(5);
+/// The reason of a step whose Job is deleted because the time is over.
+const ENDING: &str = "Ending";
 /// How many objects of attempts a step remembers.
 const MOST_OBJECTS: usize = 10;
 
@@ -111,7 +113,14 @@ impl Walk<'_> {
     ) -> Attempt {
         self.record_uid(path, &job.uid);
         self.progress.in_flight = true;
+        let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         if (expired || self.settle) && !self.world.paused {
+            let state = self.state_mut(path);
+            if expired && state.reason != ENDING {
+                // Once the Job is deleted, nothing else tells what it waited for.
+                ENDING.clone_into(&mut state.reason);
+                state.message = short(&format!("Job {name} was not done{detail}"));
+            }
             if !job.terminating {
                 self.progress.effects.push(Effect::DeleteJob { name: name.to_owned(), uid: job.uid.clone() });
             }
@@ -121,7 +130,6 @@ impl Walk<'_> {
         if job.is_starting {
             self.wake_after(STARTING);
         }
-        let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         self.wait_for(step, path, at, "JobRunning", &format!("Job {name} is not done{detail}"));
         Attempt::Open
     }
@@ -148,7 +156,7 @@ impl Walk<'_> {
     }
 
     /// The Job of a step, without the labels of the instance.
-    fn job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Result<Value, NoValue> {
+    pub(super) fn job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Result<Value, NoValue> {
         let Action::Job { template } = &step.action else {
             return Err(NoValue::Wrong("the step runs no Job".into()));
         };

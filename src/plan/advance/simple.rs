@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::eval::{NoValue, duration, holds, string};
+use super::super::progress::Waiting;
 use super::super::run::{Cause, Verdict, short};
 use super::step::Acted;
 use super::{At, Failure, Flow, Walk};
-use crate::package::plan::{Call, Step, Strategy, Until};
+use crate::package::plan::{Call, Step, Strategy, Until, written_duration};
 use crate::template::Text;
 
 /// The reason of a step that waits for people.
@@ -73,6 +74,7 @@ impl Walk<'_> {
         }
         let (hold, settle) = (self.hold, self.settle);
         let in_flight = std::mem::take(&mut self.progress.in_flight);
+        let before = self.progress.waiting.len();
         (self.hold, self.settle) = (true, true);
         let flow = walk(self);
         let settled = !self.progress.in_flight;
@@ -82,10 +84,28 @@ impl Walk<'_> {
             Flow::Done => Acted::done(),
             Flow::Failed(failure) => Acted::Failed(failure),
             Flow::Waiting if settled => {
-                Acted::Failed(self.timed_out(step, path, at, "its steps are not done"))
+                let why = self.inner_reason(path, before);
+                Acted::Failed(self.timed_out_after(step, path, at, &why))
             }
             Flow::Waiting => Acted::Waiting,
         }
+    }
+
+    /// What the steps within a step wait for: the first that says more than that nothing is started any more. `before`: how
+    /// many waits were known before them.
+    fn inner_reason(&self, path: &str, before: usize) -> String {
+        let says_more = |waiting: &&Waiting| !["Settling", "Paused"].contains(&waiting.reason);
+        if let Some(waiting) = self.progress.waiting.iter().skip(before).find(says_more) {
+            return format!("step `{}`: {}", waiting.step, waiting.message);
+        }
+        let is_within = |inner: &str| inner.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        let mut open =
+            self.status.steps.iter().filter(|step| is_within(&step.path) && !step.phase.is_final());
+        let last = open.rfind(|step| !step.message.is_empty());
+        last.map_or_else(
+            || "its steps are not done".to_owned(),
+            |step| format!("step `{}`, last attempt: {}", step.path, step.message),
+        )
     }
 
     /// A step whose expression has no value: it waits, or fails.
@@ -99,7 +119,7 @@ impl Walk<'_> {
     ) -> Acted {
         match error {
             NoValue::Wrong(why) => Acted::Failed(Failure::new(path, "ExpressionFailed", why)),
-            NoValue::Unknown(why) if expired => Acted::Failed(self.timed_out(step, path, at, &why)),
+            NoValue::Unknown(why) if expired => Acted::Failed(self.timed_out_after(step, path, at, &why)),
             NoValue::Unknown(why) => {
                 self.wait_for(step, path, at, "Unknown", &why);
                 Acted::Waiting
@@ -142,7 +162,7 @@ impl Walk<'_> {
             return Acted::done();
         }
         self.wake_at(end);
-        self.wait_for(step, path, at, "Pausing", &format!("it pauses for {pause:?}"));
+        self.wait_for(step, path, at, "Pausing", &format!("it pauses for {}", written_duration(pause)));
         Acted::Waiting
     }
 

@@ -8,7 +8,7 @@ use super::super::eval::{NoValue, duration, truthy};
 use super::super::progress::Effect;
 use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, StepPhase, short};
 use super::{At, Failure, Flow, MAX_STEPS, Walk, millis};
-use crate::package::plan::{Action, OnFailure, Output, Step};
+use crate::package::plan::{Action, OnFailure, Output, Step, written_duration};
 use crate::template::{EvalError, Scope, Var};
 
 /// What stands in the status for a secret output.
@@ -149,16 +149,7 @@ impl Walk<'_> {
             match self.condition(step, path, at) {
                 Ok(true) => {}
                 Ok(false) => return Some(Acted::Skipped),
-                Err(NoValue::Unknown(why)) => {
-                    if expired {
-                        return Some(Acted::Failed(Failure::new(path, "Timeout", why)));
-                    }
-                    self.wait_for(step, path, at, "Unknown", &why);
-                    return Some(Acted::Waiting);
-                }
-                Err(NoValue::Wrong(why)) => {
-                    return Some(Acted::Failed(Failure::new(path, "ExpressionFailed", why)));
-                }
+                Err(error) => return Some(self.no_value(step, path, at, expired, error)),
             }
             if self.hold {
                 self.wait(path, "Settling", "the step is not started");
@@ -384,6 +375,14 @@ impl Walk<'_> {
         self.ended(step, path).unwrap_or(Flow::Waiting)
     }
 
+    /// The message that a step has for people, if it has one.
+    fn own_message(&mut self, step: &Step, path: &str, at: &At<'_>) -> Option<String> {
+        let text = step.message.as_ref()?;
+        let scope = self.scope(step, path, at);
+        let value = self.world.engine.eval_text(text, &scope).ok()??;
+        super::super::eval::as_string(&value)
+    }
+
     /// Says what a step waits for: its own message, if it has one.
     pub(super) fn wait_for(
         &mut self,
@@ -393,20 +392,28 @@ impl Walk<'_> {
         reason: &'static str,
         message: &str,
     ) {
-        let own = step.message.as_ref().and_then(|text| {
-            let scope = self.scope(step, path, at);
-            let value = self.world.engine.eval_text(text, &scope).ok()??;
-            super::super::eval::as_string(&value)
-        });
+        let own = self.own_message(step, path, at);
         self.wait(path, reason, own.unwrap_or_else(|| message.to_owned()));
     }
 
-    /// The failure of a step that took too long.
+    /// The failure of a step that took too long: what it waited for, in its own words if it has some.
     pub(super) fn timed_out(&mut self, step: &Step, path: &str, at: &At<'_>, message: &str) -> Failure {
-        let before = self.progress.waiting.len();
-        self.wait_for(step, path, at, "Timeout", message);
-        let message = self.progress.waiting.drain(before..).next().map(|waiting| waiting.message);
-        Failure::new(path, "Timeout", format!("timed out: {}", message.unwrap_or_default()))
+        let own = self.own_message(step, path, at).unwrap_or_else(|| message.to_owned());
+        let after = self.written_timeout(step, path, at);
+        Failure::new(path, "Timeout", format!("timed out{after}: {own}"))
+    }
+
+    /// The same with a reason that the step's own words cannot know.
+    pub(super) fn timed_out_after(&mut self, step: &Step, path: &str, at: &At<'_>, reason: &str) -> Failure {
+        let own = self.own_message(step, path, at).map(|own| format!(": {own}")).unwrap_or_default();
+        let after = self.written_timeout(step, path, at);
+        Failure::new(path, "Timeout", format!("timed out{after}{own}; {reason}"))
+    }
+
+    /// ` after 10m`.
+    fn written_timeout(&mut self, step: &Step, path: &str, at: &At<'_>) -> String {
+        let timeout = self.timeout(step, path, at).ok().flatten();
+        timeout.map(|timeout| format!(" after {}", written_duration(timeout))).unwrap_or_default()
     }
 }
 

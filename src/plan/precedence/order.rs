@@ -136,6 +136,8 @@ impl<'a> Rules<'a> {
         if !self.begin(run) {
             return;
         }
+        start.exclusive = Some(is_exclusive(run, situation.plans));
+        start.interruptible = Some(self.allows_interruption(&start.plans));
         let status = match (&run.status, &run.spec.retry_of) {
             (Some(status), _) if run.phase() == Phase::Interrupted => resumed(status),
             (_, Some(failed)) => match self.retried(failed) {

@@ -54,9 +54,17 @@ impl<'a> Rules<'a> {
         parked.is_none_or(|answers| run.spec.approvals.len() > answers) || is_alone()
     }
 
+    /// Whether a run may be interrupted; of one that has begun its own revision says it.
     pub(super) fn is_interruptible(&self, run: &PlanRun) -> bool {
+        let stored = run.status.as_ref().and_then(|status| status.interruptible);
         let named = run.status.iter().flat_map(|status| &status.plans).chain([&run.spec.plan]);
-        let mut plans = named.filter_map(|name| self.situation.plans.iter().find(|plan| plan.name == *name));
+        stored.unwrap_or_else(|| self.allows_interruption(named))
+    }
+
+    /// Whether all of these plans may be interrupted, as the newest revision says.
+    pub(super) fn allows_interruption<'n>(&self, named: impl IntoIterator<Item = &'n String>) -> bool {
+        let plans = self.situation.plans;
+        let mut plans = named.into_iter().filter_map(|name| plans.iter().find(|plan| plan.name == *name));
         plans.all(|plan| plan.interruptible)
     }
 

@@ -115,6 +115,7 @@ impl Manager {
             in_use: &in_use,
             initial: last.is_none(),
             changed_children: &none,
+            unfinished: None,
             holds: &|_| true,
         };
         agenda(&Situation {
@@ -663,4 +664,43 @@ fn names_that_other_runs_hold_are_passed_over() {
     manager.due = vec![("backup".into(), "x-backup-60".into(), Timestamp::UNIX_EPOCH)];
     manager.turn();
     assert_eq!(manager.run("x-backup-60-3").spec.plan, "backup");
+}
+
+#[test]
+fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
+    let mut manager = Manager::new();
+    manager.create("b", "backup");
+    manager.create("r", "restore");
+    manager.settle();
+    assert_eq!(manager.active(), ["b", "r"]);
+    // The next revision has other plans of these names, or none.
+    manager.revision = "2".into();
+    manager.plans.retain(|plan| plan.name != "backup");
+    manager.plans.iter_mut().for_each(|plan| plan.interruptible = true);
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    assert_eq!(manager.active(), ["b", "r"], "the restore may not be interrupted");
+    manager.end("r", Phase::Succeeded);
+    manager.settle();
+    let active = manager.active();
+    assert!(active.len() == 2 && active[0] == "b", "the failover runs beside the backup: {active:?}");
+}
+
+/// As of a backup: `take` is requested while the schedule's run is active, twice.
+#[test]
+fn requests_of_a_plan_that_a_schedule_calls_wait_for_each_other() {
+    let mut manager = Manager::new();
+    manager.plans.push(plan("periodic", vec![inline("take", "take")]));
+    manager.plans.push(Plan { concurrency: Concurrency::Queue, ..note_plan("take") });
+    manager.create("scheduled", "periodic");
+    manager.run_mut("scheduled").annotations.insert(CAUSE.into(), Cause::Schedule.as_str().into());
+    manager.settle();
+    assert_eq!(manager.active(), ["scheduled"]);
+    manager.create("one", "take");
+    manager.create("two", "take");
+    for name in ["scheduled", "one", "two"] {
+        manager.settle();
+        assert_eq!(manager.active(), [name]);
+        manager.end(name, Phase::Succeeded);
+    }
 }

@@ -34,6 +34,16 @@ fn etcd() -> Vec<Plan> {
 }
 
 fn selected(plans: &[Plan], newest: &Value, in_use: &[&Value], children: &[&str]) -> Option<Vec<String>> {
+    selected_after(None, plans, newest, in_use, children)
+}
+
+fn selected_after(
+    unfinished: Option<&[String]>,
+    plans: &[Plan],
+    newest: &Value,
+    in_use: &[&Value],
+    children: &[&str],
+) -> Option<Vec<String>> {
     let refs = |value: &Value| -> BTreeMap<String, String> {
         BTreeMap::from([("tls".to_owned(), value["tls"].to_string())])
     };
@@ -55,6 +65,7 @@ fn selected(plans: &[Plan], newest: &Value, in_use: &[&Value], children: &[&str]
         in_use: &origins[1..],
         initial: in_use.is_empty(),
         changed_children: &children,
+        unfinished,
         holds: &|_| true,
     };
     select(&change).map(|selected| selected.plans)
@@ -121,4 +132,18 @@ fn a_kind_without_rollout_plans_has_no_rollouts() {
     let plans = [plan("backup", vec![note("a", "b", "1")])];
     let spec = json!({"spec": {}});
     assert_eq!(selected(&plans, &spec, &[], &["members"]), None);
+}
+
+#[test]
+fn a_rollout_that_has_not_succeeded_is_still_needed() {
+    let old = json!({"spec": {"size": 3}});
+    let deploy = ["deploy".to_owned()];
+    // All children may be as the spec says.
+    assert_eq!(selected_after(Some(&deploy), &etcd(), &old, &[&old], &[]).unwrap(), ["deploy"]);
+    let size = json!({"spec": {"size": 4}});
+    let found = selected_after(Some(&deploy), &etcd(), &size, &[&old], &[]);
+    assert_eq!(found.unwrap(), ["deploy", "resize"]);
+    // The revision has its plan no more.
+    let gone = ["gone".to_owned()];
+    assert_eq!(selected_after(Some(&gone), &etcd(), &old, &[&old], &[]).unwrap(), ["deploy"]);
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::build::*;
 use super::sim::*;
-use crate::package::plan::OnFailure;
+use crate::package::plan::{OnFailure, Step};
 use crate::plan::request::CallFailure;
 use crate::plan::*;
 use crate::template::Var;
@@ -52,7 +52,7 @@ fn a_member_that_does_not_become_ready_stops_the_run_at_its_step() {
     sim.cluster.stuck.push(member(0));
     let status = sim.finish();
     assert_eq!((status.phase, status.reason.as_str()), (Phase::Failed, "Timeout"));
-    assert_eq!(status.message, "step `one`: timed out: members[0]: is not ready");
+    assert_eq!(status.message, "step `one`: timed out after 5m: members[0]: is not ready");
     assert_eq!(status.applied, [member(0)]);
     assert!(status.used_milliseconds >= 300_000);
     assert_eq!(sim.cluster.writes, [member(0)]);
@@ -222,7 +222,10 @@ fn a_command_is_retried_until_its_timeout() {
     sim.cluster.replies.insert("run".into(), vec![exit(1, ""); 100]);
     let status = sim.finish();
     assert_eq!(status.reason, "Timeout");
-    assert_eq!(status.message, "step `run`: timed out: the command ended with exit code 1: no");
+    assert_eq!(
+        status.message,
+        "step `run`: timed out after 30s; last attempt: the command ended with exit code 1: no"
+    );
     assert_eq!(status.step("run").unwrap().failures, 5);
 }
 
@@ -605,4 +608,52 @@ fn what_follows_an_effect_is_decided_by_observations_made_after_it() {
             "the next step is in a decision of its own"
         );
     }
+}
+
+#[test]
+fn a_timeout_says_how_long_and_what_was_last() {
+    let saying = |step: Step, words: &str| Step { message: Some(text(words)), ..step };
+    // Attempts: their last reason stands beside the words of the step.
+    let exec = saying(exec("run", "a").idempotent().retries(None, 1).timeout("1h30m"), "it is added");
+    let mut sim = Sim::new(vec![plan("deploy", vec![exec])]);
+    sim.cluster.replies.insert("run".into(), vec![exit(1, ""); 100]);
+    let progress = sim.settle();
+    assert_eq!(progress.waiting[0].message, "it is added");
+    assert_eq!(sim.finish().message, "step `run`: timed out after 1h30m: it is added; a does not exist");
+    sim = Sim::new(sim.plans);
+    sim.cluster
+        .members
+        .insert(Member::new("a", None), MemberState { exists: true, ..MemberState::default() });
+    sim.cluster.replies.insert("run".into(), vec![exit(1, ""); 100]);
+    assert_eq!(
+        sim.finish().message,
+        "step `run`: timed out after 1h30m: it is added; last attempt: the command ended with exit code 1: no"
+    );
+
+    // A Job that is deleted because the time is over.
+    let mut sim = Sim::new(vec![plan("deploy", vec![job("add").timeout("1m")])]);
+    sim.cluster.job_results.insert("add".into(), vec![JobResult::Reading]);
+    sim.settle();
+    let (name, job) = sim.cluster.jobs.iter_mut().next().unwrap();
+    job.message = Some("container a: ErrImagePull".into());
+    let expected = format!(
+        "step `add`: timed out after 1m; last attempt: Job {name} was not done: container a: ErrImagePull"
+    );
+    assert_eq!(sim.finish().message, expected);
+
+    // A phase: what its steps wait for.
+    let inner = vec![wait("gate", "spec.size == 4"), apply("late", &["members"])];
+    let mut sim = Sim::new(vec![plan("deploy", vec![phase("all", inner).timeout("5m")])]);
+    assert_eq!(
+        sim.finish().message,
+        "step `all`: timed out after 5m; step `all/gate`: `spec.size == 4` is not true yet"
+    );
+
+    // An unknown value: the words of the step do not say it.
+    let wait = saying(wait("quorum", "refs.api.ok").timeout("5m"), "too few members");
+    let mut sim = Sim::new(vec![plan("deploy", vec![wait])]);
+    sim.cluster.refs.insert("api".into(), Var::Unknown("it is not reached".into()));
+    let message = sim.finish().message.clone();
+    assert!(message.starts_with("step `quorum`: timed out after 5m: too few members; "), "{message}");
+    assert!(message.contains("it is not reached"), "{message}");
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{CALLER, Stage, api};
 use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, uid_of};
-use crate::support::plans::{Answer, Commands, PLAN_RUN, phase, story_of};
+use crate::support::ext::{CONFIG_MAP, EVENT, LONG, POD, condition, is_ready, uid_of};
+use crate::support::plans::{Answer, Commands, PLAN_RUN, is_over, phase, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Caller", CALLER);
 
@@ -142,12 +142,11 @@ async fn what_cannot_be_reached_and_what_must_not_is_said() {
         let run = run(&stage, plan, "Failed").await;
         let story = story_of(&run);
         assert!(story.contains("call") && story.contains(says), "{plan}: {story}");
-        // The run before has failed, too: the condition follows.
         let tells = |o: &Value| {
-            let told = condition(o, "Stalled")["message"].as_str().unwrap_or_default().to_owned();
-            told.contains(plan) && told.contains("call")
+            let told = condition(o, "RunFailed")["message"].as_str().unwrap_or_default().to_owned();
+            is_ready(o) && told.contains(plan) && told.contains("call")
         };
-        stage.until("Stalled because of this plan", CALLER, "c", tells).await;
+        stage.until("the failure of this plan", CALLER, "c", tells).await;
     }
 }
 
@@ -165,6 +164,43 @@ async fn redirects_sizes_and_outputs_are_bounded() {
     let story = story_of(&run(&stage, "missing", "Failed").await);
     assert!(story.contains("none"), "{story}");
     assert_eq!(api().items(&items).len(), 1);
+}
+
+/// An answer's text reaches a status, an Event or the log only by declared outputs: neither its status nor a failure of an
+/// expression that reads it shows it.
+#[tokio::test]
+async fn what_a_server_answers_is_shown_only_by_declared_outputs() {
+    let (stage, _) = caller(json!({})).await;
+    let items = stage.items("c");
+    let text = format!("{CANARY}-{}", "x".repeat(5000));
+    let body = json!({"count": text, "why": text, "message": text});
+    for (plan, status, ends, says) in [
+        ("silent", 200, "Succeeded", ""),
+        ("silent", 400, "Failed", "the server answered 400"),
+        ("silent", 503, "Failed", "the server answered 503"),
+        ("redirect", 302, "Failed", "the server answered 302"),
+        ("wrong-expect", 200, "Failed", "expect"),
+        ("wrong-output", 200, "Failed", "output `count`"),
+        ("wrong-path", 200, "Failed", "output `count`"),
+        ("wrong-record", 200, "Failed", "record `note`"),
+    ] {
+        api().next("GET", &items, [Answer::Is(status, body.clone())]);
+        let story = story_of(&run(&stage, plan, ends).await);
+        assert!(story.contains(says), "{plan}, {status}: {story}");
+        assert!(!story.contains(CANARY), "{plan}, {status}: {story}");
+        // A body that is no JSON.
+        api().next("GET", &items, [Answer::Is(status, text.clone().into())]);
+        let run = stage.request(KIND, "c", plan, &Value::Null).await;
+        let story = story_of(&stage.until("its end", PLAN_RUN, &run, is_over).await);
+        assert!(!story.contains(CANARY), "{plan}, {status}: {story}");
+    }
+    let told = |o: &Value| condition(o, "RunFailed")["message"].to_string().contains("wrong-record");
+    let instance = stage.until("the failures", CALLER, "c", told).await;
+    // What was asked for is not done, but the instance is what its spec says.
+    assert!(is_ready(&instance) && condition(&instance, "Stalled").is_null(), "{:#}", instance["status"]);
+    for shown in [instance.to_string(), Value::from(stage.list(EVENT).await).to_string(), stage.log()] {
+        assert!(!shown.contains(CANARY), "{shown}");
+    }
 }
 
 #[tokio::test]

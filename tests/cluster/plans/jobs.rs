@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{PROCEDURE, Stage};
 use crate::support::eventually;
-use crate::support::ext::{JOB, LONG, POD, name_of};
+use crate::support::ext::{JOB, LONG, POD, condition, is_ready, name_of};
 use crate::support::plans::{PLAN_RUN, phase, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
@@ -65,8 +65,11 @@ async fn a_failed_job_is_tried_as_often_as_the_step_says() {
         assert_eq!(found.len(), jobs, "{failures} failures: {found:?} {}", story_of(&run));
         if ends == "Failed" {
             assert!(story_of(&run).contains("out of coal"), "{}", story_of(&run));
-            let told = stage.stalled(PROCEDURE, "p").await;
-            assert!(told.contains("retried-job") && told.contains("work"), "{told}");
+            let told = |o: &Value| {
+                let told = condition(o, "RunFailed")["message"].to_string();
+                is_ready(o) && told.contains("retried-job") && told.contains("work")
+            };
+            stage.until("the failure, and Ready", PROCEDURE, "p", told).await;
         }
     }
 }

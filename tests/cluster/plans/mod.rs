@@ -101,6 +101,15 @@ impl Stage {
         self.apply(&flag.to_string()).await;
     }
 
+    /// All that the manager has logged about the namespace, and its errors.
+    pub(crate) fn log(&self) -> String {
+        let Some(manager) = MANAGER.get() else { return String::new() };
+        let output = manager.lock().unwrap_or_else(PoisonError::into_inner).output();
+        let about = format!("/{}/", self.namespace());
+        let says = |line: &&str| line.contains(&about) || line.contains("ERROR") || line.contains("panic");
+        output.lines().filter(says).collect::<Vec<_>>().join("\n")
+    }
+
     /// The path of the API's items of an instance.
     pub(crate) fn items(&self, name: &str) -> String {
         format!("/{}/{name}/items", self.namespace())
@@ -109,11 +118,11 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let Some(manager) = MANAGER.get().filter(|_| std::thread::panicking()) else { return };
-        let output = manager.lock().unwrap_or_else(PoisonError::into_inner).output();
-        let about = format!("/{}/", self.namespace());
-        let says = |line: &&str| line.contains(&about) || line.contains("ERROR") || line.contains("panic");
-        let lines: Vec<&str> = output.lines().filter(says).collect();
+        if !std::thread::panicking() {
+            return;
+        }
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
         eprintln!(
             "the manager about {}:\n{}",
             self.namespace(),

@@ -141,7 +141,7 @@ async fn backups_to_s3_are_kept_up_to_a_number_and_restored_into_a_new_cluster()
         .await;
     let mut newest = String::new();
     for _ in 0..3 {
-        let run = stage.scene.request(("EtcdBackup", stage.backup), "b", "periodic", &Value::Null).await;
+        let run = stage.scene.request(("EtcdBackup", stage.backup), "b", "take", &Value::Null).await;
         stage.until("Succeeded", PLAN_RUN, &run, |run| phase(run) == "Succeeded").await;
         newest = stage.newer_backup(&newest).await;
     }

@@ -337,15 +337,18 @@ impl Case {
     /// How often each child was created and deleted since a place in the log, by names in which `name` stands
     /// for the instance's.
     pub fn counts(&self, mark: usize, name: &str) -> BTreeMap<String, (usize, usize)> {
-        made_and_taken(&self.wire.since(mark), self.scene.namespace())
-            .into_iter()
-            // Their names are hashes of the instance's uid.
-            .filter(|(object, _)| !object.starts_with("controllerrevisions "))
-            .map(|(object, counts)| {
-                let object = object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>");
-                (oracles::without_hashes(&object), counts)
-            })
-            .collect()
+        let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for (object, (made, taken)) in made_and_taken(&self.wire.since(mark), self.scene.namespace()) {
+            let object = object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>");
+            let mut object = oracles::without_hashes(&object);
+            if object.starts_with("controllerrevisions ") {
+                // Their names are hashes of the instance's uid: they are counted together.
+                "controllerrevisions <name>-<hash>".clone_into(&mut object);
+            }
+            let counts = found.entry(object).or_default();
+            *counts = (counts.0 + made, counts.1 + taken);
+        }
+        found
     }
 
     /// Waits until all instances have been decided about, with nothing left to do.

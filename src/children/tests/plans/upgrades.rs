@@ -271,3 +271,35 @@ fn a_package_that_is_not_loaded_leaves_no_runs_behind() {
     assert!(world.objects.is_empty(), "{:?}", world.log);
     assert!(world.store().runs.is_empty() && world.store().origins.is_empty());
 }
+
+#[test]
+fn a_run_beside_others_stays_beside_them_though_the_new_revision_has_no_such_plan() {
+    for is_missing in [false, true] {
+        let (mut world, old) = upgraded(Some("backup"));
+        let resource = "
+children:
+  - {id: one, template: templates/one.yaml}
+  - {id: two, template: templates/two.yaml}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [one, two]}
+";
+        world.package =
+            package(resource, &[("one", config("{{ name }}-one")), ("two", config("{{ name }}-two"))]);
+        let known =
+            if is_missing { Revision::Missing("gone".into()) } else { Revision::Loaded(Arc::clone(&old)) };
+        world.loads(&old, known);
+        world.settle();
+        // The upgrade does not wait for it.
+        assert_eq!(world.texts(), ["", ""]);
+        assert_eq!(world.phase("backup"), Phase::Running);
+        if is_missing {
+            continue;
+        }
+        open(&mut world, "open");
+        assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+        assert_eq!(world.phase("backup"), Phase::Succeeded);
+        assert_eq!(world.recorded("saved"), "old");
+    }
+}

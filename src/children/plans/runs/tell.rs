@@ -1,0 +1,118 @@
+//! What the status and the conditions of an instance say about its runs.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::super::history::is_exclusive;
+use super::Runs;
+use crate::children::findings::Finding;
+use crate::plan::{self, Cause, ConditionVerdict, Phase, PlanRun, RunStatus};
+
+/// Why runs are wanted at this moment.
+pub(super) struct Reasons {
+    /// Whether a rollout is needed.
+    pub(super) is_rollout_needed: bool,
+    /// The plans for whose loss a child is lost.
+    pub(super) losses: BTreeSet<String>,
+    /// The plans whose condition does not hold.
+    pub(super) cleared: BTreeSet<String>,
+}
+
+impl Reasons {
+    pub(super) fn of(
+        is_rollout_needed: bool,
+        losses: impl Iterator<Item = String>,
+        conditions: &[(String, ConditionVerdict)],
+    ) -> Self {
+        let is_cleared = |(_, verdict): &&(String, ConditionVerdict)| *verdict == ConditionVerdict::Cleared;
+        let cleared = conditions.iter().filter(is_cleared).map(|(plan, _)| plan.clone()).collect();
+        Self { is_rollout_needed, losses: losses.collect(), cleared }
+    }
+
+    /// Whether a run that has failed leaves something undone. A request whose steps have changed nothing of the instance
+    /// leaves it as it was: what it was asked for is not done, but the instance is what its spec says.
+    fn leaves_undone(&self, run: &PlanRun, status: &RunStatus) -> bool {
+        let has_changed =
+            !(status.applied.is_empty() && status.deleted.is_empty() && status.record.is_empty());
+        match run.cause() {
+            Cause::Rollout => self.is_rollout_needed,
+            Cause::Loss => has_changed || self.losses.contains(&run.spec.plan),
+            Cause::Condition => has_changed || !self.cleared.contains(&run.spec.plan),
+            Cause::Cleanup => true,
+            Cause::Request | Cause::Schedule | Cause::Deletion => has_changed,
+        }
+    }
+}
+
+impl Runs<'_> {
+    /// What the status and the conditions say.
+    pub(super) fn tell(&mut self, reasons: &Reasons) {
+        let plans = &self.ctx.origin.resource.plans;
+        let active = self.history.exclusive(plans);
+        let has_started =
+            |run: &PlanRun| run.status.as_ref().is_some_and(|status| status.started_at.is_some());
+        let started: Vec<&PlanRun> =
+            self.history.runs.iter().rev().filter(|run| has_started(run)).copied().collect();
+        let last = started.iter().find(|run| is_exclusive(run, plans)).copied();
+        self.summary.0 = active.or(last).map(announcement);
+        self.summary.1 = json!(plan::history(&self.plans.runs));
+        for (name, message) in &self.plans.unreadable {
+            let (run, reason) = (name.clone(), "Unreadable".to_owned());
+            self.findings.push(Finding::RunFailed { run, reason, message: message.clone(), is_undone: true });
+        }
+        // What the package has no more cannot be run again.
+        let is_known = |run: &PlanRun| {
+            run.cause() == Cause::Rollout || plans.iter().any(|plan| plan.name == run.spec.plan)
+        };
+        let last_rollout = started.iter().find(|run| run.cause() == Cause::Rollout).copied();
+        let mut undone: Vec<&PlanRun> = [last_rollout, last].into_iter().flatten().collect();
+        undone.retain(|run| {
+            let leaves_undone = run.status.as_ref().is_some_and(|status| reasons.leaves_undone(run, status));
+            active.is_none() && run.phase() == Phase::Failed && is_known(run) && leaves_undone
+        });
+        undone.dedup_by_key(|run| &run.name);
+        let mut failed: Vec<(&PlanRun, bool)> = undone.iter().map(|run| (*run, true)).collect();
+        for plan in plans {
+            let is_its = |run: &&&PlanRun| run.spec.plan == plan.name && run.cause() != Cause::Rollout;
+            let newest = started.iter().find(is_its).filter(|run| run.phase() == Phase::Failed);
+            let told = |run: &PlanRun| undone.iter().any(|undone| undone.name == run.name);
+            failed.extend(newest.filter(|run| !told(run)).map(|run| (*run, false)));
+        }
+        for (run, is_undone) in failed {
+            let Some(status) = &run.status else { continue };
+            let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(", ") };
+            self.findings.push(Finding::RunFailed {
+                run: format!("plan {plans} (run {})", run.name),
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+                is_undone,
+            });
+        }
+        let absent: Vec<String> = self.history.absent().iter().map(ToString::to_string).collect();
+        if active.is_none() && !absent.is_empty() && !plans.is_empty() {
+            self.findings.push(Finding::StaysDeleted { items: absent });
+        }
+    }
+}
+
+/// The rollouts that have succeeded as the status of an instance says.
+pub(super) fn rolled_out(status: &Value) -> BTreeSet<String> {
+    let listed = status["history"].as_array().into_iter().flatten();
+    let succeeded = listed
+        .chain([&status["plan"]])
+        .filter(|run| run["cause"] == Cause::Rollout.as_str() && run["phase"] == "Succeeded");
+    succeeded.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// What `status.plan` says of a run.
+pub(super) fn announcement(run: &PlanRun) -> Value {
+    let mut shown = json!(plan::Summary::of(run));
+    shown["uid"] = run.uid.as_str().into();
+    let status = run.status.as_ref();
+    let open = status.iter().flat_map(|status| &status.steps).rfind(|step| !step.phase.is_final());
+    if let Some(step) = open {
+        shown["step"] = step.path.as_str().into();
+    }
+    shown
+}

@@ -1,0 +1,123 @@
+//! Runs while replies are lost, while the watch of runs is late, and across a restart with a failed rollout behind.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::plans::{TWELVE, api, effects, outcome};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, JOB, LONG, POD, condition, is_pod_ready, is_ready, uid_of};
+use crate::support::faults::case::{Case, Subject};
+use crate::support::faults::{Fault, Rule, WRITES};
+use crate::support::plans::{Commands, PLAN_RUN, RunWatch, phase};
+
+const FLEETS: Subject = Subject {
+    folder: "tests/fixtures/packages/plans-rollouts",
+    name: "plans-rollouts",
+    group: "fixtures.operetta.dev",
+    version: "v1",
+    kind: "Fleet",
+    plural: "fleets",
+    inner: None,
+    children: &[CONFIG_MAP, POD],
+    elsewhere: &[],
+};
+
+/// A write commits and its reply is lost, again and again; or the watch of runs brings nothing for a while. The run ends as
+/// without that, each Job is made once, and each request is sent with one key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_end_the_same_when_replies_are_lost_and_watches_are_late() {
+    let commands = Commands::new();
+    commands.prints("say", "ahoy");
+    let case =
+        Case::of(&TWELVE, 7).await.with_change(|text| text.replace("http://api.invalid", &api().url()));
+    let scene = &case.scene;
+    let spec = json!({"script": commands.script()});
+    let process = case.start().await;
+    let (jobs, runs) = (scene.watch_uids(JOB).await, RunWatch::start(scene).await);
+    case.apply("i-calm", &spec).await;
+    case.ready("i-calm").await;
+    let expected = outcome(scene, case.kind, "i-calm").await;
+    for (name, chance) in [("i-few", 0.1), ("i-many", 0.3)] {
+        let rule = case.wire.rule(Rule::on(WRITES, Fault::Cut).namespace(scene.namespace()).chance(chance));
+        case.apply(name, &spec).await;
+        scene.run_of(name, "deploy", |run| phase(run) == "Succeeded").await;
+        assert!(case.wire.struck(rule) > 1, "{name}: {} replies were lost", case.wire.struck(rule));
+        case.wire.heal();
+        case.ready(name).await;
+        assert_eq!(outcome(scene, case.kind, name).await, expected, "{name}");
+        effects(scene, name, &jobs, name).await;
+    }
+    // What it has written itself it knows by the replies. The end of a Job it learns from another watch.
+    case.wire.freeze("planruns");
+    case.wire.freeze("controllerrevisions");
+    case.apply("i-late", &spec).await;
+    scene.run_of("i-late", "deploy", |run| phase(run) == "Succeeded").await;
+    case.wire.thaw();
+    case.ready("i-late").await;
+    assert_eq!(outcome(scene, case.kind, "i-late").await, expected);
+    effects(scene, "i-late", &jobs, "late watches").await;
+    for name in ["i-few", "i-many", "i-late"] {
+        let found = scene.runs(name).await;
+        assert_eq!(found.iter().map(phase).collect::<Vec<_>>(), ["Succeeded"], "{found:#?}");
+    }
+    runs.check();
+    case.finish(process).await;
+}
+
+/// An upgrade fails at the first member. While no manager runs, another member is lost. The next manager brings it back as it
+/// was, and the bad target reaches nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_rollout_reaches_nobody_else_over_a_restart_with_a_lost_member() {
+    let case = Case::of(&FLEETS, 0).await;
+    let scene = &case.scene;
+    let images = async || -> BTreeMap<String, String> {
+        let pods = scene.list(POD).await;
+        let image =
+            |pod: &Value| pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
+        pods.iter().map(|pod| (crate::support::ext::name_of(pod).to_owned(), image(pod))).collect()
+    };
+    let of = |first: &str, others: &str| {
+        let image = |word: &str| format!("registry.example.com/{word}");
+        BTreeMap::from([
+            ("i-0".to_owned(), image(first)),
+            ("i-1".to_owned(), image(others)),
+            ("i-2".to_owned(), image(others)),
+        ])
+    };
+    let process = case.start().await;
+    case.apply("i", &json!({})).await;
+    case.ready("i").await;
+    scene.patch(case.kind, "i", "merge", &json!({"spec": {"image": "registry.example.com/bad:1"}})).await;
+    scene.run_of("i", "upgrade", |run| phase(run) == "Failed").await;
+    assert_eq!(images().await, of("bad:1", "work:1"));
+    process.stop().await;
+    for is_killed in [false, true] {
+        let process = case.start().await;
+        scene.until("Stalled", case.kind, "i", |o| condition(o, "Stalled")["status"] == "True").await;
+        if is_killed {
+            process.kill();
+        } else {
+            process.stop().await;
+        }
+        let lost = uid_of(&scene.get(POD, "i-2").await).to_owned();
+        scene.kubectl(&["delete", "pod", "i-2", "--grace-period=0", "--force"]).await;
+        scene.gone(POD, "i-2").await;
+        let before = scene.list(PLAN_RUN).await.len();
+        let process = case.start().await;
+        scene.until("another pod", POD, "i-2", |pod| uid_of(pod) != lost && is_pod_ready(pod)).await;
+        eventually("its plan to end", LONG, async || {
+            let runs = scene.list(PLAN_RUN).await;
+            let ended = runs.iter().filter(|run| phase(run) == "Succeeded").count();
+            if runs.len() == before + 1 && ended == before { Ok(()) } else { Err(format!("{runs:#?}")) }
+        })
+        .await;
+        assert_eq!(images().await, of("bad:1", "work:1"), "killed: {is_killed}");
+        process.stop().await;
+    }
+    let process = case.start().await;
+    scene.patch(case.kind, "i", "merge", &json!({"spec": {"image": "registry.example.com/work:2"}})).await;
+    scene.until("mended", case.kind, "i", |o| is_ready(o) && condition(o, "Stalled").is_null()).await;
+    assert_eq!(images().await, of("work:2", "work:2"));
+    case.finish(process).await;
+}
