@@ -381,18 +381,19 @@ impl Cluster {
         self.write(Method::PATCH, (kind, namespace, Some(name)), subresource, &query, content).await
     }
 
-    /// A JSON merge patch of the status of an object that is too deep or too large to be read: only the name of the
-    /// object is kept of the reply.
-    pub(crate) async fn merge_patch_unread_status(
+    /// A JSON merge patch of an object that may be too deep or too large to be read, or of a subresource of it: only the
+    /// name of the object is kept of the reply.
+    pub(crate) async fn merge_patch_unread(
         &self,
         kind: &ApiKind,
         namespace: Option<&str>,
         name: &str,
+        subresource: Option<&str>,
         patch: &Value,
         manager: &str,
     ) -> Result<(), CallError> {
         let query = format!("fieldManager={}", encode(manager));
-        let path = path_to((kind, namespace, Some(name)), Some("status"), &query)?;
+        let path = path_to((kind, namespace, Some(name)), subresource, &query)?;
         let content = Some("application/merge-patch+json");
         let reply: reply::Identity = self.call(Method::PATCH, &path, content, Some(patch)).await?;
         reply::check(kind, namespace, Some(name), &reply.to_json())

@@ -11,6 +11,7 @@ mod lookup;
 mod narrowing;
 mod pattern;
 mod prune;
+mod stored;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use incompatible::{Incompatible, incompatible};
 pub use lookup::{Lookup, lookup, schema_fact};
 pub use narrowing::{Narrowed, narrowed};
 pub use prune::prune;
+pub use stored::{interim_spec, outdated_versions, storage_version, stored_in};
 pub use validate::{Violation, validate, validate_part};
 
 /// The kind that a CRD defines, in its storage version if that is served, else in the first that is; `None` if the CRD is
@@ -52,6 +54,10 @@ pub fn kind(crd: &Value) -> Option<ApiKind> {
 pub fn schema_of<'a>(crd: &'a Value, version: &str) -> Option<&'a Value> {
     let versions = crd.get("spec")?.get("versions")?.as_array()?;
     versions.iter().find(|known| known["name"] == version)?.get("schema")?.get("openAPIV3Schema")
+}
+
+fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
+    crd["spec"]["versions"].as_array().into_iter().flatten()
 }
 
 /// Whether a schema keeps unknown fields.

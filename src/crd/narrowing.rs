@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Violation, apply_defaults, preserves, properties, schema_of, validate};
+use super::{Violation, apply_defaults, preserves, properties, schema_of, validate, versions};
 
 /// One version of a kind whose objects must be checked against changed schemas.
 #[derive(Debug)]
@@ -139,10 +139,6 @@ fn is_default(schema: &Value, value: &Value) -> bool {
     let mut filled = default.clone();
     apply_defaults(schema, &mut filled);
     filled == *value
-}
-
-fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
-    crd["spec"]["versions"].as_array().into_iter().flatten()
 }
 
 /// A schema without the status, which managers rewrite.

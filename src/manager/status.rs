@@ -273,10 +273,11 @@ impl Effects {
         let body = json!({"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}, "status": patch});
         let written = self
             .for_instances(registered)
-            .merge_patch_unread_status(
+            .merge_patch_unread(
                 &registered.kind,
                 key.namespace.as_deref(),
                 &key.name,
+                Some("status"),
                 &body,
                 "operetta",
             )

@@ -19,6 +19,8 @@ pub fn rights() -> Rights {
     };
     let crds = "customresourcedefinitions";
     cluster("apiextensions.k8s.io", crds, &["get", "list", "watch", "create", "patch"]);
+    // The stored versions, after a migration.
+    cluster("apiextensions.k8s.io", "customresourcedefinitions/status", &["patch"]);
     // What `cluster` is in expressions.
     cluster("apiregistration.k8s.io", "apiservices", &["list", "watch"]);
     // The policy of PlanRuns.

@@ -42,6 +42,8 @@ pub(crate) struct CrdPatch {
     base: Base,
     /// Whether the spec is written. The server normalizes a spec, so a dry run may show that it is the same.
     pub(crate) with_spec: bool,
+    /// Whether the spec still has versions that the package removes, because objects are stored in them.
+    pub(crate) is_interim: bool,
 }
 
 /// Whose CRD the additions are made to.
@@ -88,6 +90,7 @@ pub(super) fn compare(
         with_spec: live.is_none_or(|live| !same(&augmented["spec"], &live["spec"])),
         spec: augmented["spec"].clone(),
         base,
+        is_interim: false,
     };
     match live {
         // Without the label as we apply it, the CRD is not recognized as that of a package.
@@ -114,6 +117,17 @@ impl CrdPatch {
             let wanted = self.metadata[part].as_object();
             wanted.into_iter().flatten().all(|(key, value)| live["metadata"][part][key] == *value)
         })
+    }
+
+    /// Keeps versions that the package removes while objects may be stored in them. Whether there are any.
+    pub(super) fn keep_stored_versions(&mut self, live: &Value) -> bool {
+        let Some(spec) = crd::interim_spec(live, &json!({"spec": self.spec})) else { return false };
+        self.with_spec = !same(&spec, &live["spec"]);
+        // The hash is not that of the final spec, which would be taken for applied.
+        let text = format!("{}{spec}", self.metadata);
+        self.metadata["annotations"][names::INTENT] = names::short_hash(&text, 16).into();
+        (self.spec, self.is_interim) = (spec, true);
+        true
     }
 
     /// The body of the apply, with the live object, or its absence, as the precondition.

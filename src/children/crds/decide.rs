@@ -15,6 +15,9 @@ use crate::package::{Package, Resource};
 /// How much of the server's words is reported, in characters: it may print a whole schema.
 const WORDS: usize = 4_000;
 
+/// The code of a migration that is not possible.
+const UNMIGRATED: &str = "crd::unmigrated";
+
 /// What is known of one CRD of a package at one moment. An effect fills in what the decision asks for.
 #[derive(Debug)]
 pub(crate) struct CrdSnapshot<'a> {
@@ -56,6 +59,8 @@ pub(crate) enum CrdDecision<'a> {
     ListInstances,
     /// Read the instances of these versions and find those that would lose something.
     CheckInstances(Vec<Narrowed<'a>>),
+    /// Write each instance once, so that no version that the package removes is stored any more.
+    Migrate,
     /// Apply. With the writer who has changed the CRD since it was ready.
     Apply(Box<CrdPatch>, Option<String>),
 }
@@ -120,6 +125,12 @@ pub(crate) fn decide_crd<'a>(
             };
         }
     }
+    if let Some(live) = live.filter(|_| patch.with_spec)
+        && patch.keep_stored_versions(live)
+        && !patch.with_spec
+    {
+        return CrdDecision::Migrate;
+    }
     match (&snapshot.dry_run, live) {
         (DryRun::NotSent, _) => return CrdDecision::DryRun(patch.body(name, live)),
         // An unused part of the record does no harm.
@@ -129,6 +140,9 @@ pub(crate) fn decide_crd<'a>(
         (DryRun::Answered(Err(error)), _) => return settled(refused(resource, error)),
         // The server may write the same spec in another way.
         (DryRun::Answered(Ok(tried)), Some(live)) if patch.with_spec && live["spec"] == tried["spec"] => {
+            if patch.is_interim {
+                return CrdDecision::Migrate;
+            }
             if patch.has_metadata(live) {
                 return settled(served(live, resource));
             }
@@ -200,6 +214,26 @@ pub(crate) fn refused(resource: &Resource, error: &CallError) -> CrdState {
         Class::Conflict => CrdState::Failed(problem, Some(Duration::from_millis(100))),
         Class::Retry | Class::NotFound => CrdState::Failed(problem, error.asked_to_wait()),
     }
+}
+
+/// The state while objects are stored in a version that the package removes.
+pub(crate) fn migrating(resource: &Resource) -> CrdState {
+    CrdState::Pending(format!(
+        "the objects of the CRD {} are being migrated from a version that the package removes",
+        resource.crd_name()
+    ))
+}
+
+/// The state after a failed migration of the instances.
+pub(crate) fn unmigrated(resource: &Resource, reason: &str, is_temporary: bool) -> CrdState {
+    let message = format!("the objects of the CRD {} cannot be migrated: {reason}", resource.crd_name());
+    let problem = Diagnostic::error(UNMIGRATED, message).located(resource.crd_location.clone());
+    if is_temporary {
+        return CrdState::Failed(problem, None);
+    }
+    CrdState::Refused(
+        problem.help("correct these objects, or keep the removed version in the CRD of the package"),
+    )
 }
 
 /// The state after a failed list of the instances.

@@ -27,6 +27,11 @@ pub(crate) struct LossyInstance {
 }
 
 impl LossyInstance {
+    /// Its name, and what it would lose.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The instance `name`, if it would lose something. `body`: the instance in the narrowed version; `None` if it is
     /// too deep or too large to be read.
     pub(crate) fn find(narrowed: &Narrowed<'_>, uid: &str, name: &str, body: Option<&Value>) -> Option<Self> {

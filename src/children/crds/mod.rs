@@ -18,7 +18,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub(crate) use compare::{CrdPatch, claimed, lease};
-pub(crate) use decide::{CrdDecision, CrdSnapshot, DryRun, decide_crd, refused, served};
+pub(crate) use decide::{
+    CrdDecision, CrdSnapshot, DryRun, decide_crd, migrating, refused, served, unmigrated,
+};
 pub(crate) use history::{CrdHistory, CrdOutcome};
 pub(crate) use losses::LossyInstance;
 pub(crate) use package::{Finding, PackageCrds, Wait};
@@ -27,6 +29,7 @@ use record::UnusedRecord;
 pub(crate) use record::{KindUsage, Record, RecordUsage};
 
 use super::names;
+use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::Resource;
 
@@ -68,6 +71,8 @@ pub(crate) struct CrdInfo {
     pub has_status: bool,
     /// The kinds and namespaces of children of its instances.
     pub record: Record,
+    /// The versions, beside the storage version, in which objects may be stored.
+    pub outdated: Vec<String>,
     /// The Lease of the manager that it names.
     pub lease: Option<String>,
 }
@@ -80,6 +85,12 @@ impl CrdInfo {
             generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
             has_status: compare::has_status(crd, &resource.kind.version),
             record: Record::of(crd),
+            // The versions of a CRD that another tool applies are the business of that tool.
+            outdated: if resource.adopt {
+                Vec::new()
+            } else {
+                crd::outdated_versions(crd).into_iter().map(str::to_owned).collect()
+            },
             lease: lease(crd).map(str::to_owned),
         }
     }

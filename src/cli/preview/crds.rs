@@ -64,6 +64,7 @@ pub(super) async fn decide(
             CrdDecision::Apply(..) => {
                 break (if live.is_none() { CrdWrite::Created } else { CrdWrite::Updated }, None);
             }
+            CrdDecision::Migrate => break (CrdWrite::Updated, None),
             CrdDecision::Settled(state, _) => match state {
                 CrdState::Ready(_) | CrdState::Pending(_) | CrdState::Conflicted(_) => {
                     break (CrdWrite::Unchanged, None);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::info;
 
-use super::{CRD, CrdReconciler};
+use super::{CRD, CrdReconciler, migrate};
 use crate::api::CallError;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdOutcome, CrdPatch, CrdSnapshot, CrdState, CrdVersion, DryRun, LossyInstance,
-    MANAGER, ManagerIdentity, decide_crd, refused, served,
+    MANAGER, ManagerIdentity, decide_crd, migrating, refused, served, unmigrated,
 };
 use crate::cluster::{Cluster, Query, Trial};
 use crate::crd::{self, Narrowed};
@@ -43,7 +43,7 @@ pub(super) async fn reconcile(
     let mut steps = Vec::new();
     for (resource, history) in package.resources.iter().zip(histories) {
         let snapshot = read(cluster, package, resource, crds.identity(), DryRun::NotSent).await;
-        steps.push(advance(cluster, snapshot, history, now, &hold).await);
+        steps.push(advance(cluster, snapshot, history, now, Some(&hold)).await);
     }
     let is_refused = |step: &Step<'_>| match step {
         Step::Settled(outcome) => matches!(outcome.state, CrdState::Refused(_) | CrdState::Failed(..)),
@@ -142,7 +142,7 @@ async fn examine(
     let history = CrdHistory::default();
     for resource in &package.resources {
         let snapshot = read(cluster, package, resource, manager, dry_run()).await;
-        if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, &|_| {}).await {
+        if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, None).await {
             match outcome.state {
                 CrdState::Refused(problem) => problems.push((problem, false)),
                 CrdState::Failed(problem, _) => problems.push((problem, true)),
@@ -165,19 +165,21 @@ async fn read<'a>(
 }
 
 /// Does what the decisions ask for until something is to be written or nothing is left to do. `hold` stops the writes of
-/// instances.
+/// instances; without it nothing is written, not even for a migration.
 async fn advance<'a>(
     cluster: &Cluster,
     mut snapshot: CrdSnapshot<'a>,
     history: &CrdHistory,
     now: Duration,
-    hold: &(dyn Fn(&str) + Sync),
+    hold: Option<&(dyn Fn(&str) + Sync)>,
 ) -> Step<'a> {
     let name = snapshot.resource.crd_name();
     loop {
         match decide_crd(&snapshot, history, now) {
             CrdDecision::DryRun(body) => {
-                if snapshot.has_lost_status(history) {
+                if let Some(hold) = hold
+                    && snapshot.has_lost_status(history)
+                {
                     hold(name);
                 }
                 let answer = cluster.apply_as(&CRD, &body, MANAGER, true, Trial::This).await;
@@ -191,11 +193,27 @@ async fn advance<'a>(
                 let lossy = lossy(cluster, snapshot.live(), narrowed).await;
                 snapshot.lossy = Some(lossy);
             }
+            CrdDecision::Migrate => {
+                let live = snapshot.live().filter(|_| hold.is_some());
+                let Some(live) = live else {
+                    return Step::Settled(outcome(&snapshot, migrating(snapshot.resource), None));
+                };
+                if let Err(error) = migrate::migrate(cluster, live).await {
+                    let state = unmigrated(snapshot.resource, &error.to_string(), error.is_temporary());
+                    return Step::Settled(outcome(&snapshot, state, None));
+                }
+                snapshot =
+                    read(cluster, snapshot.package, snapshot.resource, snapshot.manager, DryRun::NotSent)
+                        .await;
+            }
             CrdDecision::Settled(state, changed_by) => {
                 return Step::Settled(outcome(&snapshot, state, changed_by));
             }
             CrdDecision::Apply(patch, changed_by) => {
-                if changed_by.is_some() && patch.with_spec {
+                if let Some(hold) = hold
+                    && changed_by.is_some()
+                    && patch.with_spec
+                {
                     hold(name);
                 }
                 return Step::Apply(Box::new(snapshot), patch, changed_by);
@@ -222,8 +240,9 @@ async fn apply(
                 (Some(_), Some(_)) => info!(crd = %name, "restored"),
                 (Some(_), None) => info!(crd = %name, with_spec = patch.with_spec, "updated"),
             }
+            let resource = snapshot.resource;
             CrdOutcome {
-                state: served(&written, snapshot.resource),
+                state: if patch.is_interim { migrating(resource) } else { served(&written, resource) },
                 seen: Some(CrdVersion::of(&written)),
                 changed_by,
                 spec_written: live.is_some() && patch.with_spec,
@@ -252,7 +271,7 @@ fn full_name(raw: &Raw) -> String {
 }
 
 /// The stored instances that would lose something.
-async fn lossy(
+pub(super) async fn lossy(
     cluster: &Cluster,
     live: Option<&Value>,
     versions: Vec<Narrowed<'_>>,

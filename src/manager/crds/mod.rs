@@ -8,6 +8,7 @@
 
 mod effects;
 mod follow;
+mod migrate;
 mod publish;
 mod usage;
 mod watch;
@@ -27,7 +28,9 @@ use super::scheduler::{Key, Scheduler};
 use super::store::Store;
 use super::watches::Watches;
 use crate::api::{ApiKind, CallError, Class, Gvk};
-use crate::children::crds::{CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, lease};
+use crate::children::crds::{
+    CrdInfo, CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, lease,
+};
 use crate::children::{names, package_of_crd_value};
 use crate::cluster::Cluster;
 use crate::crd;
@@ -316,8 +319,9 @@ impl CrdReconciler {
                 self.queue_undecided(&state);
             }
         }
-        let mut state = self.lock();
-        self.publish(&mut state);
+        self.publish(&mut self.lock());
+        let is_migrated = self.migrate_stored(index).await;
+        let state = self.lock();
         let key = state.key(index);
         let now = self.scheduler.clock.elapsed();
         if !state.is_decided()
@@ -326,13 +330,71 @@ impl CrdReconciler {
             self.scheduler.queue.add_after(key.clone(), rest);
         }
         match state.packages[index].wait() {
-            Wait::Event => Outcome::Done,
-            Wait::Backoff => Outcome::Failed,
+            Wait::Event if is_migrated => Outcome::Done,
+            Wait::Event | Wait::Backoff => Outcome::Failed,
             Wait::Until(at) => {
                 self.scheduler.queue.add_after(key, at.saturating_sub(now));
                 Outcome::Done
             }
         }
+    }
+
+    /// Migrates the stored objects of the CRDs of an active package, after another version became the storage version.
+    /// Whether all is done that can be done now.
+    async fn migrate_stored(&self, index: usize) -> bool {
+        let due: Vec<(usize, CrdInfo)> = {
+            let state = self.lock();
+            let package = &state.packages[index];
+            let crds = package.crds().iter().enumerate().filter(|_| package.is_active);
+            crds.filter_map(|(position, crd)| Some((position, crd.info()?.clone())))
+                .filter(|(_, info)| !info.outdated.is_empty() && info.lease.as_ref() == Some(&self.lease))
+                .collect()
+        };
+        let mut is_done = true;
+        for (position, info) in due {
+            let crd = {
+                let state = self.lock();
+                state.packages[index].package.resources[position].crd_name().to_owned()
+            };
+            let cluster = self.effects.clients.own();
+            let live = match cluster.get(&CRD, None, &crd).await {
+                Ok(live) => live.filter(|live| live["metadata"]["uid"] == info.uid.as_str()),
+                Err(error) => {
+                    warn!(%crd, %error, "the CRD cannot be read; its stored objects are not migrated yet");
+                    is_done = false;
+                    continue;
+                }
+            };
+            let Some(live) = live else { continue };
+            let outdated = crd::outdated_versions(&live).join(", ");
+            let storage = crd::storage_version(&live).unwrap_or_default().to_owned();
+            let (is_warning, reason, text) = match migrate::migrate(cluster, &live).await {
+                Ok(_) if outdated.is_empty() => continue,
+                Ok(count) => (
+                    false,
+                    "StorageMigrated",
+                    format!(
+                        "objects that were stored as {outdated} are stored as {storage} now ({count} written)"
+                    ),
+                ),
+                Err(error) => {
+                    is_done &= !error.is_temporary();
+                    let text = format!(
+                        "the objects that are stored as {outdated} cannot be migrated to {storage}: {error}"
+                    );
+                    (true, "StorageMigrationFailed", text)
+                }
+            };
+            if is_warning {
+                warn!(%crd, "{text}");
+            }
+            let regarding = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": CRD.kind,
+                "metadata": {"name": crd, "uid": info.uid},
+            });
+            self.effects.events.publish(&regarding, is_warning, reason, &text);
+        }
+        is_done
     }
 
     /// The reconcile of a package has panicked; the queue tries it again.

@@ -4,6 +4,7 @@
 mod children;
 mod managers;
 mod narrowing;
+mod versions;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
