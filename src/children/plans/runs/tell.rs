@@ -73,11 +73,13 @@ impl Runs<'_> {
         });
         undone.dedup_by_key(|run| &run.name);
         let mut failed: Vec<(&PlanRun, bool)> = undone.iter().map(|run| (*run, true)).collect();
-        for plan in plans {
-            let is_its = |run: &&&PlanRun| run.spec.plan == plan.name && run.cause() != Cause::Rollout;
-            let newest = started.iter().find(is_its).filter(|run| run.phase() == Phase::Failed);
-            let told = |run: &PlanRun| undone.iter().any(|undone| undone.name == run.name);
-            failed.extend(newest.filter(|run| !told(run)).map(|run| (*run, false)));
+        // Of each plan the newest run counts; the newest failure is named first.
+        let mut seen = BTreeSet::new();
+        for run in started.iter().filter(|run| run.cause() != Cause::Rollout && is_known(run)) {
+            let is_told = || undone.iter().any(|undone| undone.name == run.name);
+            if seen.insert(&run.spec.plan) && run.phase() == Phase::Failed && !is_told() {
+                failed.push((run, false));
+            }
         }
         for (run, is_undone) in failed {
             let Some(status) = &run.status else { continue };
