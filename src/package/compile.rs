@@ -214,8 +214,10 @@ impl Compiler<'_> {
             }
         }
         self.diagnostics.extend(lint::workloads::workloads(&self.sketches, &resources));
+        let name = manifest.metadata.0?.name;
         Some(Package {
-            name: manifest.metadata.0?.name.value.0,
+            name: name.value.0,
+            location: name.at,
             version: spec.version.0?.value.0,
             app_version: spec.app_version,
             description: spec.description,

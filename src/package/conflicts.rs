@@ -25,14 +25,12 @@ pub fn conflicts(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
 
 fn between(package: &Package, other: &Package) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    if package.name == other.name
-        && let Some((resource, theirs)) = package.resources.first().zip(other.resources.first())
-    {
+    if package.name == other.name {
         let message =
-            format!("the package {} has the same name: {}", other.files.root().display(), theirs.location);
+            format!("the package {} has the same name: {}", other.files.root().display(), other.location);
         found.push(
             Diagnostic::error(NAME, message)
-                .located(resource.location.clone())
+                .located(package.location.clone())
                 .path("metadata.name")
                 .help("labels of children contain the package name: rename one of the packages"),
         );

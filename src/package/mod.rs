@@ -62,6 +62,8 @@ pub use template_scan::{Namespaces, is_label_value};
 pub struct Package {
     /// Its name: a DNS label of at most 40 characters.
     pub name: String,
+    /// The location of its name in `operator.yaml`.
+    pub location: Location,
     /// Its version.
     pub version: Version,
     /// The version of the application.

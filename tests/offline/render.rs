@@ -286,8 +286,12 @@ fn packages_that_cannot_run_side_by_side_are_told_apart() {
         assert_eq!(found[0]["file"], format!("{second}/crds/web.yaml"));
         assert!(found[0]["message"].as_str().unwrap().contains(words), "{found:#?}");
     }
-    let codes: Vec<Value> = lint(&["a", "copy"]).iter().map(|found| found["code"].clone()).collect();
+    let found = lint(&["a", "copy"]);
+    let codes: Vec<Value> = found.iter().map(|found| found["code"].clone()).collect();
     assert_eq!(codes, ["package::name-taken", "package::claimed"]);
+    let text = std::fs::read_to_string(root.path().join("copy/operator.yaml")).unwrap();
+    let line = text.lines().position(|line| line.contains("name:")).unwrap() + 1;
+    assert_eq!(found[0]["line"], line, "{found:#?}");
 }
 
 #[test]
