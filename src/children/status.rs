@@ -7,6 +7,7 @@ use super::decide::{Health, Summary, Verdict};
 use super::findings::Finding;
 use super::projection::Projection;
 use super::target::Target;
+use crate::operators::upgrade::{self, CHANGING};
 use crate::template::EvalError;
 
 /// Longest message of a condition, in characters; the API allows 32,768.
@@ -15,7 +16,7 @@ const MESSAGE: usize = 1_024;
 /// The condition of an instance whose CRD another manager keeps reverting.
 const CONTESTED: &str = "CRDFieldManagerConflict";
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 6] = [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, TRUNCATED];
+const PASSING: [&str; 7] = [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, TRUNCATED, CHANGING];
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 /// The condition that names fields left out of the status.
@@ -336,6 +337,10 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
             })
         })
         .collect();
+    // The manager has set it, and it says what was so before.
+    let is_ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == Some(true));
+    let changing = there.iter().filter(|c| c["type"] == CHANGING);
+    all.extend(changing.filter(|c| !upgrade::is_changed(c, is_ready, status.revision.is_some())).cloned());
     let is_ours = |c: &Value| {
         status.conditions.iter().any(|ours| c["type"] == ours.kind.as_str())
             || PASSING.iter().any(|passing| c["type"] == *passing)

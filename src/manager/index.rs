@@ -15,6 +15,7 @@ use crate::api::{Gvk, ObjectRef};
 use crate::children::names::{self, Claim};
 use crate::children::{DriftFingerprint, Observed};
 use crate::clock::Instant;
+use crate::operators::upgrade::Member;
 
 /// Which instance: its CRD, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +46,8 @@ struct Instance {
     /// Deleted with `--cascade=orphan`. The finalizer that shows it is present for a moment only.
     orphaned: bool,
     generation: i64,
+    /// What its status says of its revision.
+    member: Member,
     json: Arc<[u8]>,
 }
 
@@ -217,6 +220,7 @@ impl Index {
             resource_version: resource_version.into(),
             orphaned: known || marked,
             generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
+            member: Member::of(object),
             json: object.to_string().into_bytes().into(),
         };
         self.by_uid.insert(uid, key.clone());
@@ -302,6 +306,20 @@ impl Index {
     /// The instance as it was last seen.
     pub(super) fn instance(&self, key: &InstanceKey) -> Option<Value> {
         self.instances.get(key).and_then(Instance::value)
+    }
+
+    /// What the status of the instance says of its revision.
+    pub(super) fn member(&self, key: &InstanceKey) -> Option<&Member> {
+        self.instances.get(key).map(|instance| &instance.member)
+    }
+
+    /// The same of all instances of a CRD.
+    pub(super) fn members_of<'a>(
+        &'a self,
+        crd: &'a str,
+    ) -> impl Iterator<Item = (&'a InstanceKey, &'a Member)> {
+        let of_crd = self.instances.iter().filter(move |(key, _)| *key.crd == *crd);
+        of_crd.map(|(key, instance)| (key, &instance.member))
     }
 
     /// Bytes of the instance as JSON; none if it is not known.

@@ -11,19 +11,20 @@ use super::act::Executor;
 use super::effects::Effects;
 use super::index::InstanceKey;
 use super::registry::Registered;
-use super::scheduler::Scheduler;
+use super::scheduler::{Key, Scheduler};
 use super::state::{InstanceState, MAX_DECISIONS, Progress};
 use super::status::{Settled, StatusWriter};
 use super::stopped::Evaluate;
 use super::store::Store;
 use super::watches::{WatchState, Watches};
 use crate::api::{CallError, Class, Gvk};
-use crate::children::plans::RunAction;
+use crate::children::plans::{Revision, RunAction};
 use crate::children::{
     self, Action, ActivePackage, Decision, Effect, KindInfo, Listing, Observed, Outcome as Done, ReadError,
     Snapshot,
 };
 use crate::cluster::Permit;
+use crate::operators::upgrade::Member;
 use crate::package::Resource;
 use crate::template::Totals;
 
@@ -32,6 +33,10 @@ const LARGE_INSTANCE: usize = 64 << 10;
 
 /// How often the observations of an instance are made while a step of a run waits.
 const STEP_REFRESH: Duration = Duration::from_secs(1);
+
+/// How soon the `Operator` is reconciled after an instance has changed that was moved to another revision: several are seen
+/// at once.
+const STAGE: Duration = Duration::from_millis(100);
 
 /// How many objects an Event names.
 const MAX_NAMES: usize = 8;
@@ -79,6 +84,18 @@ enum Attempt {
     ExceedsSmallBudget,
     /// A decision.
     Decided(Box<Decided>),
+}
+
+/// The package that an instance is reconciled with.
+enum Kept {
+    /// The active one.
+    Active,
+    /// Another revision, until the instance is moved.
+    Earlier(ActivePackage),
+    /// Another revision, which is being loaded.
+    Pending,
+    /// Another revision, which cannot be loaded, for that reason.
+    Unknown(Arc<str>),
 }
 
 /// A decision and its input.
@@ -132,6 +149,7 @@ impl InstanceReconciler {
             if let Some(error) = key_error.as_ref().filter(|error| error.is_fenced()) {
                 return self.failed(key, error);
             }
+            self.follow_kept(key, &registered);
             trace!("deciding");
             decisions += 1;
             self.record(state, Progress::Schemas(self.store.schemas()));
@@ -187,7 +205,9 @@ impl InstanceReconciler {
         let has_answers = self.watches.observe(key, &decision.polls);
         let is_read = !decision.polls.is_empty() || !decision.revisions.is_empty();
         let is_gone = is_read && !self.store.index().has_instance(key);
-        let has_revisions = self.watches.revisions.follow(key, registered.operator(), &decision.revisions);
+        let mut revisions = decision.revisions.clone();
+        revisions.extend(self.kept_revision(key, registered).map(Into::into));
+        let has_revisions = self.watches.revisions.follow(key, registered.operator(), &revisions);
         if self.watches.follow(key, &decision.wants) || has_answers || has_revisions || is_gone {
             return self.after_new_reads(key);
         }
@@ -274,7 +294,12 @@ impl InstanceReconciler {
         if let Some(wait) = decision.again {
             self.scheduler.queue.add_after(key.clone(), wait);
         }
-        match self.status.settle(key, registered, instance, decision, state).await {
+        let settled = self.status.settle(key, registered, instance, decision, state).await;
+        if registered.is_staged && Member::of(instance).is_changing() {
+            // The next stage of an upgrade may begin.
+            self.scheduler.queue.add_after(Key::Operator(registered.operator().into()), STAGE);
+        }
+        match settled {
             Settled::Done => Outcome::Done,
             Settled::RetryAfter(wait) => self.done_for(key, wait),
             Settled::Failed(error) => self.failed(key, &error),
@@ -371,7 +396,16 @@ impl InstanceReconciler {
             return None;
         }
         let package = match (&registered.package, &registered.inactive) {
-            (Some((package, index)), _) => Ok(ActivePackage::new(package, *index)?),
+            (Some((package, index)), _) => match self.kept_package(key, registered) {
+                Kept::Active => Ok(ActivePackage::new(package, *index)?),
+                Kept::Earlier(package) => Ok(package),
+                Kept::Pending => return None,
+                // Nothing is rendered but a plan that cleans up.
+                Kept::Unknown(_) if !instance["metadata"]["deletionTimestamp"].is_null() => {
+                    Ok(ActivePackage::new(package, *index)?)
+                }
+                Kept::Unknown(reason) => Err(reason),
+            },
             (None, Some(reason)) => Err(Arc::clone(reason)),
             (None, None) if instance["metadata"]["deletionTimestamp"].is_null() => return None,
             (None, None) => Err("it is not loaded".into()),
@@ -407,6 +441,40 @@ impl InstanceReconciler {
             apis: if reads_cluster { self.watches.served_apis() } else { None },
             limits,
         })
+    }
+
+    /// The revision that the instance is reconciled with until it is moved to the active one; `None` if it has that.
+    fn kept_revision(&self, key: &InstanceKey, registered: &Registered) -> Option<Box<str>> {
+        let active = registered.revision().filter(|_| registered.is_staged)?;
+        let recorded = self.store.index().member(key)?.revision.clone()?;
+        (*recorded != *active).then_some(recorded)
+    }
+
+    /// Has the revision loaded that the instance keeps.
+    fn follow_kept(&self, key: &InstanceKey, registered: &Registered) {
+        if let Some(revision) = self.kept_revision(key, registered) {
+            self.watches.revisions.also_follow(key, registered.operator(), &revision);
+        }
+    }
+
+    /// The package that the instance is reconciled with.
+    fn kept_package(&self, key: &InstanceKey, registered: &Registered) -> Kept {
+        let Some(revision) = self.kept_revision(key, registered) else { return Kept::Active };
+        // It is published: the fields that its expressions read are kept.
+        let mut earlier = registered.earlier.iter();
+        if let Some((package, index)) = earlier.find(|(package, _)| package.revision() == *revision)
+            && let Some(package) = ActivePackage::new(package, *index)
+        {
+            return Kept::Earlier(package);
+        }
+        match self.watches.revisions.known(key).get(&*revision) {
+            Some(Revision::Missing(why) | Revision::Unreadable(why)) => {
+                let why = format!("its revision {revision} of the package is not known: {why}");
+                Kept::Unknown(why.into())
+            }
+            // The end of the load queues the instance.
+            Some(Revision::Loaded(_)) | None => Kept::Pending,
+        }
     }
 
     /// Whether the objects of a kind are known; `None` while they are listed for the first time.

@@ -18,6 +18,8 @@ pub(super) struct Registered {
     /// The package and the index of the resource in it; `None` if the package could not be loaded: then only
     /// deletions of instances are completed.
     pub package: Option<(Arc<Package>, usize)>,
+    /// Whether an instance keeps the revision that its status records until it is moved to another one.
+    pub is_staged: bool,
     /// The earlier revisions of the package that instances still use, and the index of the resource in each.
     pub earlier: Vec<(Arc<Package>, usize)>,
     /// The kinds of children, now or earlier.
@@ -47,6 +49,11 @@ impl Registered {
     /// The digest of the package, if it is loaded.
     pub(super) fn digest(&self) -> Option<&str> {
         self.package.as_ref().map(|(package, _)| package.digest.as_str())
+    }
+
+    /// The revision of the package, if it is loaded.
+    pub(super) fn revision(&self) -> Option<String> {
+        self.package.as_ref().map(|(package, _)| package.revision())
     }
 
     /// The name of the package; empty if it is not loaded.

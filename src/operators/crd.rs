@@ -93,8 +93,44 @@ fn spec() -> Value {
             },
             "paused": {
                 "type": "boolean",
-                "description": "While it is true, the active revision stays active, whatever `revision` names. Instances \
-                    are reconciled.",
+                "description": "While it is true, the active revision stays active, whatever `revision` names, and no \
+                    instance is moved to another revision. Instances are reconciled.",
+            },
+            "upgrade": {
+                "type": "object",
+                "description": "How instances are moved to another revision.",
+                "properties": {
+                    "maxUnavailable": {
+                        "x-kubernetes-int-or-string": true,
+                        "minimum": 1, "pattern": "^([1-9][0-9]?|100)%$",
+                        "description": "How many instances are moved at a time: a number or a percentage. One is moved at \
+                            a time until one is ready with the revision. 10% if it is not set.",
+                    },
+                    "pauseOnFailure": {
+                        "type": "boolean",
+                        "description": "Whether no other instance is moved while one that was ready before is stalled with \
+                            the new revision. True if it is not set.",
+                    },
+                    "pin": {
+                        "type": "object", "x-kubernetes-map-type": "atomic",
+                        "description": "Instances with these labels keep the revision that they have.",
+                        "properties": {
+                            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+                            "matchExpressions": {
+                                "type": "array", "x-kubernetes-list-type": "atomic",
+                                "items": {
+                                    "type": "object",
+                                    "required": ["key", "operator"],
+                                    "properties": {
+                                        "key": {"type": "string"},
+                                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
+                                    },
+                                },
+                            },
+                        },
+                    },
+                },
             },
         },
     })
@@ -107,15 +143,15 @@ fn status() -> Value {
         "type": "object",
         "properties": {
             "observedGeneration": count("The generation of the spec that the status is about."),
-            "activeRevision": text("The OperatorRevision with which instances are reconciled."),
+            "activeRevision": text("The OperatorRevision whose CRDs are registered: new instances have it, and others are moved to it."),
             "version": text("The version of the package in the active revision."),
             "targetRevision": text("The OperatorRevision that is to be active."),
             "previousRevision": text("The OperatorRevision that was active before: `operetta rollback` returns to it."),
             "instances": count("How many instances of its kinds there are."),
             "revisions": {
                 "type": "array",
-                "description": "How many instances are reconciled with each revision: one in the midst of a run of a plan \
-                    keeps the revision that the run has begun with.",
+                "description": "How many instances are reconciled with each revision: one that was not moved yet, and one in \
+                    the midst of a run of a plan, keep the revision that they have.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"],
                 "items": {
@@ -127,10 +163,24 @@ fn status() -> Value {
                     },
                 },
             },
+            "upgrade": {
+                "type": "object",
+                "description": "How far instances are moved to the target revision; there while some are not.",
+                "properties": {
+                    "moved": count("How many instances have the target revision, or change to it."),
+                    "changing": count("How many of them have not been ready since."),
+                    "waiting": count("How many are still to be moved."),
+                    "kept": count("How many keep their revision, because they are pinned or paused."),
+                    "failing": {
+                        "type": "array", "items": {"type": "string"},
+                        "description": "The first instances that fail since they were moved.",
+                    },
+                },
+            },
             "conditions": {
                 "type": "array",
-                "description": "Active: a revision is active. Ready: the one that the spec names is. Reconciling and \
-                    Stalled are there while they hold.",
+                "description": "Active: a revision is active. Ready: the one that the spec names is, and all instances \
+                    have it. Reconciling and Stalled are there while they hold.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": {

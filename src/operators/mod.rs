@@ -1,6 +1,6 @@
 //! Operators: packages that live in the cluster. An `Operator` (`operetta.dev/v1alpha1`, cluster-scoped) names the
 //! `OperatorRevision` of its package that is to be active. Pure: the kind, the objects of a package, which revision is to be
-//! activated next, and the status.
+//! activated next, which instances are moved to it next, and the status.
 
 mod crd;
 mod decide;
@@ -9,12 +9,13 @@ mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
+pub mod upgrade;
 
 pub use crd::{crd, kind};
 pub use decide::{Next, next};
 pub use objects::{Object, Packed, operator, pack};
 pub use spec::OperatorSpec;
-pub use status::{Facts, Lost, Observed, Standing, Target, patch, standing};
+pub use status::{Facts, Lost, Observed, Rollout, Standing, Target, patch, standing};
 
 /// The label of an `OperatorRevision`: its package.
 pub use crate::package::store::objects::PACKAGE;

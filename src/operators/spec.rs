@@ -3,14 +3,46 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::upgrade::{MaxUnavailable, Policy};
+
 /// The `spec` of an `Operator`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct OperatorSpec {
     /// The name of the `OperatorRevision` that is to be active.
     pub revision: String,
-    /// Whether the active revision stays, whatever [`Self::revision`] says.
+    /// Whether the active revision stays, whatever [`Self::revision`] says, and no instance is moved to it.
     pub paused: bool,
+    /// How instances are moved to another revision.
+    pub upgrade: UpgradeSpec,
+}
+
+/// How instances are moved to another revision, as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UpgradeSpec {
+    max_unavailable: Option<Value>,
+    pause_on_failure: Option<bool>,
+    /// A label selector: these instances keep their revision.
+    pub pin: Option<Value>,
+}
+
+impl UpgradeSpec {
+    /// With the defaults.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn policy(&self) -> Result<Policy, String> {
+        let default = Policy::default();
+        let parse = |value| {
+            MaxUnavailable::parse(value).map_err(|error| format!("spec.upgrade.maxUnavailable: {error}"))
+        };
+        let max_unavailable = self.max_unavailable.as_ref().map(parse).transpose()?;
+        Ok(Policy {
+            max_unavailable: max_unavailable.unwrap_or(default.max_unavailable),
+            pause_on_failure: self.pause_on_failure.unwrap_or(default.pause_on_failure),
+        })
+    }
 }
 
 impl OperatorSpec {

@@ -21,8 +21,25 @@ pub struct Facts<'a> {
     pub progress: Target,
     /// The revision that is active, and the version of the package.
     pub active: Option<(&'a str, &'a str)>,
-    /// How many instances each revision has.
-    pub instances: &'a [(String, usize)],
+    /// How many instances each revision has; `None` while they are being listed.
+    pub instances: Option<&'a [(String, usize)]>,
+}
+
+/// How far instances are moved to the active revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rollout {
+    /// How many have it, or change to it.
+    pub moved: usize,
+    /// The first of those that were not ready since they were moved, and how many they are.
+    pub changing: (Vec<String>, usize),
+    /// How many are still to be moved.
+    pub waiting: usize,
+    /// How many keep their revision.
+    pub kept: usize,
+    /// The first of those that fail since they were moved, with why, and how many they are.
+    pub failing: (Vec<(String, String)>, usize),
+    /// Whether no other instance is moved because of those.
+    pub is_paused: bool,
 }
 
 /// How far the revision is that an `Operator` names.
@@ -32,6 +49,8 @@ pub enum Target {
     Active,
     /// It is loaded, checked or registered: with what it waits for.
     Progressing(String),
+    /// It is active, and instances are moved to it.
+    RollingOut(Rollout),
     /// It waits until the `Operator` is not paused any more.
     Paused,
     /// It cannot be loaded.
@@ -63,6 +82,7 @@ impl Target {
         match self {
             Self::Active => ("Active", String::new()),
             Self::Progressing(what) => ("Progressing", what.clone()),
+            Self::RollingOut(rollout) => (rollout.reason(), rollout.message()),
             Self::Paused => ("Paused", "spec.paused is true".to_owned()),
             Self::NotLoaded(lost) => (lost.reason, lost.message.clone()),
             Self::Refused { reason, message, .. } => (reason, message.clone()),
@@ -72,8 +92,60 @@ impl Target {
     fn is_stalled(&self) -> bool {
         match self {
             Self::Active | Self::Progressing(_) | Self::Paused => false,
+            Self::RollingOut(rollout) => rollout.is_paused,
             Self::NotLoaded(Lost { is_temporary, .. }) | Self::Refused { is_temporary, .. } => !is_temporary,
         }
+    }
+}
+
+impl Rollout {
+    /// In one word.
+    pub fn reason(&self) -> &'static str {
+        match (self.is_paused, self.waiting) {
+            (false, _) => "Upgrading",
+            (true, 0) => "UpgradeFailed",
+            (true, _) => "UpgradePaused",
+        }
+    }
+
+    /// How far it is and what it waits for, or why it does not proceed and what to do.
+    pub fn message(&self) -> String {
+        let total = self.moved + self.waiting;
+        let named = |names: &mut dyn Iterator<Item = String>, count: usize| {
+            let names: Vec<String> = names.collect();
+            let more = count.saturating_sub(names.len());
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{}{rest}", names.join(", "))
+        };
+        let (moved, kept) = (self.moved, self.kept);
+        let kept = if kept > 0 { format!("; {kept} keep their revision") } else { String::new() };
+        let (failing, count) = &self.failing;
+        if self.is_paused {
+            let failing = named(&mut failing.iter().map(|(name, why)| format!("{name} ({why})")), *count);
+            let rest = match self.waiting {
+                0 => String::new(),
+                1 => "; 1 other instance keeps its revision until then".to_owned(),
+                waiting => format!("; {waiting} other instances keep their revision until then"),
+            };
+            return format!(
+                "{moved} of {total} instances were moved, and {count} of them fail: {failing}. Correct or delete them, or \
+                 return with `operetta rollback`{rest}{kept}"
+            );
+        }
+        let (changing, count) = &self.changing;
+        let waits = match count {
+            0 => String::new(),
+            _ => format!("; waiting for {}", named(&mut changing.iter().cloned(), *count)),
+        };
+        format!("{moved} of {total} instances were moved{waits}{kept}")
+    }
+
+    fn to_json(&self) -> Value {
+        let failing: Vec<&String> = self.failing.0.iter().map(|(name, _)| name).collect();
+        json!({
+            "moved": self.moved, "changing": self.changing.1, "waiting": self.waiting, "kept": self.kept,
+            "failing": failing,
+        })
     }
 }
 
@@ -93,9 +165,18 @@ pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     if let Some(previous) = before.filter(|before| active.is_some_and(|active| active != *before)) {
         wanted.insert("previousRevision".into(), previous.into());
     }
-    wanted.insert("instances".into(), facts.instances.iter().map(|(_, count)| count).sum::<usize>().into());
-    let revisions = facts.instances.iter().map(|(name, count)| json!({"name": name, "instances": count}));
-    wanted.insert("revisions".into(), revisions.collect());
+    if let Some(instances) = facts.instances {
+        wanted.insert("instances".into(), instances.iter().map(|(_, count)| count).sum::<usize>().into());
+        let revisions = instances.iter().map(|(name, count)| json!({"name": name, "instances": count}));
+        wanted.insert("revisions".into(), revisions.collect());
+    }
+    let rollout = match &facts.progress {
+        Target::RollingOut(rollout) => Some(rollout.to_json()),
+        _ => None,
+    };
+    if rollout.is_some() || !current["upgrade"].is_null() {
+        wanted.insert("upgrade".into(), rollout.unwrap_or_default());
+    }
     wanted.insert("conditions".into(), conditions(current, facts, now));
     wanted.retain(|key, value| current.get(key) != Some(&*value));
     (!wanted.is_empty()).then_some(Value::Object(wanted))
@@ -123,8 +204,8 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
         None => add(ACTIVE, false, reason, &why),
     }
     let stays = |active: Option<(&str, &str)>| match active {
-        Some((active, _)) => format!("{target}: {why}; {active} stays active"),
-        None => format!("{target}: {why}"),
+        Some((active, _)) if active != target => format!("{target}: {why}; {active} stays active"),
+        _ => format!("{target}: {why}"),
     };
     match &facts.progress {
         Target::Active => add(READY, true, "Active", &format!("{target} is active")),

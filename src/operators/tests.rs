@@ -7,7 +7,7 @@ const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
 fn what_was_active_comes_first_after_a_start() {
-    let spec = |paused: bool| OperatorSpec { revision: "a-2".into(), paused };
+    let spec = |paused: bool| OperatorSpec { revision: "a-2".into(), paused, ..OperatorSpec::default() };
     for (active, recorded, is_lost, paused, expected) in [
         (None, None, false, false, Next::Named("a-2")),
         (None, Some("a-1"), false, false, Next::Recorded("a-1")),
@@ -31,7 +31,7 @@ fn what_was_active_comes_first_after_a_start() {
 }
 
 fn facts(progress: Target, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
-    Facts { generation: 3, target: "a-2", progress, active, instances: &[] }
+    Facts { generation: 3, target: "a-2", progress, active, instances: Some(&[]) }
 }
 
 fn apply(mut current: serde_json::Value, facts: &Facts<'_>) -> serde_json::Value {

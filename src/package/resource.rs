@@ -19,8 +19,16 @@ use crate::template::{Expr, Lets, Search, Text};
 /// The maximum number of children of a resource: more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types that are reserved for Operetta.
-const OWN_CONDITIONS: [&str; 7] =
-    ["Ready", "Reconciling", "Stalled", "DeletionPending", "RunFailed", "StatusFailed", "StatusTruncated"];
+const OWN_CONDITIONS: [&str; 8] = [
+    "Ready",
+    "Reconciling",
+    "Stalled",
+    "DeletionPending",
+    "RunFailed",
+    "StatusFailed",
+    "StatusTruncated",
+    "RevisionChanging",
+];
 /// Status fields that are reserved for Operetta.
 const OWN_STATUS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 impl Compiler<'_> {

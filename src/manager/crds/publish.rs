@@ -71,8 +71,10 @@ impl CrdReconciler {
                     continue;
                 }
                 package.is_active = true;
-                if let Some(followed) = followed.get_mut(&index) {
-                    followed.former = None;
+                if let Some(followed) = followed.get_mut(&index)
+                    && let Some(former) = followed.former.take()
+                {
+                    self.watches.revisions.keep_former(&former.package);
                 }
                 let revision = package.package.revision();
                 info!(package = %package.package.name, %revision, "package active");
@@ -235,6 +237,7 @@ impl CrdReconciler {
                     kind: self.store.kinds.insert(resource.kind.clone()),
                     package_name: package.package.name.as_str().into(),
                     package: Some((Arc::clone(&package.package), index)),
+                    is_staged: self.follows,
                     earlier,
                     child_kinds: record.kinds,
                     namespace_scope: record.namespaces,
@@ -262,6 +265,7 @@ impl CrdReconciler {
                 kind: self.store.kinds.insert(labelled.kind.clone()),
                 package_name: labelled.package.as_str().into(),
                 package: None,
+                is_staged: false,
                 earlier: Vec::new(),
                 child_kinds: labelled.record.kinds.clone(),
                 namespace_scope: labelled.record.namespaces.clone(),

@@ -2,6 +2,7 @@
 //! to the CRDs ([`super::crds`]), which say how far it is, and the status is written if it differs. What it decides is in
 //! [`crate::operators`].
 
+mod rollout;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,15 @@ use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
 use crate::operators::{self, Facts, Lost, Next, OperatorSpec, Target};
 use crate::package::{Package, store};
+use rollout::Fleet;
 pub(super) use start::{Found, find, start};
 
 /// How long until a revision that cannot be loaded is read again, if no event comes.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// How often the instances are counted. It costs no request while their number is the same.
 const COUNT: Duration = Duration::from_secs(10);
+/// How often they are looked at while they are moved to another revision, if no event comes.
+const STAGE: Duration = Duration::from_secs(1);
 
 /// Reconciles `Operator`s.
 pub(super) struct OperatorReconciler {
@@ -123,15 +127,22 @@ impl OperatorReconciler {
             };
         };
         let (target, view) = self.advance(name, &object, &mut known).await;
-        if let Some(active) = &view.active {
-            self.prune(active, &object, &mut known).await;
+        let fleet = self.fleet(name, &view);
+        if let (Some(active), Some(fleet)) = (&view.active, &fleet) {
+            self.prune(active, &object, fleet, &mut known).await;
         }
-        let written = self.write_status(name, object, target, &view).await;
+        let (target, moves) = self.plan_moves(name, &object, target, &view, fleet.as_ref());
+        let is_rolling = matches!(target, Target::RollingOut(_));
+        let written = self.write_status(name, object, target, &view, fleet.as_ref()).await;
         let outcome = match written {
             Ok(object) => {
+                // What the status does not record yet is not begun.
+                let is_recorded = object["status"]["activeRevision"] == object["spec"]["revision"];
+                let moved = if is_recorded { self.move_all(&moves, &view).await } else { Outcome::Done };
                 known.object = Some(object);
-                self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), COUNT);
-                Outcome::Done
+                let again = if is_rolling || fleet.is_none() { STAGE } else { COUNT };
+                self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), again);
+                moved
             }
             Err(error) => {
                 warn!(operator = %name, %error, "the status of the Operator cannot be written");
@@ -226,14 +237,16 @@ impl OperatorReconciler {
     }
 
     /// Deletes revisions that nothing needs, once for each active one.
-    async fn prune(&self, active: &Package, object: &Value, known: &mut Known) {
+    async fn prune(&self, active: &Package, object: &Value, fleet: &Fleet, known: &mut Known) {
         let name = revision_name(active);
         if known.pruned.as_ref() == Some(&name) {
             return;
         }
         let status = &object["status"];
         let keep = [&object["spec"]["revision"], &status["activeRevision"], &status["previousRevision"]];
-        let keep: Vec<&str> = keep.into_iter().filter_map(Value::as_str).collect();
+        let recorded = fleet.recorded();
+        let keep = keep.into_iter().filter_map(Value::as_str).chain(recorded.iter().map(String::as_str));
+        let keep: Vec<&str> = keep.collect();
         if let Err(error) = self.watches.revisions.prune(active, &keep).await {
             warn!(package = %active.name, %error, "stored revisions that are not used cannot be pruned");
         }
@@ -247,15 +260,21 @@ impl OperatorReconciler {
         object: Value,
         progress: Target,
         view: &View,
+        fleet: Option<&Fleet>,
     ) -> Result<Value, CallError> {
         let active = view.active.as_deref().map(|active| (revision_name(active), active.version.to_string()));
-        let instances = self.instances(name, view);
+        let instances = fleet.map(|fleet| self.instances(fleet, view));
+        let before = object["status"]["conditions"].clone();
+        let rollout = match &progress {
+            Target::RollingOut(rollout) => Some(rollout.clone()),
+            _ => None,
+        };
         let facts = Facts {
             generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
             target: object["spec"]["revision"].as_str().unwrap_or_default(),
             progress,
             active: active.as_ref().map(|(revision, version)| (revision.as_str(), version.as_str())),
-            instances: &instances,
+            instances: instances.as_deref(),
         };
         let now = self.scheduler.clock.now().to_string();
         let Some(patch) = operators::patch(&object["status"], &facts, &now) else { return Ok(object) };
@@ -266,19 +285,30 @@ impl OperatorReconciler {
             "status": patch,
         });
         let (cluster, kind) = (self.effects.clients.own(), operators::kind());
-        cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await
+        let written = cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await?;
+        if let Some(rollout) = rollout.filter(|rollout| rollout.is_paused) {
+            let reason = rollout.reason();
+            let is_known = before.as_array().into_iter().flatten().any(|c| c["reason"] == reason);
+            if !is_known {
+                let message = rollout.message();
+                warn!(operator = %name, reason, "{message}");
+                self.effects.events.publish(&written, true, reason, &message);
+            }
+        }
+        Ok(written)
     }
 
     /// How many instances each revision has.
-    fn instances(&self, name: &str, view: &View) -> Vec<(String, usize)> {
+    fn instances(&self, fleet: &Fleet, view: &View) -> Vec<(String, usize)> {
         let Some(active) = &view.active else { return Vec::new() };
-        let mut counts = BTreeMap::from([(revision_name(active), 0)]);
-        let registry = self.store.registry();
-        for registered in registry.iter().filter(|registered| registered.operator() == name) {
-            for key in self.store.instances_of(&registered.crd) {
-                let used = self.watches.revisions.used_by(&key).unwrap_or_else(|| revision_name(active));
-                *counts.entry(used).or_default() += 1;
-            }
+        let (name, revision) = (revision_name(active), active.revision());
+        let mut counts = BTreeMap::from([(name.clone(), 0)]);
+        for (key, member) in &fleet.members {
+            let used = match &member.revision {
+                Some(recorded) if **recorded != *revision => store::name_of(&active.name, recorded),
+                _ => self.watches.revisions.used_by(key).unwrap_or_else(|| name.clone()),
+            };
+            *counts.entry(used).or_default() += 1;
         }
         counts.into_iter().collect()
     }

@@ -39,6 +39,8 @@ pub(super) struct Revisions {
     set: Mutex<Set>,
     /// The names of those that are known to be stored.
     stored: Mutex<HashSet<String>>,
+    /// The revision of each package from which instances are being moved: it need not be read.
+    former: Mutex<BTreeMap<String, Arc<Package>>>,
 }
 
 #[derive(Default)]
@@ -85,11 +87,41 @@ impl State {
 
 impl Revisions {
     pub(super) fn new(effects: Arc<Effects>, scheduler: Arc<Scheduler>, namespace: String) -> Self {
-        Self { effects, scheduler, namespace, set: Mutex::default(), stored: Mutex::default() }
+        Self {
+            effects,
+            scheduler,
+            namespace,
+            set: Mutex::default(),
+            stored: Mutex::default(),
+            former: Mutex::default(),
+        }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn formers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Package>>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another revision takes the place of this one: instances that were not moved use it.
+    pub(super) fn keep_former(&self, former: &Arc<Package>) {
+        self.formers().insert(former.name.clone(), Arc::clone(former));
+    }
+
+    /// No instance of the package is to be moved any more. `true` if a revision was kept for that.
+    pub(super) fn drop_former(&self, package: &str) -> bool {
+        self.formers().remove(package).is_some()
+    }
+
+    /// The instance uses this revision, too: see [`Self::follow`].
+    pub(super) fn also_follow(self: &Arc<Self>, key: &InstanceKey, package: &str, revision: &str) {
+        let used = self.set().uses.get(key).cloned().unwrap_or_default();
+        let mut revisions: BTreeSet<String> = used.iter().map(|name| name.revision.to_string()).collect();
+        if revisions.insert(revision.to_owned()) {
+            self.follow(key, package, &revisions);
+        }
     }
 
     /// What is known of the revisions that an instance uses, as far as [`Self::follow`] was called for it.
@@ -156,7 +188,11 @@ impl Revisions {
     pub(super) fn of(&self, package: &str) -> Vec<Arc<Package>> {
         let set = self.set();
         let entries = set.entries.iter().filter(|(name, _)| *name.package == *package);
-        entries.filter_map(|(_, entry)| entry.state.package().cloned()).collect()
+        let mut all: Vec<Arc<Package>> =
+            entries.filter_map(|(_, entry)| entry.state.package().cloned()).collect();
+        let former = self.formers().get(package).cloned();
+        all.extend(former.filter(|former| all.iter().all(|known| known.digest != former.digest)));
+        all
     }
 
     /// The registry has these revisions: decisions may use them. Returns the instances that waited for it.
@@ -178,6 +214,10 @@ impl Revisions {
         let mut retry = Retry::new(AGAIN);
         let mut failures = 0;
         let mut unloadable = None;
+        let former = self.formers().get(&*name.package).cloned();
+        if let Some(former) = former.filter(|former| former.revision() == *name.revision) {
+            return self.change(&name, State::Restored(former));
+        }
         let loader = self.loader();
         loop {
             match loader.load_once(&name, &mut unloadable).await {

@@ -107,7 +107,8 @@ async fn ask(watches: &Arc<Watches>) -> bool {
     });
     if watches.apis.put(found) {
         for entry in watches.store.registry().iter() {
-            if entry.resource().is_some_and(|(_, resource)| resource.reads_cluster) {
+            if entry.resource().into_iter().chain(entry.earlier()).any(|(_, resource)| resource.reads_cluster)
+            {
                 watches.scheduler.add_all(watches.store.instances_of(&entry.crd));
             }
         }

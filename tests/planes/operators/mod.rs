@@ -4,6 +4,7 @@
 mod life;
 mod refused;
 mod removal;
+mod stages;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,0 +1,370 @@
+//! Upgrades in stages. An instance is reconciled with the revision that its status records until it is moved: the move is
+//! one write of its status, and everything here is decided from such statuses. So a manager that ends at any point goes on
+//! where it was.
+
+use serde_json::{Value, json};
+
+/// The condition of an instance that was moved to another revision and has not been ready since.
+pub const CHANGING: &str = "RevisionChanging";
+/// The reason of [`CHANGING`] if the instance was ready before: if it fails now, the revision may be the cause.
+const MOVED: &str = "Moved";
+/// The reason of [`CHANGING`] if the instance was not ready before: it is there until it was reconciled once.
+const MOVED_UNREADY: &str = "MovedUnready";
+
+/// The phases of a run that has not ended.
+const ACTIVE: [&str; 3] = ["Pending", "Running", "Interrupted"];
+
+/// What the status of an instance says of its revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Member {
+    /// The revision that it is reconciled with; `None` if it was never reconciled.
+    pub revision: Option<Box<str>>,
+    health: Health,
+    /// A run of a plan is active: it ends with the revision that it began with.
+    is_busy: bool,
+    is_deleting: bool,
+    changing: Option<Changing>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Health {
+    Ready,
+    #[default]
+    Unready,
+    Stalled,
+    /// Nobody but a person changes it.
+    Paused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Changing {
+    /// It was ready before it was moved.
+    Ready,
+    /// It was not.
+    Unready,
+}
+
+impl Member {
+    /// Of a live instance.
+    pub fn of(instance: &Value) -> Self {
+        let status = &instance["status"];
+        let find = |kind: &str| status["conditions"].as_array()?.iter().find(|c| c["type"] == kind);
+        let holds = |kind: &str| find(kind).is_some_and(|condition| condition["status"] == "True");
+        let changing = find(CHANGING).filter(|condition| condition["status"] == "True");
+        let health = if find("Ready").is_some_and(|ready| ready["reason"] == "Paused") {
+            Health::Paused
+        } else if holds("Ready") {
+            Health::Ready
+        } else if holds("Stalled") {
+            Health::Stalled
+        } else {
+            Health::Unready
+        };
+        Self {
+            revision: status["revision"].as_str().map(Into::into),
+            health,
+            is_busy: status["plan"]["phase"].as_str().is_some_and(|phase| ACTIVE.contains(&phase)),
+            is_deleting: !instance["metadata"]["deletionTimestamp"].is_null(),
+            changing: changing.map(|condition| {
+                if condition["reason"] == MOVED_UNREADY { Changing::Unready } else { Changing::Ready }
+            }),
+        }
+    }
+
+    /// Whether it was moved and has not settled since.
+    pub fn is_changing(&self) -> bool {
+        self.changing.is_some()
+    }
+}
+
+/// How an upgrade proceeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// How many instances change at a time.
+    pub max_unavailable: MaxUnavailable,
+    /// Whether no other instance is moved while one fails that was moved.
+    pub pause_on_failure: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { max_unavailable: MaxUnavailable::Percent(10), pause_on_failure: true }
+    }
+}
+
+/// A number of instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    /// So many.
+    Count(usize),
+    /// So many of a hundred, at least one.
+    Percent(usize),
+}
+
+impl MaxUnavailable {
+    /// From a number, or a text such as `10%`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(value: &Value) -> Result<Self, String> {
+        let wrong = || format!("{value} is neither a number from 1 nor a percentage such as \"10%\"");
+        let parsed = match value {
+            Value::Number(number) => number.as_u64().and_then(|n| usize::try_from(n).ok()).map(Self::Count),
+            Value::String(text) => {
+                text.strip_suffix('%').and_then(|percent| percent.parse().ok()).map(Self::Percent)
+            }
+            _ => None,
+        };
+        match parsed {
+            None | Some(Self::Count(0) | Self::Percent(0 | 101..)) => Err(wrong()),
+            Some(parsed) => Ok(parsed),
+        }
+    }
+
+    fn of(self, total: usize) -> usize {
+        match self {
+            Self::Count(count) => count,
+            Self::Percent(percent) => (total * percent / 100).max(1),
+        }
+    }
+}
+
+/// What is known of one instance for a stage.
+#[derive(Debug, Clone)]
+pub struct Candidate<K> {
+    /// Which instance.
+    pub key: K,
+    /// What its status says.
+    pub member: Member,
+    /// Whether the `Operator` keeps it at its revision.
+    pub is_pinned: bool,
+}
+
+/// A stage of an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage<K> {
+    /// The instances to move now.
+    pub moves: Vec<K>,
+    /// How many instances have the target, or change to it.
+    pub moved: usize,
+    /// How many are still to be moved, those of this stage included.
+    pub waiting: usize,
+    /// How many keep their revision: they are pinned, paused, or in the midst of a run.
+    pub kept: usize,
+    /// Those that were moved and have not been ready since.
+    pub changing: Vec<K>,
+    /// Those of them that fail.
+    pub failing: Vec<K>,
+    /// Whether no other instance is moved because of those that fail.
+    pub is_paused: bool,
+}
+
+/// The next stage of an upgrade to the revision `target`, as statuses record it. Instances that are not ready come first:
+/// they have nothing to lose, and the revision may be what they need. Until a first instance is ready with the revision, a
+/// stage is one instance. A stage begins when no instance of the one before is changing: until then nobody knows whether it
+/// has failed.
+pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: &Policy) -> Stage<K> {
+    let (mut waiting, mut changing, mut failing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut moved, mut kept, mut is_proven) = (0, 0, false);
+    let mut in_flight = 0_usize;
+    for Candidate { key, member, is_pinned } in candidates {
+        // One that is new has the target.
+        let has_target = member.revision.as_deref().is_none_or(|revision| revision == target);
+        if member.is_deleting {
+            continue;
+        }
+        if !has_target {
+            if *is_pinned || member.is_busy || member.health == Health::Paused {
+                kept += 1;
+            } else {
+                waiting.push((member.health == Health::Ready, key));
+            }
+            continue;
+        }
+        moved += 1;
+        is_proven |= member.revision.is_some() && member.health == Health::Ready && !member.is_changing();
+        let Some(before) = member.changing.filter(|_| member.health != Health::Paused) else { continue };
+        let fails = member.health == Health::Stalled && before == Changing::Ready;
+        if fails {
+            failing.push(key.clone());
+        }
+        if !fails || policy.pause_on_failure {
+            in_flight += 1;
+            changing.push(key.clone());
+        }
+    }
+    waiting.sort_unstable();
+    changing.sort_unstable();
+    failing.sort_unstable();
+    let is_paused = policy.pause_on_failure && !failing.is_empty();
+    let limit = if is_proven { policy.max_unavailable.of(candidates.len()) } else { 1 };
+    let free = if is_paused || in_flight > 0 { 0 } else { limit };
+    let moves = waiting.iter().take(free).map(|(_, key)| (*key).clone()).collect();
+    Stage { moves, moved, waiting: waiting.len(), kept, changing, failing, is_paused }
+}
+
+impl<K> Stage<K> {
+    /// Whether all instances that are to have the revision have it, and none of them has yet to show that it works.
+    pub fn is_complete(&self) -> bool {
+        self.waiting == 0 && self.changing.is_empty()
+    }
+}
+
+/// The status of an instance that is moved to `target`, as a JSON merge patch. `status`: as it is. `now` is RFC 3339.
+pub fn moved(status: &Value, generation: i64, target: &str, now: &str) -> Value {
+    let there = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_ready = there.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let from = status["revision"].as_str().unwrap_or_default();
+    let mut conditions: Vec<Value> = there.iter().filter(|c| c["type"] != CHANGING).cloned().collect();
+    conditions.push(json!({
+        "type": CHANGING, "status": "True", "reason": if is_ready { MOVED } else { MOVED_UNREADY },
+        "message": format!("from revision {from} of the package to {target}"),
+        "lastTransitionTime": now, "observedGeneration": generation,
+    }));
+    json!({"revision": target, "conditions": conditions})
+}
+
+/// Whether a condition [`CHANGING`] is over. `is_ready`: whether the instance is ready with the revision that its status
+/// records. `is_reconciled`: whether it was reconciled with it.
+pub fn is_changed(condition: &Value, is_ready: bool, is_reconciled: bool) -> bool {
+    is_ready || is_reconciled && condition["reason"] == MOVED_UNREADY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(revision: &str, conditions: &[(&str, &str, &str)]) -> Value {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status, reason)| json!({"type": kind, "status": status, "reason": reason}))
+            .collect();
+        json!({"metadata": {"generation": 1}, "status": {"revision": revision, "conditions": conditions}})
+    }
+
+    fn ready(revision: &str) -> Value {
+        instance(revision, &[("Ready", "True", "Ready")])
+    }
+
+    fn unready(revision: &str) -> Value {
+        instance(revision, &[("Ready", "False", "Waiting")])
+    }
+
+    fn candidates(instances: &[Value]) -> Vec<Candidate<usize>> {
+        let of = |(key, instance)| Candidate { key, member: Member::of(instance), is_pinned: false };
+        instances.iter().enumerate().map(of).collect()
+    }
+
+    fn policy(count: usize, pause_on_failure: bool) -> Policy {
+        Policy { max_unavailable: MaxUnavailable::Count(count), pause_on_failure }
+    }
+
+    /// What the manager does: it writes the moves of a stage.
+    fn carry_out(instances: &mut [Value], stage: &Stage<usize>) {
+        for key in &stage.moves {
+            let instance = &mut instances[*key];
+            let patch = moved(&instance["status"], 1, "b", "now");
+            for (field, value) in patch.as_object().unwrap() {
+                instance["status"][field] = value.clone();
+            }
+        }
+    }
+
+    /// What the reconcile of a moved instance does.
+    fn settle(instance: &mut Value, ready: &str) {
+        let status = &mut instance["status"];
+        let conditions = status["conditions"].as_array().unwrap().clone();
+        let mut new =
+            vec![json!({"type": "Ready", "status": if ready == "True" { "True" } else { "False" }})];
+        if ready == "Stalled" {
+            new.push(json!({"type": "Stalled", "status": "True"}));
+        }
+        let changing = conditions.iter().find(|c| c["type"] == CHANGING);
+        new.extend(changing.filter(|c| !is_changed(c, ready == "True", true)).cloned());
+        status["conditions"] = new.into();
+    }
+
+    #[test]
+    fn one_instance_is_moved_until_one_is_ready_with_the_revision() {
+        let mut instances = vec![ready("a"); 5];
+        let first = stage(&candidates(&instances), "b", &policy(3, true));
+        assert_eq!((first.moves.as_slice(), first.waiting, first.moved), ([0].as_slice(), 5, 0));
+        // The manager ends before it writes, or after: the next one comes to the same.
+        assert_eq!(stage(&candidates(&instances), "b", &policy(3, true)), first);
+        carry_out(&mut instances, &first);
+        let second = stage(&candidates(&instances), "b", &policy(3, true));
+        assert_eq!((second.moves.len(), second.changing.as_slice()), (0, [0].as_slice()));
+        settle(&mut instances[0], "False");
+        assert_eq!(stage(&candidates(&instances), "b", &policy(3, true)).moves, [0; 0]);
+        settle(&mut instances[0], "True");
+        let third = stage(&candidates(&instances), "b", &policy(3, true));
+        assert_eq!(third.moves, [1, 2, 3]);
+        carry_out(&mut instances, &third);
+        settle(&mut instances[2], "True");
+        assert_eq!(stage(&candidates(&instances), "b", &policy(3, true)).moves, [0; 0]);
+        for instance in &mut instances {
+            settle(instance, "True");
+        }
+        assert!(!stage(&candidates(&instances), "b", &policy(3, true)).is_complete());
+        let last = stage(&candidates(&instances), "b", &policy(3, true));
+        carry_out(&mut instances, &last);
+        settle(&mut instances[4], "True");
+        assert!(stage(&candidates(&instances), "b", &policy(3, true)).is_complete());
+    }
+
+    #[test]
+    fn a_failure_pauses_the_rest_unless_it_was_there_before() {
+        let mut instances = vec![ready("a"), unready("a"), ready("a"), ready("b")];
+        // It has nothing to lose.
+        let first = stage(&candidates(&instances), "b", &policy(1, true));
+        assert_eq!(first.moves, [1]);
+        carry_out(&mut instances, &first);
+        settle(&mut instances[1], "Stalled");
+        let second = stage(&candidates(&instances), "b", &policy(1, true));
+        assert_eq!((second.moves.as_slice(), second.failing.len()), ([0].as_slice(), 0));
+        carry_out(&mut instances, &second);
+        settle(&mut instances[0], "Stalled");
+        let paused = stage(&candidates(&instances), "b", &policy(1, true));
+        assert_eq!(
+            (paused.moves.len(), paused.failing.as_slice(), paused.is_paused),
+            (0, [0].as_slice(), true)
+        );
+        assert_eq!(stage(&candidates(&instances), "b", &policy(1, false)).moves, [2]);
+        // It recovers, and the upgrade goes on by itself.
+        settle(&mut instances[0], "True");
+        assert_eq!(stage(&candidates(&instances), "b", &policy(1, true)).moves, [2]);
+        // A rollback returns what was moved, and nothing else.
+        settle(&mut instances[0], "Stalled");
+        let back = stage(&candidates(&instances), "a", &policy(9, true));
+        assert_eq!((back.moves.as_slice(), back.waiting), ([0, 1, 3].as_slice(), 3));
+    }
+
+    #[test]
+    fn an_instance_in_the_midst_of_a_run_is_moved_after_it() {
+        let mut instances = vec![unready("a"), ready("a"), ready("b")];
+        instances[0]["status"]["plan"] = json!({"phase": "Running"});
+        let first = stage(&candidates(&instances), "b", &policy(1, true));
+        assert_eq!((first.moves.as_slice(), first.waiting, first.kept), ([1].as_slice(), 1, 1));
+        instances[0]["status"]["plan"]["phase"] = "Failed".into();
+        assert_eq!(stage(&candidates(&instances), "b", &policy(1, true)).moves, [0]);
+    }
+
+    #[test]
+    fn pinned_paused_and_deleted_instances_hold_nothing_back() {
+        let mut all = candidates(&[ready("a"), instance("a", &[("Ready", "False", "Paused")]), ready("a")]);
+        all[0].is_pinned = true;
+        all[2].member.is_deleting = true;
+        let stage = stage(&all, "b", &Policy::default());
+        assert_eq!((stage.moves.len(), stage.kept, stage.is_complete()), (0, 2, true));
+    }
+
+    #[test]
+    fn max_unavailable_is_a_number_or_a_percentage() {
+        assert_eq!(MaxUnavailable::parse(&json!(3)), Ok(MaxUnavailable::Count(3)));
+        assert_eq!(MaxUnavailable::parse(&json!("25%")), Ok(MaxUnavailable::Percent(25)));
+        for wrong in [json!(0), json!(-1), json!("0%"), json!("101%"), json!("3"), json!("x%"), json!(1.5)] {
+            assert!(MaxUnavailable::parse(&wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((MaxUnavailable::Percent(10).of(5), MaxUnavailable::Percent(10).of(200)), (1, 20));
+    }
+}

@@ -1,0 +1,317 @@
+//! Upgrades in stages: a failed one pauses the rest, a rollback returns what was moved, and a manager that ends anywhere goes
+//! on where it was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use operetta::manager::{Config, Manager};
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, SIZE, is_active, scene};
+use crate::support::barrier::Address;
+use crate::support::ext::{CONFIG_MAP, EVENT, LONG, Scene, condition, is_ready, name_of};
+use crate::support::faults::{Fault, Life, Rule, WRITES, Wire};
+use crate::support::{eventually, own_plane};
+
+/// What the child shows of a revision that the API server refuses for an instance of size 13.
+fn fails_for_13(value: &str) -> String {
+    format!("{value}\", \"{{{{ 'not a key' if spec.size == 13 else 'key' }}}}\": \"x")
+}
+
+/// A package, and its second revision, which fails for instances of size 13.
+async fn installed(cluster: &Cluster, name: &str, upgrade: &Value) -> Package {
+    let package = Package::new(name, "0.1.0", "old");
+    cluster.install(&package).await;
+    set_upgrade(cluster, name, upgrade).await;
+    package.write("0.2.0", &[Part::new(name, SIZE, &fails_for_13("new"))]);
+    package
+}
+
+async fn set_upgrade(cluster: &Cluster, name: &str, upgrade: &Value) {
+    let patch = json!({"spec": {"upgrade": upgrade}}).to_string();
+    cluster.kubectl(&["patch", "operator", name, "--type=merge", "-p", &patch], "").await.ok();
+}
+
+/// Creates instances of these sizes, named `i-000` and so on, and waits until all are Ready.
+async fn create(scene: &Scene, package: &Package, sizes: impl IntoIterator<Item = i64>) {
+    let instance = |(index, size): (usize, i64)| {
+        serde_json::from_str::<Value>(&package.instance(&format!("i-{index:03}"), &json!({"size": size})))
+            .unwrap()
+    };
+    let items: Vec<Value> = sizes.into_iter().enumerate().map(instance).collect();
+    scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+    all(scene, package, "Ready", is_ready).await;
+}
+
+async fn all(scene: &Scene, package: &Package, what: &str, holds: impl Fn(&Value) -> bool) {
+    eventually(&format!("all to be {what}"), LONG, async || {
+        let instances = scene.list(package.kind()).await;
+        let not: Vec<_> = instances.iter().filter(|o| !holds(o)).map(|o| name_of(o).to_owned()).collect();
+        if not.is_empty() { Ok(()) } else { Err(not.join(", ")) }
+    })
+    .await;
+}
+
+/// The children by name.
+async fn children(scene: &Scene) -> BTreeMap<String, Value> {
+    let children = scene.list(CONFIG_MAP).await.into_iter();
+    let named = children.map(|child| (name_of(&child).to_owned(), child));
+    named.filter(|(name, _)| name != "kube-root-ca.crt").collect()
+}
+
+/// A child without what differs after every write of it.
+fn essence(child: &Value) -> Value {
+    let meta = &child["metadata"];
+    let owned = meta["managedFields"].as_array().into_iter().flatten();
+    let owned: Vec<Value> = owned.map(|e| json!([e["manager"], e["operation"], e["fieldsV1"]])).collect();
+    json!([meta["uid"], meta["labels"], meta["annotations"], meta["ownerReferences"], child["data"], owned])
+}
+
+fn value(child: &Value) -> &str {
+    child["data"]["value"].as_str().unwrap_or_default()
+}
+
+fn is_paused(operator: &Value) -> bool {
+    condition(operator, "Ready")["reason"] == "UpgradePaused"
+        && condition(operator, "Stalled")["status"] == "True"
+}
+
+/// The 200 instances of issue 18.
+#[tokio::test]
+async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
+    let cluster = Cluster::start().await;
+    let package = installed(&cluster, "fleets", &json!({"maxUnavailable": 7})).await;
+    let scene = scene(&cluster).await;
+    create(&scene, &package, (0..200).map(|index| if index == 100 { 13 } else { 1 })).await;
+    let before = children(&scene).await;
+    let statuses = async || {
+        let of = |o: &Value| (name_of(o).to_owned(), o["status"]["revision"].clone());
+        scene.list(package.kind()).await.iter().map(of).collect::<BTreeMap<_, _>>()
+    };
+    let recorded = statuses().await;
+    assert_eq!(before.len(), 200);
+
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("i-100") && told.contains("operetta rollback"), "{code} {told}");
+    let operator = cluster.until("fleets", "paused", is_paused).await;
+    let upgrade = &operator["status"]["upgrade"];
+    assert!(upgrade["failing"].as_array().unwrap().len() == 1, "{operator:#}");
+    let count = |field: &str| upgrade[field].as_u64().unwrap();
+    assert_eq!(count("moved") + count("waiting"), 200, "{operator:#}");
+    let revisions = operator["status"]["revisions"].as_array().unwrap();
+    let counts: Vec<u64> = revisions.iter().map(|one| one["instances"].as_u64().unwrap()).collect();
+    assert_eq!((counts.len(), counts.iter().sum::<u64>()), (2, 200), "{operator:#}");
+    // Those before it are done, and no more than a stage beyond it; nothing was done to the others.
+    let untouched = async || {
+        let now = children(&scene).await;
+        let moved = now.values().filter(|child| value(child) == "new").count();
+        assert!((100..=106).contains(&moved), "{moved}");
+        for (name, child) in &now {
+            let is_same = child["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"];
+            assert!(is_same || value(child) == "new", "{name}");
+        }
+        assert_eq!(value(&now["i-100"]), "old", "what fails is not half applied");
+        now
+    };
+    let paused = untouched().await;
+    let table = cluster.operetta(&["operators"]).await.ok();
+    assert!(table.contains("UpgradePaused"), "{table}");
+    let events = cluster.kubectl(&["get", "events", "-n", "default", "-o", "json"], "").await.ok();
+    assert!(events.contains("UpgradePaused"), "{events}");
+    // It stays so with another manager, which repairs each child with the revision of its instance.
+    cluster.restart(async || {}).await;
+    for (name, expected) in [("i-050", "new"), ("i-150", "old")] {
+        scene.kubectl(&["delete", "configmap", name]).await;
+        scene.until("made anew", CONFIG_MAP, name, |o| value(o) == expected).await;
+    }
+    let address = Address::of(&cluster.manager.lock().unwrap());
+    scene.idle(&address).await;
+    let after = children(&scene).await;
+    for (name, child) in &after {
+        assert_eq!(value(child), value(&paused[name]), "{name}");
+    }
+    assert!(is_paused(&cluster.find(OPERATOR, "fleets").await.unwrap()));
+
+    cluster.operetta(&["rollback", "fleets"]).await.ok();
+    all(&scene, &package, "Ready", is_ready).await;
+    let after = children(&scene).await;
+    for (name, child) in &after {
+        let mut expected = essence(&before[name]);
+        if ["i-050", "i-150"].contains(&name.as_str()) {
+            expected[0].clone_from(&child["metadata"]["uid"]);
+        }
+        assert_eq!(essence(child), expected, "{name}");
+        // Those that were not moved were not touched by the rollback either.
+        if value(&paused[name]) == "old" && name != "i-150" {
+            let version = |child: &Value| child["metadata"]["resourceVersion"].clone();
+            assert_eq!(version(child), version(&before[name]), "{name}");
+        }
+    }
+    assert_eq!(statuses().await, recorded);
+    let operator = cluster.until("fleets", "rolled back", is_active).await;
+    assert_eq!(operator["status"]["upgrade"], json!(null), "{operator:#}");
+    assert_eq!(operator["status"]["revisions"].as_array().unwrap().len(), 1, "{operator:#}");
+}
+
+#[tokio::test]
+async fn an_upgrade_goes_on_when_what_fails_is_corrected() {
+    let cluster = Cluster::shared().await;
+    let package = installed(cluster, "mends", &json!({"maxUnavailable": 1})).await;
+    let scene = scene(cluster).await;
+    create(&scene, &package, [13, 1, 1]).await;
+    cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
+    cluster.until("mends", "paused", is_paused).await;
+    let now = children(&scene).await;
+    assert!(now.values().all(|child| value(child) == "old"), "{now:#?}");
+    scene.patch(package.kind(), "i-000", "merge", &json!({"spec": {"size": 2}})).await;
+    cluster.until("mends", "upgraded", is_active).await;
+    assert!(children(&scene).await.values().all(|child| value(child) == "new"));
+    let events = cluster.kubectl(&["get", "operator", "mends", "-o", "json"], "").await.ok();
+    assert!(!events.contains("UpgradePaused"), "{events}");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_must_not_pause_leaves_out_what_fails() {
+    let cluster = Cluster::shared().await;
+    let upgrade = json!({"maxUnavailable": "50%", "pauseOnFailure": false});
+    let package = installed(cluster, "goes", &upgrade).await;
+    let scene = scene(cluster).await;
+    create(&scene, &package, [13, 1, 1]).await;
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    let values = children(&scene).await;
+    let values: Vec<&str> = values.values().map(value).collect();
+    assert_eq!(values, ["old", "new", "new"]);
+    let failing = scene.get(package.kind(), "i-000").await;
+    assert_eq!(condition(&failing, "Stalled")["status"], "True", "{failing:#}");
+}
+
+#[tokio::test]
+async fn a_pinned_instance_keeps_its_revision() {
+    let cluster = Cluster::start().await;
+    let pin = json!({"pin": {"matchLabels": {"keep": "yes"}}});
+    let package = installed(&cluster, "pins", &pin).await;
+    let scene = scene(&cluster).await;
+    create(&scene, &package, [1, 1]).await;
+    scene.patch(package.kind(), "i-000", "merge", &json!({"metadata": {"labels": {"keep": "yes"}}})).await;
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    let values = async || {
+        let children = children(&scene).await;
+        children.values().map(|child| value(child).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(values().await, ["old", "new"]);
+    let operator = cluster.until("pins", "active", is_active).await;
+    assert_eq!(operator["status"]["revisions"].as_array().unwrap().len(), 2, "{operator:#}");
+    // Also after a restart, when the revision has to be read.
+    cluster.restart(async || {}).await;
+    scene.kubectl(&["delete", "configmap", "i-000"]).await;
+    scene.until("made anew", CONFIG_MAP, "i-000", |o| value(o) == "old").await;
+    assert_eq!(values().await, ["old", "new"]);
+    set_upgrade(&cluster, "pins", &json!(null)).await;
+    scene.until("upgraded", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
+    let one = |operator: &Value| {
+        is_active(operator) && operator["status"]["revisions"].as_array().unwrap().len() == 1
+    };
+    cluster.until("pins", "of one revision", one).await;
+    // What is no selector or number is refused by the API server, or by the manager.
+    for wrong in
+        [json!({"maxUnavailable": 0}), json!({"maxUnavailable": "200%"}), json!({"pin": {"matchLabels": 1}})]
+    {
+        let patch = json!({"spec": {"upgrade": wrong}}).to_string();
+        cluster.kubectl(&["patch", "operator", "pins", "--type=merge", "-p", &patch], "").await.fails();
+    }
+}
+
+/// A manager of this process whose connection is cut as it is told.
+struct Process {
+    manager: Manager,
+    life: Life,
+}
+
+async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) -> Option<Process> {
+    let (cluster, life) = wire.connect(plane).await;
+    let config = Config { namespace: MANAGERS.into(), follows_operators: true, ..Config::default() };
+    let manager = tokio::select! {
+        () = life.over() => return None,
+        manager = Manager::start(cluster, Vec::new(), config) => manager.expect("it starts"),
+    };
+    Some(Process { manager, life })
+}
+
+/// Upgrades and rollbacks, each with a manager that ends with its kth write, until there is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
+    let plane = own_plane().await;
+    let cluster =
+        Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
+    let package = installed(&cluster, "dies", &json!({"maxUnavailable": 1})).await;
+    let scene = scene(&cluster).await;
+    create(&scene, &package, [1, 13, 1]).await;
+    let first =
+        cluster.find(OPERATOR, "dies").await.unwrap()["spec"]["revision"].as_str().unwrap().to_owned();
+    let second = package.revision().await;
+    let old = children(&scene).await;
+    // Both are stored, and the end of an undisturbed upgrade is known.
+    cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
+    cluster.until("dies", "paused", is_paused).await;
+    let new = children(&scene).await;
+    assert_eq!(new.values().map(value).collect::<Vec<_>>(), ["new", "old", "old"]);
+    cluster.manager.lock().unwrap().kill9();
+
+    let wire = Wire::new(1, "ops.example.org", &[]);
+    let name = async |revision: &str| {
+        let patch = json!({"spec": {"revision": revision}}).to_string();
+        cluster.kubectl(&["patch", "operator", "dies", "--type=merge", "-p", &patch], "").await.ok();
+    };
+    let is_at = |operator: &Value, revision: &str, holds: &dyn Fn(&Value) -> bool| {
+        let seen = operator["status"]["observedGeneration"] == operator["metadata"]["generation"];
+        seen && operator["status"]["activeRevision"] == revision && holds(operator)
+    };
+    let mut most = 0;
+    for k in 1.. {
+        let mut died = false;
+        let back: (&str, &dyn Fn(&Value) -> bool, _) = (&first, &is_active, &old);
+        let forth: (&str, &dyn Fn(&Value) -> bool, _) = (&second, &is_paused, &new);
+        for (revision, holds, expected) in [back, forth] {
+            name(revision).await;
+            let fault = if k % 2 == 1 { Fault::DieBefore } else { Fault::DieAfter };
+            wire.rule(Rule::on(WRITES, fault).skip(k - 1).times(1));
+            let done = async || {
+                cluster.until("dies", "done", |operator| is_at(operator, revision, holds)).await;
+            };
+            if let Some(process) = start(&wire, &plane).await {
+                let has_died = tokio::select! {
+                    () = process.life.over() => true,
+                    () = done() => false,
+                };
+                died |= has_died;
+                process.life.end();
+                drop(process.manager);
+            } else {
+                died = true;
+            }
+            wire.heal();
+            let process = start(&wire, &plane).await.expect("it lives");
+            done().await;
+            eventually(&format!("the end of an undisturbed one, k = {k}"), LONG, async || {
+                let now = children(&scene).await;
+                let differs = now.iter().find(|(name, child)| essence(child) != essence(&expected[*name]));
+                match differs {
+                    Some((name, child)) => Err(format!("{name}: {child:#}\n{:#}", expected[name])),
+                    None => Ok(()),
+                }
+            })
+            .await;
+            // Nobody is moved after it.
+            let instances = scene.list(package.kind()).await;
+            let changing = instances.iter().filter(|o| condition(o, "RevisionChanging")["status"] == "True");
+            assert_eq!(changing.count(), usize::from(revision == second), "k = {k}");
+            process.manager.stop().await;
+        }
+        if !died {
+            most = k;
+            break;
+        }
+    }
+    assert!(most > 8, "there are more than {most} writes");
+    assert!(!scene.list(EVENT).await.is_empty());
+}
