@@ -378,6 +378,7 @@ mod tests {
             instance: json!({"metadata": {"uid": "i", "deletionTimestamp": "t", "finalizers": [names::FINALIZER]}}),
             previous: None,
             package: Err("it is not loaded".into()),
+            defaults: Arc::default(),
             operator_namespace: String::new(),
             observed: children.into_iter().map(Arc::new).collect(),
             previous_children: Vec::new(),

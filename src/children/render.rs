@@ -121,7 +121,7 @@ pub(super) fn base_scope(ctx: &Context<'_>) -> Scope {
     scope.set("name", Var::Json(meta["name"].clone()));
     scope.set("namespace", ctx.origin.namespace().map_or(Var::Undefined, |ns| Var::Json(ns.into())));
     scope.set("labels", Var::Json(meta.get("labels").cloned().unwrap_or_else(|| json!({}))));
-    scope.set("defaults", Var::Json(package.defaults.clone()));
+    scope.set("defaults", Var::Json(package.defaults_with(&ctx.snapshot.defaults)));
     scope.set(
         "operator",
         Var::Json(json!({

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::deletion_runs::DeletionRuns;
 use super::observed::Observed;
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub previous: Option<Value>,
     /// The package that renders it, or why no package is active.
     pub package: Result<ActivePackage, Arc<str>>,
+    /// What takes the place of the package's defaults.
+    pub defaults: Arc<Map<String, Value>>,
     /// The manager's own namespace.
     pub operator_namespace: String,
     /// The live objects that carry the instance's uid.
@@ -130,6 +132,7 @@ impl Snapshot {
             instance,
             previous: None,
             package: Ok(package),
+            defaults: Arc::default(),
             operator_namespace: "operetta-system".into(),
             observed: Vec::new(),
             previous_children: Vec::new(),
@@ -219,6 +222,9 @@ impl Snapshot {
         }
         for (revision, known) in self.plans.iter().flat_map(|plans| &plans.revisions) {
             (revision, matches!(known, Revision::Loaded(_))).hash(&mut hasher);
+        }
+        if !self.defaults.is_empty() {
+            Value::Object((*self.defaults).clone()).to_string().hash(&mut hasher);
         }
         let mut instance = self.instance.clone();
         if let Some(metadata) = instance["metadata"].as_object_mut() {

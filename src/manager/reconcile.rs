@@ -10,6 +10,7 @@ use tracing::{debug, trace, warn};
 use super::act::Executor;
 use super::effects::Effects;
 use super::index::InstanceKey;
+use super::operators::Serves;
 use super::registry::Registered;
 use super::scheduler::{Key, Scheduler};
 use super::state::{InstanceState, MAX_DECISIONS, Progress};
@@ -295,8 +296,10 @@ impl InstanceReconciler {
             self.scheduler.queue.add_after(key.clone(), wait);
         }
         let settled = self.status.settle(key, registered, instance, decision, state).await;
-        if registered.is_staged && Member::of(instance).is_changing() {
-            // The next stage of an upgrade may begin.
+        if registered.is_staged
+            && (Member::of(instance).is_changing() || self.kept_revision(key, registered).is_some())
+        {
+            // The next stage of an upgrade may begin, or the instance may be moved.
             self.scheduler.queue.add_after(Key::Operator(registered.operator().into()), STAGE);
         }
         match settled {
@@ -410,6 +413,19 @@ impl InstanceReconciler {
             (None, None) if instance["metadata"]["deletionTimestamp"].is_null() => return None,
             (None, None) => Err("it is not loaded".into()),
         };
+        let settings = self.store.settings.get(registered.operator()).unwrap_or_default();
+        let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
+        let package = match self.store.settings.serves(&settings, key.namespace.as_deref()) {
+            Serves::No if package.is_ok() && !is_deleting => Err(format!(
+                "the Operator {} does not serve the namespace {}: its children stay as they are, and nothing repairs \
+                 them",
+                registered.operator(),
+                key.namespace.as_deref().unwrap_or_default()
+            )
+            .into()),
+            Serves::Unknown if !is_deleting => return None,
+            _ => package,
+        };
         let resource = package.as_ref().ok().map(ActivePackage::resource);
         let earlier = registered.earlier().map(|(_, resource)| resource);
         for gvk in resource.into_iter().chain(earlier).flat_map(Resource::kinds) {
@@ -429,6 +445,7 @@ impl InstanceReconciler {
             instance,
             previous,
             package,
+            defaults: Arc::clone(&settings.defaults),
             operator_namespace: self.namespace.clone(),
             observed: observed.into_iter().filter(can_be_child).collect(),
             previous_children: previous_children.into_iter().filter(can_be_child).collect(),

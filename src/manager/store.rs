@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use serde_json::Value;
 
 use super::index::{Index, InstanceKey, Origin};
+use super::operators::AllSettings;
 use super::owned::{OwnedObjects, OwnerField};
 use super::raw::Raw;
 use super::registry::Registry;
@@ -28,6 +29,8 @@ pub(super) struct Store {
     /// label loses the status.
     held: RwLock<HashMap<Arc<str>, Arc<str>>>,
     schemas: AtomicU64,
+    /// What `Operator`s say of the instances of their packages.
+    pub(super) settings: AllSettings,
 }
 
 impl Store {

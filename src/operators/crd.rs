@@ -96,6 +96,27 @@ fn spec() -> Value {
                 "description": "While it is true, the active revision stays active, whatever `revision` names, and no \
                     instance is moved to another revision. Instances are reconciled.",
             },
+            "defaults": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "description": "Values that take the place of the package's defaults, for all instances at once.",
+            },
+            "namespaces": {
+                "type": "object",
+                "description": "The namespaces whose instances are reconciled; all if it is not set. Instances elsewhere are \
+                    left as they are, and their deletion is completed.",
+                "x-kubernetes-validations": [{
+                    "rule": "has(self.names) != has(self.selector)",
+                    "message": "set one of names and selector",
+                }],
+                "properties": {
+                    "names": {
+                        "type": "array", "x-kubernetes-list-type": "set", "maxItems": 10_000,
+                        "items": {"type": "string", "maxLength": 63},
+                        "description": "These namespaces.",
+                    },
+                    "selector": label_selector("Namespaces with these labels."),
+                },
+            },
             "upgrade": {
                 "type": "object",
                 "description": "How instances are moved to another revision.",
@@ -111,24 +132,28 @@ fn spec() -> Value {
                         "description": "Whether no other instance is moved while one that was ready before is stalled with \
                             the new revision. True if it is not set.",
                     },
-                    "pin": {
-                        "type": "object", "x-kubernetes-map-type": "atomic",
-                        "description": "Instances with these labels keep the revision that they have.",
-                        "properties": {
-                            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
-                            "matchExpressions": {
-                                "type": "array", "x-kubernetes-list-type": "atomic",
-                                "items": {
-                                    "type": "object",
-                                    "required": ["key", "operator"],
-                                    "properties": {
-                                        "key": {"type": "string"},
-                                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
-                                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
-                                    },
-                                },
-                            },
-                        },
+                    "pin": label_selector("Instances with these labels keep the revision that they have."),
+                },
+            },
+        },
+    })
+}
+
+fn label_selector(description: &str) -> Value {
+    json!({
+        "type": "object", "x-kubernetes-map-type": "atomic",
+        "description": description,
+        "properties": {
+            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "matchExpressions": {
+                "type": "array", "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string"},
+                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
                     },
                 },
             },
@@ -170,7 +195,7 @@ fn status() -> Value {
                     "moved": count("How many instances have the target revision, or change to it."),
                     "changing": count("How many of them have not been ready since."),
                     "waiting": count("How many are still to be moved."),
-                    "kept": count("How many keep their revision, because they are pinned or paused."),
+                    "kept": count("How many keep their revision, because they are pinned, paused, in the midst of a run, or not served."),
                     "failing": {
                         "type": "array", "items": {"type": "string"},
                         "description": "The first instances that fail since they were moved.",

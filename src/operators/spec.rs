@@ -1,7 +1,9 @@
 //! The `spec` of an `Operator`.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::upgrade::{MaxUnavailable, Policy};
 
@@ -15,6 +17,20 @@ pub struct OperatorSpec {
     pub paused: bool,
     /// How instances are moved to another revision.
     pub upgrade: UpgradeSpec,
+    /// What takes the place of the package's defaults.
+    pub defaults: Map<String, Value>,
+    /// The namespaces whose instances are reconciled; `None` for all.
+    pub namespaces: Option<NamespacesSpec>,
+}
+
+/// Namespaces, as they are written: one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NamespacesSpec {
+    /// By name.
+    pub names: Option<BTreeSet<String>>,
+    /// By a label selector.
+    pub selector: Option<Value>,
 }
 
 /// How instances are moved to another revision, as it is written.

@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use semver::{Version, VersionReq};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api::{ApiKind, Gvk};
 use crate::crd;
@@ -102,9 +102,56 @@ impl Package {
         store::revision(&self.version.to_string(), &self.digest)
     }
 
+    /// `defaults.x`, with the values that others put in their place. A value of another type than the package's is left out,
+    /// as is one that the package does not have: see [`Self::wrong_default`].
+    pub fn defaults_with(&self, overrides: &Map<String, Value>) -> Value {
+        let mut defaults = self.defaults.clone();
+        for (name, value) in overrides {
+            if let Some(default) = defaults.get_mut(name).filter(|default| is_like(default, value)) {
+                default.clone_from(value);
+            }
+        }
+        defaults
+    }
+
+    /// Why one of these values cannot take the place of a default, if one cannot.
+    pub fn wrong_default(&self, overrides: &Map<String, Value>) -> Option<String> {
+        overrides.iter().find_map(|(name, value)| match self.defaults.get(name) {
+            None => {
+                let known = self.defaults.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+                let known: Vec<&str> = known.collect();
+                let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Some(format!("{name}: the package {} has no such default; it has {has}", self.name))
+            }
+            Some(default) if !is_like(default, value) => Some(format!(
+                "{name}: the package {} has {} there, not {}",
+                self.name,
+                type_of(default),
+                type_of(value)
+            )),
+            Some(_) => None,
+        })
+    }
+
     /// The resource of an instance of that apiVersion (any served version) and kind.
     pub fn resource(&self, gvk: &Gvk) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.served_kinds().any(|served| served == *gvk))
+    }
+}
+
+/// Whether a value may take the place of a default.
+fn is_like(default: &Value, value: &Value) -> bool {
+    default.is_null() || type_of(default) == type_of(value)
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::fleet::{Fleet, text};
@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) reads: Arc<HashMap<String, Paths>>,
     /// The namespace of the manager.
     pub(super) namespace: String,
+    /// What the `Operator` of the package puts in the place of its defaults.
+    pub(super) defaults: Arc<Map<String, Value>>,
     /// The CRDs as they would be, by the index of the resource.
     pub(super) crds: Vec<Value>,
     /// The CRDs as they are.
@@ -97,6 +99,7 @@ impl Driver {
         let adjusted = adjusted(instance, &self.shared.crds[index], &kind.group, &kind.version);
         let active = ActivePackage::new(&self.shared.package, index)?;
         let mut snapshot = Snapshot::new(active, adjusted, |_| true);
+        snapshot.defaults = Arc::clone(&self.shared.defaults);
         let meta = &instance["metadata"];
         let (uid, name, home) = (text(&meta["uid"]), text(&meta["name"]), meta["namespace"].as_str());
         let claim = names::claim(

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use console::Term;
 use futures::{StreamExt, stream};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::catalog::{Catalog, check_names, is_meant, kind_and_name};
 use super::connect::{self, ClusterOptions};
@@ -23,6 +23,7 @@ use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
 use crate::cluster::Cluster;
 use crate::diag::did_you_mean;
+use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
 use crate::preview::{CrdWrite, InstanceReport, Report};
 use crate::yaml;
@@ -323,6 +324,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         fleet,
         reads: Arc::clone(&reads),
         namespace,
+        defaults: defaults(cluster, package).await?,
         crds,
         live,
         changed,
@@ -331,6 +333,28 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     simulate(&driver, count, &mut report).await;
     sort(&mut report.instances);
     Ok(report)
+}
+
+/// What the `Operator` of a package, if there is one, puts in the place of the package's defaults.
+async fn defaults(cluster: &Cluster, package: &Package) -> Result<Arc<Map<String, Value>>, String> {
+    match cluster.get(&operators::kind(), None, &package.name).await {
+        Ok(None) => Ok(Arc::default()),
+        Ok(Some(operator)) => {
+            let spec = OperatorSpec::parse(&operator);
+            let spec = spec.map_err(|error| format!("the Operator {}: {error}", package.name))?;
+            match package.wrong_default(&spec.defaults) {
+                Some(wrong) => Err(format!("the Operator {}: spec.defaults.{wrong}", package.name)),
+                None => Ok(Arc::new(spec.defaults)),
+            }
+        }
+        Err(error) => {
+            out::note(format!(
+                "the Operator {} cannot be read, so the package's defaults count: {error}",
+                package.name
+            ));
+            Ok(Arc::default())
+        }
+    }
 }
 
 /// Simulates all instances side by side.

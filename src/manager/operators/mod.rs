@@ -3,6 +3,7 @@
 //! [`crate::operators`].
 
 mod rollout;
+mod settings;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ use crate::diag::Diagnostic;
 use crate::operators::{self, Facts, Lost, Next, OperatorSpec, Target};
 use crate::package::{Package, store};
 use rollout::Fleet;
+use settings::Settings;
+pub(super) use settings::{AllSettings, Serves};
 pub(super) use start::{Found, find, start};
 
 /// How long until a revision that cannot be loaded is read again, if no event comes.
@@ -162,6 +165,9 @@ impl OperatorReconciler {
                 return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
             }
         };
+        if let Err(message) = self.set(name, &spec, &view) {
+            return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
+        }
         let active = view.active.as_deref().map(revision_name);
         let recorded = object["status"]["activeRevision"].as_str();
         let mut is_lost = known.lost.is_some() && known.lost.as_deref() == recorded;
@@ -202,6 +208,32 @@ impl OperatorReconciler {
                     return (Target::NotLoaded(lost), view);
                 }
             }
+        }
+    }
+
+    /// Takes what an `Operator` says of its instances, and queues them if it is new. Instead of a default that is wrong that
+    /// of the package counts.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn set(&self, name: &str, spec: &OperatorSpec, view: &View) -> Result<(), String> {
+        let settings = Settings::of(spec)?;
+        if settings.reads_labels() {
+            self.watches.open_operator_kind(&start::namespaces());
+        }
+        if self.store.settings.set(name, settings) {
+            self.queue_instances(name);
+        }
+        // Of another revision nobody knows the defaults yet.
+        let named = view.active.as_ref().filter(|active| revision_name(active) == spec.revision);
+        let wrong = named.and_then(|named| named.wrong_default(&spec.defaults));
+        wrong.map_or(Ok(()), |wrong| Err(format!("spec.defaults.{wrong}")))
+    }
+
+    /// Queues the instances of a package.
+    fn queue_instances(&self, package: &str) {
+        for registered in self.store.registry().iter().filter(|r| r.operator() == package) {
+            self.scheduler.add_all(self.store.instances_of(&registered.crd));
         }
     }
 

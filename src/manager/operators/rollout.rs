@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::OperatorReconciler;
+use super::{OperatorReconciler, Serves};
 use crate::api::Class;
 use crate::children::Selector;
 use crate::manager::crds::View;
@@ -112,11 +112,19 @@ impl OperatorReconciler {
             .iter()
             .map(|(key, member)| {
                 let has_another = member.revision.as_deref().is_some_and(|revision| revision != target);
-                let is_pinned = pin.as_ref().filter(|_| has_another).is_some_and(|pin| self.is_of(key, pin));
+                let is_pinned = has_another
+                    && (pin.as_ref().is_some_and(|pin| self.is_of(key, pin)) || !self.is_served(key, fleet));
                 Candidate { key: key.clone(), member: member.clone(), is_pinned }
             })
             .collect();
         Ok((spec, upgrade::stage(&candidates, target, &policy)))
+    }
+
+    /// Whether the instance is reconciled.
+    fn is_served(&self, key: &InstanceKey, fleet: &Fleet) -> bool {
+        let all = &self.store.settings;
+        let settings = all.get(&fleet.package);
+        settings.is_none_or(|settings| all.serves(&settings, key.namespace.as_deref()) == Serves::Yes)
     }
 
     /// Whether a selector selects an instance.

@@ -9,6 +9,7 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 use tracing::{info, warn};
 
+use super::settings::Settings;
 use super::{Known, OperatorReconciler};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::manager::plan_api::install_objects;
@@ -77,6 +78,14 @@ async fn first(
     known: &mut Known,
 ) -> Option<Arc<Package>> {
     let spec = OperatorSpec::parse(operator).ok()?;
+    // The first instances must not be reconciled without them.
+    match Settings::of(&spec) {
+        Ok(settings) => drop(reconciler.store.settings.set(name, settings)),
+        Err(message) => {
+            warn!(operator = %name, "{message}");
+            return None;
+        }
+    }
     let recorded = operator["status"]["activeRevision"].as_str();
     for is_lost in [false, true] {
         let revision = match operators::next(&spec, None, recorded, is_lost) {
@@ -91,6 +100,11 @@ async fn first(
     None
 }
 
+/// The kind of namespaces.
+pub(super) fn namespaces() -> ApiKind {
+    ApiKind { namespaced: false, ..ApiKind::built_in("v1", "Namespace") }
+}
+
 /// Watches `Operator`s and their revisions. All known `Operator`s are queued by the first list.
 pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
     for name in reconciler.known().keys() {
@@ -102,11 +116,38 @@ pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
             reconciler.on_event(kind, event);
         }
     });
+    if !reconciler.store.settings.readers().is_empty() {
+        reconciler.watches.open_operator_kind(&namespaces());
+    }
     info!(operators = reconciler.known().len(), "following the Operators of the cluster");
 }
 
 impl OperatorReconciler {
+    /// The labels of a namespace may say whether its instances are reconciled.
+    fn on_namespace(&self, event: Event<Raw>) {
+        let settings = &self.store.settings;
+        let has_changed = match event {
+            Event::Init => false,
+            Event::InitApply(raw) | Event::Apply(raw) => {
+                let name = raw.metadata.name.unwrap_or_default();
+                settings.label(&name, Some(raw.metadata.labels.unwrap_or_default()))
+            }
+            // Instances that are there are still being deleted.
+            Event::Delete(raw) => settings.label(&raw.metadata.name.unwrap_or_default(), None),
+            Event::InitDone => settings.listed(),
+        };
+        if has_changed {
+            for package in settings.readers() {
+                self.queue_instances(&package);
+                self.scheduler.queue.add(Key::Operator(package.as_str().into()));
+            }
+        }
+    }
+
     fn on_event(&self, kind: &Gvk, event: Event<Raw>) {
+        if *kind == namespaces().gvk() {
+            return self.on_namespace(event);
+        }
         let metadata = match event {
             Event::InitApply(raw) | Event::Apply(raw) | Event::Delete(raw) => raw.metadata,
             // One that was deleted while nobody watched is read, and found to be gone.

@@ -245,9 +245,14 @@ impl Watches {
         // A manager has one subscriber.
         let _ = self.operators.set(Box::new(subscriber));
         for kind in kinds {
-            let kind = self.store.kinds.insert(kind.clone());
-            self.set().open(self, &WatchKey::operators(&kind), IfOpen::Keep, None);
+            self.open_operator_kind(kind);
         }
+    }
+
+    /// Watches one more kind for the subscriber of [`Self::open_operators`].
+    pub(super) fn open_operator_kind(self: &Arc<Self>, kind: &ApiKind) {
+        let kind = self.store.kinds.insert(kind.clone());
+        self.set().open(self, &WatchKey::operators(&kind), IfOpen::Keep, None);
     }
 
     /// Watches the APIs that the server aggregates.

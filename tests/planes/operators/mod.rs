@@ -4,6 +4,7 @@
 mod life;
 mod refused;
 mod removal;
+mod settings;
 mod stages;
 
 use std::fmt::Write as _;

@@ -1,0 +1,174 @@
+//! What an `Operator` says of the instances of its package: the values in place of the package's defaults, and the
+//! namespaces that are served. It is known before the first instance is reconciled.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::{Map, Value};
+
+use crate::children::Selector;
+use crate::operators::OperatorSpec;
+
+/// What an `Operator` says of the instances of its package.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::manager) struct Settings {
+    /// What takes the place of the package's defaults.
+    pub(in crate::manager) defaults: Arc<Map<String, Value>>,
+    namespaces: Namespaces,
+}
+
+/// The namespaces whose instances are reconciled.
+#[derive(Debug, Clone, Default, PartialEq)]
+enum Namespaces {
+    #[default]
+    All,
+    Names(BTreeSet<String>),
+    Selector(Selector),
+}
+
+/// Whether the instances of a namespace are reconciled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::manager) enum Serves {
+    Yes,
+    No,
+    /// The namespaces are being listed.
+    Unknown,
+}
+
+impl Settings {
+    /// # Errors
+    /// What is wrong with the spec.
+    pub(in crate::manager) fn of(spec: &OperatorSpec) -> Result<Self, String> {
+        let namespaces = match &spec.namespaces {
+            None => Namespaces::All,
+            Some(one) => match (&one.names, &one.selector) {
+                (Some(names), None) => Namespaces::Names(names.clone()),
+                (None, Some(selector)) => Namespaces::Selector(
+                    Selector::parse(selector)
+                        .map_err(|error| format!("spec.namespaces.selector: {error}"))?,
+                ),
+                _ => return Err("spec.namespaces: set one of names and selector".into()),
+            },
+        };
+        Ok(Self { defaults: Arc::new(spec.defaults.clone()), namespaces })
+    }
+
+    /// Whether the labels of namespaces decide.
+    pub(in crate::manager) fn reads_labels(&self) -> bool {
+        matches!(self.namespaces, Namespaces::Selector(_))
+    }
+}
+
+/// The settings of all packages, and the labels of namespaces.
+#[derive(Default)]
+pub(in crate::manager) struct AllSettings {
+    /// By package.
+    of: RwLock<BTreeMap<String, Arc<Settings>>>,
+    /// By namespace; `None` until they are listed.
+    labels: RwLock<Labels>,
+}
+
+#[derive(Default)]
+struct Labels {
+    known: HashMap<String, BTreeMap<String, String>>,
+    is_listed: bool,
+}
+
+impl AllSettings {
+    /// Those of a package.
+    pub(in crate::manager) fn get(&self, package: &str) -> Option<Arc<Settings>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner).get(package).cloned()
+    }
+
+    /// Sets those of a package. `true` if they are others than before.
+    pub(in crate::manager) fn set(&self, package: &str, settings: Settings) -> bool {
+        let mut all = self.of.write().unwrap_or_else(PoisonError::into_inner);
+        if all.get(package).is_some_and(|known| **known == settings) {
+            return false;
+        }
+        all.insert(package.to_owned(), Arc::new(settings));
+        true
+    }
+
+    /// The packages that serve namespaces by their labels.
+    pub(in crate::manager) fn readers(&self) -> Vec<String> {
+        let all = self.of.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|(_, one)| one.reads_labels()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A namespace has these labels; `None`: it is gone. `true` if they are others than before.
+    pub(in crate::manager) fn label(
+        &self,
+        namespace: &str,
+        labels: Option<BTreeMap<String, String>>,
+    ) -> bool {
+        let mut all = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+        let before = match labels {
+            Some(labels) if all.known.get(namespace) == Some(&labels) => return false,
+            Some(labels) => all.known.insert(namespace.to_owned(), labels),
+            None => return all.known.remove(namespace).is_some(),
+        };
+        before.is_some() || all.is_listed
+    }
+
+    /// All namespaces have been listed. `true` if they were not before.
+    pub(in crate::manager) fn listed(&self) -> bool {
+        let mut all = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+        !std::mem::replace(&mut all.is_listed, true)
+    }
+
+    /// Whether the instances of a namespace are reconciled; of no namespace, always.
+    pub(in crate::manager) fn serves(&self, settings: &Settings, namespace: Option<&str>) -> Serves {
+        let Some(namespace) = namespace else { return Serves::Yes };
+        let is_served = match &settings.namespaces {
+            Namespaces::All => true,
+            Namespaces::Names(names) => names.contains(namespace),
+            Namespaces::Selector(selector) => {
+                let all = self.labels.read().unwrap_or_else(PoisonError::into_inner);
+                match all.known.get(namespace) {
+                    Some(labels) => selector.fits(Some(labels)),
+                    // Its event is still to come.
+                    None => return Serves::Unknown,
+                }
+            }
+        };
+        if is_served { Serves::Yes } else { Serves::No }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn namespaces_are_served_by_name_or_label() {
+        let settings = |namespaces: Value| {
+            let spec = json!({"spec": {"revision": "a-1", "namespaces": namespaces}});
+            Settings::of(&OperatorSpec::parse(&spec).unwrap())
+        };
+        let all = AllSettings::default();
+        let labels = |value: &str| Some(BTreeMap::from([("tier".to_owned(), value.to_owned())]));
+        let serves = |settings: &Settings, namespace| all.serves(settings, namespace);
+        let named = settings(json!({"names": ["a"]})).unwrap();
+        assert_eq!(serves(&named, Some("a")), Serves::Yes);
+        assert_eq!(serves(&named, Some("b")), Serves::No);
+        assert_eq!(serves(&named, None), Serves::Yes);
+        let selected = settings(json!({"selector": {"matchLabels": {"tier": "gold"}}})).unwrap();
+        assert_eq!(serves(&selected, Some("a")), Serves::Unknown);
+        assert!(!all.label("a", labels("gold")), "the list is not complete");
+        assert!(all.listed() && !all.listed());
+        assert_eq!(serves(&selected, Some("a")), Serves::Yes);
+        assert!(!all.label("a", labels("gold")));
+        assert!(all.label("a", labels("iron")));
+        assert_eq!(serves(&selected, Some("a")), Serves::No);
+        assert!(all.label("a", None));
+        assert_eq!(serves(&selected, Some("a")), Serves::Unknown);
+        assert_eq!(serves(&settings(json!(null)).unwrap(), Some("x")), Serves::Yes);
+        for wrong in
+            [json!({}), json!({"names": [], "selector": {}}), json!({"selector": {"matchLabels": 1}})]
+        {
+            assert!(settings(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+}

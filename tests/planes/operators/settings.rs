@@ -1,0 +1,108 @@
+//! What an Operator says of the instances of its package: defaults, and the namespaces that are served.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
+use crate::support::ext::{CONFIG_MAP, Scene, condition, is_ready, uid_of};
+
+async fn patch(cluster: &Cluster, operator: &str, spec: &Value) {
+    let patch = json!({"spec": spec}).to_string();
+    cluster.kubectl(&["patch", "operator", operator, "--type=merge", "-p", &patch], "").await.ok();
+}
+
+/// The children come back, with what shows that they come from this decision.
+async fn repaired(scene: &Scene, value: &str) {
+    let before = scene.get(CONFIG_MAP, "one").await;
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    let made = |o: &Value| o["data"]["value"] == value && uid_of(o) != uid_of(&before);
+    scene.until("made anew", CONFIG_MAP, "one", made).await;
+}
+
+#[tokio::test]
+async fn an_operator_overrides_the_defaults_of_its_package() {
+    let cluster = Cluster::start().await;
+    let defaults = "  defaults: {greeting: hello, count: 2}\n".to_owned();
+    let part =
+        Part { plans: defaults, ..Part::new("greets", SIZE, "{{ defaults.greeting }} {{ defaults.count }}") };
+    let package = Package::of("greets", "0.1.0", &[part]);
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    let shows = async |value: &str| {
+        scene.until(value, CONFIG_MAP, "one", |o| o["data"]["value"] == value).await;
+    };
+    shows("hello 2").await;
+    patch(&cluster, "greets", &json!({"defaults": {"greeting": "hi"}})).await;
+    shows("hi 2").await;
+    cluster.until("greets", "active", is_active).await;
+    // They are known before the first instance is reconciled.
+    let child = scene.get(CONFIG_MAP, "one").await;
+    cluster.restart(async || {}).await;
+    scene.apply(&package.instance("two", &json!({}))).await;
+    scene.ready(package.kind(), "two").await;
+    let after = scene.get(CONFIG_MAP, "one").await;
+    assert_eq!(after["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]);
+    // What is wrong does not count, and the Operator says so.
+    patch(&cluster, "greets", &json!({"defaults": {"greting": "x"}})).await;
+    let told = cluster.until_refused("greets", "SpecInvalid").await;
+    assert!(told.contains("spec.defaults.greting") && told.contains("it has count, greeting"), "{told}");
+    patch(&cluster, "greets", &json!({"defaults": {"greting": null, "greeting": 3}})).await;
+    shows("hello 2").await;
+    let told = cluster.until_refused("greets", "SpecInvalid").await;
+    assert!(
+        told.contains("spec.defaults.greeting") && told.contains("a string there, not a number"),
+        "{told}"
+    );
+    patch(&cluster, "greets", &json!({"defaults": null})).await;
+    cluster.until("greets", "active", is_active).await;
+}
+
+#[tokio::test]
+async fn only_served_namespaces_are_reconciled() {
+    let cluster = Cluster::start().await;
+    let package = Package::new("serves", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let (here, there) = (scene(&cluster).await, scene(&cluster).await);
+    patch(&cluster, "serves", &json!({"namespaces": {"names": [here.namespace()]}})).await;
+    let unserved = |o: &Value| {
+        let told = condition(o, "Ready")["message"].as_str().unwrap_or_default();
+        condition(o, "Ready")["status"] != "True" && told.contains("does not serve the namespace")
+    };
+    let instance = package.instance("one", &json!({"size": 2}));
+    for scene in [&here, &there] {
+        scene.apply(&instance).await;
+    }
+    here.ready(package.kind(), "one").await;
+    there.until("not served", package.kind(), "one", unserved).await;
+    assert!(there.find(CONFIG_MAP, "one").await.is_none());
+    // By labels, which come and go.
+    let selector = json!({"namespaces": {"names": null, "selector": {"matchLabels": {"tier": "gold"}}}});
+    patch(&cluster, "serves", &selector).await;
+    here.until("not served", package.kind(), "one", unserved).await;
+    cluster.kubectl(&["label", "namespace", there.namespace(), "tier=gold"], "").await.ok();
+    there.ready(package.kind(), "one").await;
+    repaired(&there, "2").await;
+    // What was made stays, also when another manager starts.
+    assert_eq!(here.get(CONFIG_MAP, "one").await["data"]["value"], "2");
+    cluster.restart(async || {}).await;
+    repaired(&there, "2").await;
+    here.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 3}})).await;
+    // An upgrade does not wait for it, and does not touch it.
+    package.write("0.2.0", &[Part::new("serves", SIZE, "new {{ spec.size }}")]);
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    there.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 2").await;
+    assert_eq!(here.get(CONFIG_MAP, "one").await["data"]["value"], "2");
+    cluster.kubectl(&["label", "namespace", here.namespace(), "tier=gold"], "").await.ok();
+    here.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 3").await;
+    here.until("Ready", package.kind(), "one", is_ready).await;
+    // Deletion works in a namespace that is not served.
+    cluster.kubectl(&["label", "namespace", here.namespace(), "tier-"], "").await.ok();
+    here.until("not served", package.kind(), "one", unserved).await;
+    here.kubectl(&["delete", "serves.ops.example.org", "one"]).await;
+    here.gone(CONFIG_MAP, "one").await;
+    let both = json!({"spec": {"namespaces": {"names": []}}}).to_string();
+    let told =
+        cluster.kubectl(&["patch", "operator", "serves", "--type=merge", "-p", &both], "").await.fails();
+    assert!(told.contains("set one of names and selector"), "{told}");
+    assert!(is_active(&cluster.find(OPERATOR, "serves").await.unwrap()));
+}
