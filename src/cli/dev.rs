@@ -67,6 +67,10 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "nodes")]
     node: bool,
 
+    /// An OCI layout whose images the real node has besides its own, see `operetta manager image`; repeatable
+    #[arg(long = "image", value_name = "FOLDER", requires = "node")]
+    images: Vec<PathBuf>,
+
     /// An address that HTTP calls of packages may reach though it is refused by default, such as 127.0.0.1; repeatable
     #[arg(long = "allow-call-to", value_name = "CIDR|HOST")]
     allow_calls: Vec<AllowedTarget>,
@@ -197,6 +201,7 @@ impl Session {
         let options = local::Options {
             nodes: args.nodes,
             real_node: args.node,
+            images: args.images.clone(),
             progress: progress(),
             ..local::Options::default()
         };

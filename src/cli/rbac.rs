@@ -96,14 +96,14 @@ pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
 
 /// What a cluster knows of packages; nothing without a cluster.
 #[derive(Default)]
-struct Live {
+pub(super) struct Live {
     apis: Option<Apis>,
     /// The record of each kind of instances, with its package.
     records: Vec<(String, Record)>,
 }
 
 impl Live {
-    async fn read(cluster: &Cluster) -> Result<Self, CallError> {
+    pub(super) async fn read(cluster: &Cluster) -> Result<Self, CallError> {
         let crds = cluster.list(&ApiKind::crd(), None, names::OPERATOR).await?;
         let records = crds.iter().filter_map(|crd| Some((package_of_crd_value(crd)?, Record::of(crd))));
         Ok(Self { apis: Some(cluster.discover().await?), records: records.collect() })
@@ -139,7 +139,7 @@ fn print(args: &Args, live: &Live) -> ExitCode {
         ..Placement::everywhere(&args.manager_namespace)
     };
     let objects: Vec<Value> =
-        packages.iter().flat_map(|package| objects(package, &packages, live, &at)).collect();
+        packages.iter().flat_map(|package| objects_beside(package, &packages, live, &at)).collect();
     let text = match args.output {
         Output::Yaml => objects.iter().fold(String::new(), |mut text, object| {
             let _ = write!(text, "---\n{}", yaml::to_string(object));
@@ -150,14 +150,31 @@ fn print(args: &Args, live: &Live) -> ExitCode {
     out::all(&text, ExitCode::SUCCESS)
 }
 
-fn objects(package: &Package, all: &[Arc<Package>], live: &Live, at: &Placement) -> Vec<Value> {
+/// The objects of one package. `earlier`: other revisions of it whose rights it keeps.
+pub(super) fn objects(package: &Package, earlier: &[&Package], live: &Live, at: &Placement) -> Vec<Value> {
+    from(package, earlier, live, at, &|gvk| live.served(gvk))
+}
+
+/// The same beside other packages, whose kinds are known.
+fn objects_beside(package: &Package, all: &[Arc<Package>], live: &Live, at: &Placement) -> Vec<Value> {
     let served = |gvk: &Gvk| -> Option<ApiKind> {
         let resources = all.iter().flat_map(|package| &package.resources);
         let mut kinds = resources.map(|resource| &resource.kind);
         let is_it = |kind: &&ApiKind| kind.group == gvk.group() && kind.kind == *gvk.kind;
         kinds.find(is_it).cloned().or_else(|| live.served(gvk))
     };
-    let mut derived = rights::derive(&[package], &served);
+    from(package, &[], live, at, &served)
+}
+
+fn from(
+    package: &Package,
+    earlier: &[&Package],
+    live: &Live,
+    at: &Placement,
+    served: &dyn Fn(&Gvk) -> Option<ApiKind>,
+) -> Vec<Value> {
+    let revisions: Vec<&Package> = [package].into_iter().chain(earlier.iter().copied()).collect();
+    let mut derived = rights::derive(&revisions, served);
     for gvk in &derived.guessed {
         out::note(format!(
             "warning: package {}: the plural of {gvk} is guessed ({}), and that it is namespaced\n  help: compare \

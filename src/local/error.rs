@@ -169,6 +169,15 @@ pub enum Error {
         output: String,
     },
 
+    /// An OCI layout cannot be used.
+    #[error("{}: {reason}\n  help: `operetta manager image` writes such a folder", path.display())]
+    Layout {
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+
     /// The certificate with which kube-apiserver calls the kubelet could not be made.
     #[error("cannot make the certificate for the kubelet: {reason}")]
     Certificate {

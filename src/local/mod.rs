@@ -60,6 +60,8 @@ pub struct Options {
     pub nodes: usize,
     /// A real node instead of fake ones: pods run. Linux only, as root.
     pub real_node: bool,
+    /// OCI layouts whose images the real node has besides its own.
+    pub images: Vec<PathBuf>,
     /// The port of kube-apiserver on 127.0.0.1; a free one if `None`. With a real node, it has an address of its own.
     pub port: Option<u16>,
     /// Additional flags for kube-apiserver, such as `--feature-gates=...`; they come last.
@@ -85,6 +87,7 @@ impl Default for Options {
         Self {
             nodes: 1,
             real_node: false,
+            images: Vec::new(),
             port: None,
             apiserver_flags: Vec::new(),
             stages: None,
@@ -221,7 +224,7 @@ impl ControlPlane {
         programs: Option<(PathBuf, PathBuf)>,
     ) -> Result<(), Error> {
         if let (Some(place), Some((runc, images))) = (&self.node, programs) {
-            node::prepare(&self.folder, place, &self.binaries, &runc, &images)?;
+            node::prepare(&self.folder, place, &self.binaries, &runc, &images, &options.images)?;
             self.run(Component::Registry).await?;
             self.run(Component::Containerd).await?;
         }

@@ -11,7 +11,7 @@ mod rules;
 
 pub use check::check;
 pub use derive::{Derived, derive, former};
-pub use objects::{Placement, TO_MANAGER, account, namespaces, objects, user};
+pub use objects::{Placement, TO_MANAGER, account, is_of_package, namespaces, objects, user};
 pub use rules::{Place, Right, Rights};
 
 /// The name of the manager's service account and of its roles.

@@ -50,6 +50,14 @@ pub fn user(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }
 
+/// Whether an object is one of those of a package, and no child of an instance.
+pub fn is_of_package(object: &Value, package: &str) -> bool {
+    let labels = &object["metadata"]["labels"];
+    let is_named =
+        object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&account(package)));
+    is_named && labels[names::OPERATOR] == package && labels[names::INSTANCE_UID].is_null()
+}
+
 /// The objects that give a package its rights, in an order in which they can be applied.
 pub fn objects(package: &Package, rights: &Rights, at: &Placement) -> Vec<Value> {
     let name = account(&package.name);

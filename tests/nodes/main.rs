@@ -8,6 +8,7 @@
 mod support;
 
 mod etcd;
+mod manager;
 mod pods;
 mod teardown;
 mod webapp;

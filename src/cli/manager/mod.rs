@@ -1,7 +1,11 @@
 //! `operetta manager`: the manager in a cluster.
 
+mod elf;
+mod image;
 mod install;
 mod objects;
+mod oci;
+mod sbom;
 mod status;
 
 use std::process::ExitCode;
@@ -19,6 +23,7 @@ use clap::Subcommand;
   operetta manager install --image registry.example.org/operetta:0.1.0
   operetta manager install --dry-run -o yaml > operetta.yaml
   operetta manager status
+  operetta manager image --output image
 
 Exit codes: 0 success; 1 refused, no API server, or (status) no manager leads; 2 wrong usage; 4 --timeout is over."
 )]
@@ -31,6 +36,7 @@ pub(super) struct Args {
 enum Command {
     Install(install::Args),
     Status(status::Args),
+    Image(image::Args),
 }
 
 /// The exit code when a timeout is over.
@@ -40,5 +46,6 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Install(args) => install::run(args).await,
         Command::Status(args) => status::run(args).await,
+        Command::Image(args) => image::run(args),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::source::load;
 use super::wait::until_active;
-use super::{End, Failure, Waiting, all, apply, connect, find, name_of};
+use super::{End, Failure, Waiting, all, apply, connect, find, name_of, rights};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
 use crate::operators::{self, Object, OperatorSpec, Packed};
@@ -68,6 +68,10 @@ struct What {
     #[arg(short, long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     namespace: String,
 
+    /// Apply the account of the package with its rights, as `operetta rbac` prints them
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    rights: bool,
+
     /// Print the objects instead of applying them
     #[arg(long)]
     dry_run: bool,
@@ -113,7 +117,11 @@ impl What {
     }
 
     fn print(&self, ready: &Ready) -> ExitCode {
-        let objects = || ready.packed.objects.iter().chain([&ready.operator]).map(|object| &object.body);
+        let rights = if self.rights { rights::objects(&ready.package, &self.namespace) } else { Vec::new() };
+        let objects = || {
+            let stored = ready.packed.objects.iter().map(|object| &object.body);
+            stored.chain(&rights).chain([&ready.operator.body])
+        };
         let text = match self.output.unwrap_or(Output::Yaml) {
             Output::Yaml => objects().fold(String::new(), |mut text, object| {
                 let _ = write!(text, "---\n{}", yaml::to_string(object));
@@ -147,6 +155,9 @@ pub(super) async fn install(args: &InstallArgs) -> End {
         return Err(message.into());
     }
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
+    if what.rights {
+        rights::grant(&server.cluster, &ready.package, None, &what.namespace).await?;
+    }
     // Whoever has created it owns its fields, which are the same.
     if there.is_none() {
         apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
@@ -167,6 +178,11 @@ pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
         ..failure
     })?;
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
+    if what.rights {
+        let active = live["status"]["activeRevision"].as_str();
+        let active = active.filter(|active| *active != ready.packed.revision);
+        rights::grant(&server.cluster, &ready.package, active, &what.namespace).await?;
+    }
     if live["spec"]["revision"] != ready.packed.revision.as_str() {
         apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
     }

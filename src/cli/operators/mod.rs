@@ -4,6 +4,7 @@ mod apply;
 mod install;
 mod list;
 mod revisions;
+mod rights;
 mod rollback;
 mod source;
 mod uninstall;

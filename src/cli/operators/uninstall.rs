@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, revisions};
+use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
 use crate::children::{names, package_of_crd_value};
 use crate::cli::connect::ClusterOptions;
@@ -24,7 +24,7 @@ const NAMED: usize = 5;
 
 /// Remove a package from a cluster
 ///
-/// Deletes the Operator, the CRDs of the package, and its stored revisions. As long as there are instances it refuses, and
+/// Deletes the Operator, the CRDs of the package, its stored revisions, and its account. As long as there are instances it refuses, and
 /// --instances says what becomes of them:
 ///
 ///   delete  they are deleted first, with their children, while the package is still active
@@ -130,6 +130,7 @@ pub(super) async fn run(args: &Args) -> End {
     for revision in revisions::objects_of(cluster, name).await? {
         delete_revision(cluster, &revision).await?;
     }
+    rights::revoke(cluster, name).await?;
     out::line(format!("the package {name} is removed"));
     Ok(ExitCode::SUCCESS)
 }

@@ -3,13 +3,14 @@
 
 pub(super) mod config;
 pub(super) mod images;
+mod layouts;
 pub(super) mod namespaces;
 pub(super) mod network;
 pub(super) mod registry;
 pub(super) mod requirements;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -24,13 +25,14 @@ use network::Place;
 /// The folder of images, below that of the control plane.
 const IMAGES: &str = "images";
 
-/// Writes the files of the node's components. `images` is the folder of images in the cache.
+/// Writes the files of the node's components. `images` is the folder of images in the cache, `layouts` are more of them.
 pub(super) fn prepare(
     folder: &Path,
     place: &Place,
     binaries: &Binaries,
     runc: &Path,
     images: &Path,
+    layouts: &[PathBuf],
 ) -> Result<(), Error> {
     let cni = binaries.path(Tool::CniPtp);
     let programs =
@@ -43,7 +45,11 @@ pub(super) fn prepare(
         super::write(&path, &text)?;
     }
     let link = folder.join(IMAGES);
-    std::os::unix::fs::symlink(images, &link).map_err(Error::io("create", &link))?;
+    if layouts.is_empty() {
+        std::os::unix::fs::symlink(images, &link).map_err(Error::io("create", &link))?;
+    } else {
+        layouts::merge(images, layouts, &link)?;
+    }
     let [ca, certificate, key] =
         kubelet_client().map_err(|error| Error::Certificate { reason: error.to_string() })?;
     super::write(&folder.join(KUBELET_CA), &ca)?;

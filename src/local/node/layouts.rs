@@ -1,0 +1,132 @@
+//! Images that the user brings as OCI layouts: the registry of the node serves them beside its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::images::{BLOBS, MANIFEST, NAMES};
+use crate::local::error::Error;
+
+/// The annotation with the name of an image.
+const NAME: &str = "org.opencontainers.image.ref.name";
+/// The folder of the blobs of a layout.
+const LAYOUT_BLOBS: &str = "blobs/sha256";
+
+/// Makes a folder for the registry: the images of the node, `set`, and those of layouts.
+pub(super) fn merge(set: &Path, layouts: &[PathBuf], folder: &Path) -> Result<(), Error> {
+    let blobs = folder.join(BLOBS);
+    fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
+    let link = |from: &Path, digest: &str| {
+        let to = blobs.join(digest);
+        if to.is_symlink() { Ok(()) } else { symlink(from, &to).map_err(Error::io("create", &to)) }
+    };
+    let own = set.join(BLOBS);
+    for entry in fs::read_dir(&own).map_err(Error::io("read", &own))?.flatten() {
+        link(&entry.path(), &entry.file_name().to_string_lossy())?;
+    }
+    let path = set.join(NAMES);
+    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let mut names: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_default();
+    for layout in layouts {
+        let layout = fs::canonicalize(layout).map_err(Error::io("read", layout))?;
+        let content = layout.join(LAYOUT_BLOBS);
+        for entry in fs::read_dir(&content).map_err(Error::io("read", &content))?.flatten() {
+            link(&entry.path(), &format!("sha256:{}", entry.file_name().to_string_lossy()))?;
+        }
+        names.extend(images(&layout)?);
+    }
+    let path = folder.join(NAMES);
+    fs::write(&path, serde_json::json!(names).to_string()).map_err(Error::io("write", &path))
+}
+
+/// The named images of a layout, each with the manifest for this machine.
+fn images(layout: &Path) -> Result<Vec<(String, String)>, Error> {
+    let wrong = |reason: &str| Error::Layout { path: layout.to_owned(), reason: reason.to_owned() };
+    let read = |path: &Path| -> Result<Value, Error> {
+        let text = fs::read(path).map_err(Error::io("read", path))?;
+        serde_json::from_slice(&text).map_err(|_| wrong("a file of it is no JSON"))
+    };
+    let index = read(&layout.join("index.json"))?;
+    let mut found = Vec::new();
+    for image in index["manifests"].as_array().into_iter().flatten() {
+        let Some(name) = image["annotations"][NAME].as_str() else { continue };
+        let mut image = image.clone();
+        if image["mediaType"] != MANIFEST {
+            let digest = image["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:"));
+            let digest = digest.filter(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            let digest = digest.ok_or_else(|| wrong("an image has no digest"))?;
+            let index = read(&layout.join(LAYOUT_BLOBS).join(digest))?;
+            let own = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
+            let mut manifests = index["manifests"].as_array().into_iter().flatten();
+            let here = manifests.find(|one| one["platform"]["architecture"] == own);
+            image = here.cloned().ok_or_else(|| wrong("an image is not for this processor"))?;
+        }
+        let digest = image["digest"].as_str().ok_or_else(|| wrong("an image has no digest"))?;
+        found.push((full(name), digest.to_owned()));
+    }
+    if found.is_empty() {
+        return Err(wrong("it has no image with a name"));
+    }
+    Ok(found)
+}
+
+/// A name as containerd asks for it: with a registry and a tag.
+fn full(name: &str) -> String {
+    let tagged = if name.rsplit('/').next().is_some_and(|end| end.contains(':')) {
+        name.to_owned()
+    } else {
+        format!("{name}:latest")
+    };
+    match tagged.split_once('/') {
+        None => format!("docker.io/library/{tagged}"),
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => tagged,
+        Some(_) => format!("docker.io/{tagged}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_containerd_asks_for() {
+        for (name, expected) in [
+            ("operetta:0.1.0", "docker.io/library/operetta:0.1.0"),
+            ("operetta", "docker.io/library/operetta:latest"),
+            ("team/operetta:1", "docker.io/team/operetta:1"),
+            ("ghcr.io/team/operetta:1", "ghcr.io/team/operetta:1"),
+            ("localhost/operetta", "localhost/operetta:latest"),
+        ] {
+            assert_eq!(full(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_layout_adds_its_images_to_those_of_the_node() {
+        let root = tempfile::tempdir().unwrap();
+        let (set, layout, folder) =
+            (root.path().join("set"), root.path().join("layout"), root.path().join("all"));
+        fs::create_dir_all(set.join(BLOBS)).unwrap();
+        fs::create_dir_all(layout.join(LAYOUT_BLOBS)).unwrap();
+        fs::write(set.join(BLOBS).join("sha256:aa"), "own").unwrap();
+        fs::write(set.join(NAMES), r#"{"quay.io/a:1":"sha256:aa"}"#).unwrap();
+        fs::write(layout.join(LAYOUT_BLOBS).join("bb"), "theirs").unwrap();
+        let index = |digest: &str| {
+            format!(
+                r#"{{"manifests":[{{"mediaType":"{MANIFEST}","digest":"{digest}","annotations":{{"{NAME}":"o:1"}}}}]}}"#
+            )
+        };
+        fs::write(layout.join("index.json"), index("sha256:bb")).unwrap();
+        merge(&set, std::slice::from_ref(&layout), &folder).unwrap();
+        let names: Value = serde_json::from_slice(&fs::read(folder.join(NAMES)).unwrap()).unwrap();
+        assert_eq!(names["docker.io/library/o:1"], "sha256:bb");
+        assert_eq!(names["quay.io/a:1"], "sha256:aa");
+        assert_eq!(fs::read_to_string(folder.join(BLOBS).join("sha256:bb")).unwrap(), "theirs");
+        assert_eq!(fs::read_to_string(folder.join(BLOBS).join("sha256:aa")).unwrap(), "own");
+        fs::write(layout.join("index.json"), "{}").unwrap();
+        assert!(matches!(merge(&set, &[layout], &folder), Err(Error::Layout { .. })));
+    }
+}

@@ -1,0 +1,123 @@
+//! The manager in pods of a real node, as `operetta manager install` makes it.
+
+use std::sync::Arc;
+
+use operetta::local::{ControlPlane, Mark, Options};
+use serde_json::{Value, json};
+
+use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, Scene, WEB_APP, name_of};
+use crate::support::rights::{SYSTEM, user};
+use crate::support::{OPERETTA, Output, eventually, kubectl_of, operetta, options};
+
+/// A node that has the image of this build.
+async fn start(image: &std::path::Path) -> Arc<ControlPlane> {
+    let made = tokio::process::Command::new(OPERETTA)
+        .args(["manager", "image", "--libraries", "--output"])
+        .arg(image)
+        .output()
+        .await
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let options = Options { real_node: true, images: vec![image.to_owned()], ..options() };
+    Arc::new(ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}")))
+}
+
+struct Cluster {
+    plane: Arc<ControlPlane>,
+}
+
+impl Cluster {
+    async fn operetta(&self, args: &[&str]) -> Output {
+        operetta(self.plane.kubeconfig_path(), args).await
+    }
+
+    async fn kubectl(&self, args: &[&str]) -> Output {
+        kubectl_of(&self.plane, &[&["-n", SYSTEM], args].concat(), "").await
+    }
+
+    async fn status(&self) -> Value {
+        let output = self.operetta(&["manager", "status", "-o", "json"]).await;
+        serde_json::from_str(&output.stdout).unwrap_or_default()
+    }
+
+    /// The pod that leads.
+    async fn leader(&self, but: &str) -> String {
+        eventually("a leader", LONG, async || {
+            let status = self.status().await;
+            let leader = status["leader"].as_str().unwrap_or_default().to_owned();
+            if leader.is_empty() || (!but.is_empty() && leader.starts_with(but)) {
+                Err(status)
+            } else {
+                Ok(leader)
+            }
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_own_rights() {
+    let folder = tempfile::tempdir().unwrap();
+    let plane = start(&folder.path().join("image")).await;
+    let cluster = Cluster { plane: Arc::clone(&plane) };
+    let installed = cluster.operetta(&["manager", "install", "--timeout", "3m"]).await;
+    if !installed.status.success() {
+        let pods = cluster.kubectl(&["describe", "pods"]).await.stdout;
+        let logs =
+            cluster.kubectl(&["logs", "-l", "app.kubernetes.io/name=operetta", "--tail=20"]).await.stdout;
+        panic!("{}\n{pods}\n{logs}", installed.stderr);
+    }
+    let status = cluster.status().await;
+    assert_eq!(status["deployment"]["readyReplicas"], 2, "{status}");
+    // The namespace takes no pod with privilege.
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
+        "containers": [{"name": "a", "image": "busybox:1.35", "securityContext": {"privileged": true}}]}});
+    let refused = kubectl_of(&plane, &["-n", SYSTEM, "apply", "-f", "-"], &pod.to_string()).await.fails();
+    assert!(refused.contains("PodSecurity \"restricted"), "{refused}");
+
+    cluster.operetta(&["install", "operators/webapp"]).await.ok();
+    let scene = Scene::on(&plane).await;
+    let app = "hello";
+    let instance = json!({"apiVersion": "apps.operetta.dev/v1alpha1", "kind": "WebApp", "metadata": {"name": app},
+        "spec": {"image": "nginx:1.22", "port": 80}});
+    scene.apply(&instance.to_string()).await;
+    scene.ready(WEB_APP, app).await;
+    // Each write of a child was made as the account of the package, by the account of the manager.
+    let requests = plane.audit().requests_since(Mark::START).unwrap();
+    let writes = |resource: &str| {
+        let of_kind = requests.iter().filter(|r| {
+            r.resource == resource
+                && r.namespace == scene.namespace()
+                && ["create", "patch"].contains(&r.verb.as_str())
+        });
+        of_kind.filter(|r| r.user == user("operetta")).map(|r| r.acting_as.clone()).collect::<Vec<_>>()
+    };
+    for kind in [DEPLOYMENT, SERVICE] {
+        let made = writes(kind.resource_name().split('.').next().unwrap());
+        assert!(!made.is_empty(), "{kind:?}");
+        assert!(made.iter().all(|account| *account == user("operetta-webapp")), "{kind:?}: {made:?}");
+    }
+    let denied: Vec<_> = requests
+        .iter()
+        .filter(|r| r.user == user("operetta") && r.code == 403)
+        .map(|r| (&r.verb, &r.resource))
+        .collect();
+    assert!(denied.is_empty(), "{denied:?}");
+
+    // The other replica takes over.
+    let leader = cluster.leader("").await;
+    let pods: Value =
+        serde_json::from_str(&cluster.kubectl(&["get", "pods", "-o", "json"]).await.ok()).unwrap();
+    let pods: Vec<&str> = pods["items"].as_array().unwrap().iter().map(name_of).collect();
+    let leading =
+        *pods.iter().find(|pod| leader.starts_with(**pod)).unwrap_or_else(|| panic!("{leader}: {pods:?}"));
+    cluster.kubectl(&["delete", "pod", leading, "--grace-period=0", "--force"]).await.ok();
+    cluster.leader(leading).await;
+    scene.patch(WEB_APP, app, "merge", &json!({"spec": {"config": {"A": "b"}}})).await;
+    eventually("the change, by the other replica", LONG, async || {
+        let maps = scene.names(CONFIG_MAP).await;
+        if maps.iter().any(|map| map == app) { Ok(()) } else { Err(maps.join(" ")) }
+    })
+    .await;
+    scene.ready(WEB_APP, app).await;
+}
