@@ -1,6 +1,8 @@
 //! Rights of packages and of the manager, with the authorizer of a real API server: the manager has an account with its own
 //! rights, and each package one with the derived rights.
 
+mod examples;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -345,10 +347,15 @@ async fn operetta_of(plane: &ControlPlane, args: &[&str]) -> String {
 
 /// The rules of the account of a package.
 fn rules_of(objects: &mut [Value]) -> impl Iterator<Item = &mut Value> {
+    rules_named(objects, "operetta-webapp").flatten()
+}
+
+/// The rules of the roles of that name.
+fn rules_named<'a>(objects: &'a mut [Value], name: &'a str) -> impl Iterator<Item = &'a mut Vec<Value>> {
     let roles = objects
         .iter_mut()
-        .filter(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "operetta-webapp");
-    roles.flat_map(|role| role["rules"].as_array_mut().unwrap())
+        .filter(move |object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == name);
+    roles.filter_map(|role| role["rules"].as_array_mut())
 }
 
 /// A user who may edit instances and nothing else.

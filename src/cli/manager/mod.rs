@@ -3,6 +3,7 @@
 mod elf;
 mod image;
 mod install;
+mod manifests;
 mod objects;
 mod oci;
 mod sbom;
@@ -37,6 +38,7 @@ enum Command {
     Install(install::Args),
     Status(status::Args),
     Image(image::Args),
+    Manifests(manifests::Args),
 }
 
 /// The exit code when a timeout is over.
@@ -47,5 +49,6 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         Command::Install(args) => install::run(args).await,
         Command::Status(args) => status::run(args).await,
         Command::Image(args) => image::run(args),
+        Command::Manifests(args) => manifests::run(args),
     }
 }
