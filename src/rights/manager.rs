@@ -28,6 +28,8 @@ pub fn rights() -> Rights {
     for resource in policies {
         cluster(ADMISSION, resource, &["create"]);
     }
+    // Which namespaces an Operator serves, by their labels.
+    cluster("", "namespaces", &["list", "watch"]);
     // Of which range the address of a Service is.
     cluster("networking.k8s.io", "servicecidrs", &["list"]);
     cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "delete"]);
