@@ -147,6 +147,9 @@ impl Registry {
 /// The PlanRuns that name an instance.
 #[derive(Default)]
 pub(super) struct InstanceRuns {
+    /// Whether the runs were known before they were read; `None` if they are not watched. A list that ends later has brought
+    /// runs that are missing here.
+    state: Option<WatchState>,
     /// Those of plans.
     pub plans: Vec<PlanRun>,
     /// Those that delete children.
@@ -250,8 +253,9 @@ impl InstanceReconciler {
 
     /// The PlanRuns that name an instance, parsed once a decision.
     pub(super) fn read_runs(&self, key: &InstanceKey) -> InstanceRuns {
-        let mut read = InstanceRuns::default();
-        if self.watches.open_owned_state(kind_of(RunObject::PlanRun)).is_none() {
+        let state = self.watches.open_owned_state(kind_of(RunObject::PlanRun));
+        let mut read = InstanceRuns { state, ..InstanceRuns::default() };
+        if read.state.is_none() {
             return read;
         }
         let plural = key.crd.split('.').next().unwrap_or_default();
@@ -273,11 +277,11 @@ impl InstanceReconciler {
     }
 
     /// What is known of the runs that delete children of an instance; `None` if they are not watched.
-    pub(super) fn deletion_runs(&self, key: &InstanceKey, runs: Vec<PlanRun>) -> Option<DeletionRuns> {
+    pub(super) fn deletion_runs(&self, key: &InstanceKey, read: &mut InstanceRuns) -> Option<DeletionRuns> {
         let kind = kind_of(RunObject::PlanRun);
-        let state = self.watches.open_owned_state(kind)?;
+        let state = read.state.clone()?;
         Some(DeletionRuns {
-            runs,
+            runs: std::mem::take(&mut read.deletions),
             unknown: state.reason(&kind.gvk),
             is_listing: state == WatchState::Pending,
             resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
@@ -347,7 +351,12 @@ impl InstanceReconciler {
         runs: InstanceRuns,
     ) -> PlanSnapshot {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-        let states = KINDS.iter().map(|(_, kind)| (kind, self.watches.owned_state(kind)));
+        let state_of = |sort: RunObject, kind: &OwnedKind| match sort {
+            RunObject::PlanRun => runs.state.clone().unwrap_or(WatchState::Pending),
+            // They are read below.
+            RunObject::Origin | RunObject::Job => self.watches.owned_state(kind),
+        };
+        let states = KINDS.iter().map(|(sort, kind)| (kind, state_of(*sort, kind)));
         let states: Vec<_> = states.filter(|(_, state)| *state != WatchState::Watching).collect();
         let is_listing = states.iter().all(|(_, state)| *state == WatchState::Pending);
         let unknown = states.iter().find_map(|(kind, state)| {

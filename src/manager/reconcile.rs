@@ -436,7 +436,7 @@ impl InstanceReconciler {
         let mut resources = resource.into_iter().chain(registered.earlier().map(|(_, resource)| resource));
         let reads_cluster = resources.any(|resource| resource.reads_cluster);
         let mut runs = self.read_runs(key);
-        let deletions = self.deletion_runs(key, std::mem::take(&mut runs.deletions)).map(Box::new);
+        let deletions = self.deletion_runs(key, &mut runs).map(Box::new);
         let has_runs = self.has_runs(key, registered, &runs);
         let plans = has_runs.then(|| Box::new(self.plan_snapshot(key, &instance, runs)));
         // Every editor of an object can write its labels. An object in a namespace that the package does not use is no child.
