@@ -4,6 +4,7 @@ mod reload;
 
 use std::fmt::Display;
 use std::io::IsTerminal;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use reload::{Change, Packages};
@@ -18,6 +20,7 @@ use reload::{Change, Packages};
 use super::instances::{self, Applied, Manifest};
 use super::out;
 use super::view::View;
+use super::webhook;
 use crate::cluster::{AllowedTarget, Cluster};
 use crate::local::{self, ControlPlane, Progress};
 use crate::manager::{Config, Manager};
@@ -150,6 +153,8 @@ impl<E: Display> From<E> for Failure {
 /// The running parts of a session, which must be stopped.
 #[derive(Default)]
 struct Session {
+    /// Serves the conversion webhook. Stops with the session.
+    webhook: Option<JoinSet<()>>,
     plane: Option<ControlPlane>,
     manager: Option<Manager>,
 }
@@ -173,7 +178,21 @@ impl Session {
         };
         // A manager in the cluster keeps its own kinds.
         let lease = "operetta-system/operetta-dev".to_owned();
+        let webhook = match args.cluster {
+            // It calls addresses of this machine.
+            Which::Local => {
+                let listen = (Ipv4Addr::LOCALHOST, 0).into();
+                let namespace = Config::default().namespace;
+                let (webhook, listener) = webhook::bind(listen, None, &namespace, "operetta-dev").await?;
+                let mut task = JoinSet::new();
+                task.spawn(Arc::clone(&webhook).serve(listener, cluster.clone()));
+                self.webhook = Some(task);
+                Some(webhook)
+            }
+            Which::Current => None,
+        };
         let config = Config {
+            webhook,
             observer: Some(view.observer()),
             lease,
             allow_calls: args.allow_calls.clone(),
@@ -189,7 +208,7 @@ impl Session {
             }
             return until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
         }
-        let Self { plane, manager } = self;
+        let Self { plane, manager, .. } = self;
         tokio::select! {
             error = failure(plane.as_ref()) => Err(error.into()),
             result = reload(manager, &cluster, &mut packages, refused, &config, view) => result,

@@ -23,6 +23,7 @@ mod schema;
 mod serve;
 mod tree;
 mod view;
+mod webhook;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::housekeeping::Housekeeping;
+use super::webhook::WebhookArgs;
 use super::{connect, out, serve};
 use crate::api::Class;
 use crate::cluster::{
@@ -42,6 +43,7 @@ pub(super) const NAMESPACE: &str = "operetta-system";
   KUBECONFIG=staging.yaml operetta run operators/* --log-format json
   operetta run operators/* --listen 0.0.0.0:8080       # in a pod: probes and metrics
   operetta run operators/* --leader-elect=false        # there is no other manager
+  operetta run --webhook-listen 0.0.0.0:9443 --webhook-service operetta-system/operetta-webhook
 
 Signals: SIGINT and SIGTERM let turns that are under way end (at most 10 s) and give the Lease back; a second one
 ends at once.
@@ -74,6 +76,9 @@ pub(super) struct Args {
     /// `operetta-PACKAGE` in the manager's namespace.
     #[arg(long)]
     impersonate: bool,
+
+    #[command(flatten)]
+    webhook: WebhookArgs,
 
     #[command(flatten)]
     election: ElectionArgs,
@@ -122,9 +127,9 @@ struct ElectionArgs {
 
 /// The address to listen on.
 #[derive(Debug, Clone, Copy)]
-struct Listen(Option<SocketAddr>);
+pub(super) struct Listen(pub(super) Option<SocketAddr>);
 
-fn address(text: &str) -> Result<Listen, String> {
+pub(super) fn address(text: &str) -> Result<Listen, String> {
     if text == "0" {
         return Ok(Listen(None));
     }
@@ -200,6 +205,10 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         out::note(format!("error: {error}"));
         return ExitCode::from(2);
     }
+    if let Err(error) = args.webhook.check() {
+        out::note(format!("error: {error}"));
+        return ExitCode::from(2);
+    }
     let (packages, broken) = super::load_all(&args.packages);
     let mut session = Session::default();
     let result = tokio::select! {
@@ -237,6 +246,8 @@ struct Session {
     manager: Option<Manager>,
     /// Stops with the session.
     server: Option<JoinSet<()>>,
+    /// The same.
+    webhook: Option<JoinSet<()>>,
     housekeeping: Option<Housekeeping>,
 }
 
@@ -278,7 +289,16 @@ impl Session {
         );
         let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
         let lease_namespace = args.election.lease_namespace.clone().unwrap_or_else(|| namespace.clone());
+        let webhook = args.webhook.bind(&namespace, &args.election.lease_name).await?;
+        let webhook = webhook.map(|(webhook, listener)| {
+            let mut task = JoinSet::new();
+            // Followers serve, too.
+            task.spawn(Arc::clone(&webhook).serve(listener, server.cluster.clone()));
+            self.webhook = Some(task);
+            webhook
+        });
         let config = Config {
+            webhook,
             lease: format!("{lease_namespace}/{}", args.election.lease_name),
             namespace,
             allow_calls: args.allow_calls.clone(),

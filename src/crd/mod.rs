@@ -5,6 +5,7 @@
 
 mod augment;
 mod check;
+mod conversion;
 mod defaults;
 mod incompatible;
 mod lookup;
@@ -23,6 +24,7 @@ use crate::api::ApiKind;
 
 pub use augment::{Additions, augment, taken};
 pub use check::{check, check_schema};
+pub use conversion::{Conversion, ConvertError, Problem, Rule, RuleKind, compile};
 pub use defaults::apply_defaults;
 pub use incompatible::{Incompatible, incompatible};
 pub use lookup::{Lookup, lookup, schema_fact};

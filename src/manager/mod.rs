@@ -28,6 +28,7 @@ mod status;
 mod stopped;
 mod store;
 mod watches;
+mod webhook;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicUsize;
@@ -43,6 +44,7 @@ pub(crate) use act::send_dry_run;
 pub use index::InstanceKey;
 pub use monitor::{Monitor, Phase};
 pub(crate) use revisions::load_revision;
+pub use webhook::{Webhook, WebhookAddress};
 
 use crate::api::CallError;
 use crate::children::Decision;
@@ -89,6 +91,8 @@ pub struct Config {
     pub follows_operators: bool,
     /// Whether children and refs are read and written as the account of their package, and not as the manager.
     pub impersonate: bool,
+    /// The conversion webhook, which the caller serves.
+    pub webhook: Option<Arc<Webhook>>,
     /// Is called with every decision.
     pub observer: Option<Observer>,
     /// Metrics and state of the manager.
@@ -105,6 +109,7 @@ impl Default for Config {
             allow_calls: Vec::new(),
             follows_operators: false,
             impersonate: false,
+            webhook: None,
             observer: None,
             monitor: Arc::default(),
         }
@@ -115,6 +120,8 @@ impl Default for Config {
 pub struct Manager {
     parts: Arc<Parts>,
     dispatcher: JoinHandle<()>,
+    /// Keeps the certificates of the webhook.
+    _certificates: JoinSet<()>,
     /// Why packages are not active after the first reconcile of their CRDs.
     pub problems: Vec<Diagnostic>,
     /// Whether one of them may become active without a change.
@@ -183,6 +190,7 @@ impl Parts {
             namespace: config.namespace,
             lease: config.lease,
             follows: config.follows_operators,
+            webhook: config.webhook,
         });
         let operators = Arc::new(OperatorReconciler::new(&store, &effects, &scheduler, &watches, &crds));
         Self { store, effects, scheduler, watches, instances, crds, operators }
@@ -211,6 +219,15 @@ impl Manager {
         };
         parts.effects.monitor.look_at(&parts);
         let dispatcher = tokio::spawn(dispatch(Arc::clone(&parts)));
+        let mut certificates = JoinSet::new();
+        if let Some(webhook) = &parts.crds.webhook {
+            let (own, crds) = (parts.effects.clients.own().clone(), Arc::downgrade(&parts.crds));
+            certificates.spawn(Arc::clone(webhook).keep(own, move || {
+                if let Some(crds) = crds.upgrade() {
+                    crds.webhook_changed();
+                }
+            }));
+        }
         let (sender, first) = oneshot::channel();
         crds::start(&parts.crds, found.packages, &labelled, sender, found.awaited);
         drop(labelled);
@@ -219,7 +236,7 @@ impl Manager {
         }
         let crds::First { problems, is_retrying } = first.await.unwrap_or_default();
         parts.effects.monitor.registered();
-        Ok(Self { parts, dispatcher, problems, is_retrying })
+        Ok(Self { parts, dispatcher, _certificates: certificates, problems, is_retrying })
     }
 
     /// What would keep a package from being active in a cluster, as far as reading can tell. Nothing is written.

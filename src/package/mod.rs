@@ -8,6 +8,7 @@ mod check;
 mod child;
 mod compile;
 mod conflicts;
+mod conversion;
 pub mod decode;
 mod expression_sites;
 mod graph;
@@ -166,6 +167,8 @@ pub struct Resource {
     pub kind: ApiKind,
     /// Whether a CRD that another manager applies is the base.
     pub adopt: bool,
+    /// How objects are converted between the versions, if the author declared it.
+    pub conversion: Option<crd::Conversion>,
     /// `let.x`: of the package and of the resource together.
     pub lets: Arc<Lets>,
     /// While it is true, nothing is written.

@@ -118,11 +118,20 @@ impl Compiler<'_> {
         let Parts { lets, paused, ready_when, refs, children, status, conditions, plans } =
             self.ordered(parts, &manifests)?;
         let crd = crd?;
+        let additions = crd::Additions {
+            status: status.iter().map(|field| field.name.clone()).collect(),
+            has_plans: !plans.is_empty(),
+        };
+        let adopt = manifest.adopt.unwrap_or_default();
+        let conversion = manifest.conversion.as_ref();
+        let conversion = conversion
+            .and_then(|declared| self.conversion(declared, &crd::augment(&crd.value, &additions), adopt));
         Some(Resource {
             crd: crd.value,
             crd_location: crd.location,
             kind: crd.kind,
-            adopt: manifest.adopt.unwrap_or_default(),
+            adopt,
+            conversion,
             lets,
             paused,
             ready_when,

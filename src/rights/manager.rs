@@ -59,6 +59,8 @@ pub fn rights() -> Rights {
     add(default, "", "services", &["get"]);
     add(default, "discovery.k8s.io", "endpointslices", &["list"]);
     rights.add_named(manager, "", "secrets", names::KEY_SECRET, &["get"]);
+    // The certificates of the conversion webhook.
+    rights.add_named(manager, "", "secrets", "operetta-webhook", &["get", "update"]);
     rights
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::conversion::{self, Wanted};
 use super::record::{Record, UnusedRecord};
 use super::{MANAGER, ManagerIdentity};
 use crate::api::Gvk;
@@ -28,6 +29,8 @@ pub(super) enum Comparison {
     Differs(Box<CrdPatch>),
     /// The package must not have this CRD.
     Refused(Diagnostic),
+    /// The conversion webhook is not ready.
+    NoCertificate,
 }
 
 /// What is to be applied to a CRD.
@@ -71,8 +74,14 @@ pub(super) fn compare(
             return Comparison::Terminating;
         }
     }
+    let (conversion, rules) = match conversion::wanted(resource, live, manager.webhook) {
+        Wanted::Nothing => (None, None),
+        Wanted::Conversion(spec, rules) => (Some(spec), rules),
+        Wanted::Starting => return Comparison::NoCertificate,
+        Wanted::Refused(problem) => return Comparison::Refused(problem),
+    };
     let base = live.filter(|_| resource.adopt).and_then(foreign_base).map_or(Base::Package, Base::Foreign);
-    let augmented = match (&base, live) {
+    let mut augmented = match (&base, live) {
         (Base::Foreign(_), Some(live)) => {
             if let Some(mismatch) = mismatch(live, name, resource) {
                 return Comparison::Refused(mismatch);
@@ -84,6 +93,12 @@ pub(super) fn compare(
         }
         _ => resource.augmented_crd(),
     };
+    if let Some(conversion) = conversion {
+        augmented["spec"]["conversion"] = conversion;
+    }
+    if let Some(rules) = rules {
+        augmented["metadata"]["annotations"][names::CONVERSION] = rules.into();
+    }
     let patch = CrdPatch {
         metadata: metadata(&augmented, &base, live, package, resource, manager, unused),
         owned_alone: live.map(owned_alone).unwrap_or_default(),
@@ -119,15 +134,36 @@ impl CrdPatch {
         })
     }
 
+    /// Whether the live spec is to be replaced because the package, or the webhook, is another one than when it was
+    /// applied.
+    pub(super) fn is_another_than(&self, live: &Value) -> bool {
+        self.metadata["annotations"][names::INTENT] != live["metadata"]["annotations"][names::INTENT]
+    }
+
     /// Keeps versions that the package removes while objects may be stored in them. Whether there are any.
-    pub(super) fn keep_stored_versions(&mut self, live: &Value) -> bool {
-        let Some(spec) = crd::interim_spec(live, &json!({"spec": self.spec})) else { return false };
+    pub(super) fn keep_stored_versions(
+        &mut self,
+        live: &Value,
+        resource: &Resource,
+        manager: &ManagerIdentity<'_>,
+    ) -> Result<bool, Diagnostic> {
+        let new = json!({"spec": self.spec});
+        let Some(mut spec) = crd::interim_spec(live, &new) else { return Ok(false) };
+        let whole = json!({"spec": spec, "status": live["status"]});
+        let removed: Vec<&str> = crd::outdated_versions(&whole)
+            .into_iter()
+            .filter(|name| crd::schema_of(&new, name).is_none())
+            .collect();
+        if let Some((conversion, rules)) = conversion::interim(resource, live, &removed, manager.webhook)? {
+            spec["conversion"] = conversion;
+            self.metadata["annotations"][names::CONVERSION] = rules.into();
+        }
         self.with_spec = !same(&spec, &live["spec"]);
         // The hash is not that of the final spec, which would be taken for applied.
         let text = format!("{}{spec}", self.metadata);
         self.metadata["annotations"][names::INTENT] = names::short_hash(&text, 16).into();
         (self.spec, self.is_interim) = (spec, true);
-        true
+        Ok(true)
     }
 
     /// The body of the apply, with the live object, or its absence, as the precondition.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::compare::{Comparison, compare, has_status, is_established, last_writer, lease, names_refused};
 use super::losses::{self, LossyInstance};
-use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord};
+use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord, WebhookState};
 use crate::api::{CallError, Class};
 use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
@@ -94,11 +94,18 @@ pub(crate) fn decide_crd<'a>(
     let mut manager = snapshot.manager;
     // A manager takes a CRD over when it starts. Later two managers must not take it from each other for ever.
     if let Some(lease) = live.filter(|_| history.was_ready()).and_then(lease) {
+        if lease != manager.lease {
+            manager.webhook = WebhookState::Foreign;
+        }
         manager.lease = lease;
     }
     let mut patch = match compare(live, package, resource, &manager, history.unused()) {
         Comparison::Same => {
             return settled(live.map_or_else(|| pending(resource), |live| served(live, resource)));
+        }
+        Comparison::NoCertificate => {
+            let why = format!("the conversion webhook, which the CRD {name} needs, has no certificate yet");
+            return settled(CrdState::Pending(why));
         }
         Comparison::Terminating => {
             let why = format!("the CRD {name} is being deleted; it is created again once it is gone");
@@ -114,7 +121,13 @@ pub(crate) fn decide_crd<'a>(
         let compared = compare(live, package, resource, &manager, &UnusedRecord::NOTHING);
         !history.unused().is_nothing() && matches!(compared, Comparison::Same)
     };
-    let changed_since_ready = live.filter(|_| history.was_ready() && !is_same_but_for_record());
+    // The webhook may have another certificate: then nobody has changed the CRD.
+    let is_ours = |live: &Value| {
+        let info = CrdInfo::of(live, resource);
+        history.info().is_some_and(|ready| ready.has_same_spec(&info)) && patch.is_another_than(live)
+    };
+    let changed_since_ready =
+        live.filter(|live| history.was_ready() && !is_same_but_for_record() && !is_ours(live));
     if let Some(live) = live.filter(|_| patch.with_spec) {
         let found = crd::incompatible(live, &json!({"spec": patch.spec}));
         if !found.is_empty() {
@@ -125,11 +138,12 @@ pub(crate) fn decide_crd<'a>(
             };
         }
     }
-    if let Some(live) = live.filter(|_| patch.with_spec)
-        && patch.keep_stored_versions(live)
-        && !patch.with_spec
-    {
-        return CrdDecision::Migrate;
+    if let Some(live) = live.filter(|_| patch.with_spec) {
+        match patch.keep_stored_versions(live, resource, &manager) {
+            Err(problem) => return settled(CrdState::Refused(problem)),
+            Ok(true) if !patch.with_spec => return CrdDecision::Migrate,
+            Ok(_) => {}
+        }
     }
     match (&snapshot.dry_run, live) {
         (DryRun::NotSent, _) => return CrdDecision::DryRun(patch.body(name, live)),

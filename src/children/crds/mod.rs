@@ -4,6 +4,7 @@
 //! [`decide_crd`] is the decision about one CRD, [`PackageCrds::record`] the only place that changes remembered state.
 
 mod compare;
+mod conversion;
 mod decide;
 mod history;
 mod losses;
@@ -39,10 +40,25 @@ pub(crate) const MANAGER: &str = names::REGISTRAR;
 /// The manager that a CRD names as the one that reconciles its instances.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ManagerIdentity<'a> {
+    /// Its conversion webhook.
+    pub webhook: WebhookState<'a>,
     /// Namespace and name of its Lease.
     pub lease: &'a str,
     /// Its namespace, `operator.namespace` in templates.
     pub namespace: &'a str,
+}
+
+/// The conversion webhook of a manager.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WebhookState<'a> {
+    /// It is another process's business: a live CRD keeps its conversion.
+    Foreign,
+    /// The manager serves none.
+    Absent,
+    /// It has no certificate yet.
+    Starting,
+    /// It is served: the `clientConfig` without the path of the kind.
+    Up(&'a Value),
 }
 
 /// The state of one CRD of a package.

@@ -95,6 +95,11 @@ impl PackageCrds {
         }
     }
 
+    /// Its CRDs are read again.
+    pub(crate) fn read_crds(&mut self) {
+        self.wait = Wait::Backoff;
+    }
+
     /// What is remembered of its CRDs, in the order of its resources.
     pub(crate) fn crds(&self) -> &[CrdHistory] {
         &self.crds

@@ -45,7 +45,8 @@ fn plain_crd() -> Value {
     })
 }
 
-const OURS: ManagerIdentity<'_> = ManagerIdentity { lease: "n/operetta", namespace: "n" };
+const OURS: ManagerIdentity<'_> =
+    ManagerIdentity { webhook: WebhookState::Absent, lease: "n/operetta", namespace: "n" };
 const SPEC: [&str; 4] = ["f:group", "f:names", "f:scope", "f:versions"];
 
 fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {

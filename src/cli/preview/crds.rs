@@ -8,7 +8,7 @@ use super::fleet::{full_name, text};
 use crate::api::ApiKind;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdSnapshot, CrdState, DryRun, LossyInstance, MANAGER, ManagerIdentity,
-    decide_crd, lease,
+    WebhookState, decide_crd, lease,
 };
 use crate::cluster::{Cluster, Trial};
 use crate::crd::Narrowed;
@@ -37,7 +37,7 @@ pub(super) async fn decide(
     let mut snapshot = CrdSnapshot {
         package,
         resource,
-        manager: ManagerIdentity { lease: &lease, namespace },
+        manager: ManagerIdentity { webhook: WebhookState::Foreign, lease: &lease, namespace },
         live: Ok(live.cloned()),
         dry_run: DryRun::NotSent,
         lossy: None,

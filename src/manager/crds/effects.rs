@@ -10,7 +10,7 @@ use super::{CRD, CrdReconciler, migrate};
 use crate::api::CallError;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdOutcome, CrdPatch, CrdSnapshot, CrdState, CrdVersion, DryRun, LossyInstance,
-    MANAGER, ManagerIdentity, decide_crd, migrating, refused, served, unmigrated,
+    MANAGER, ManagerIdentity, WebhookState, decide_crd, migrating, refused, served, unmigrated,
 };
 use crate::cluster::{Cluster, Query, Trial};
 use crate::crd::{self, Narrowed};
@@ -40,9 +40,11 @@ pub(super) async fn reconcile(
 ) -> Vec<CrdOutcome> {
     let cluster = crds.effects.clients.own();
     let hold = |crd: &str| crds.store.hold(crd, Some("its CRD has been changed".into()));
+    let client = crds.webhook.as_ref().and_then(|webhook| webhook.client_config());
+    let identity = crds.identity(client.as_ref());
     let mut steps = Vec::new();
     for (resource, history) in package.resources.iter().zip(histories) {
-        let snapshot = read(cluster, package, resource, crds.identity(), DryRun::NotSent).await;
+        let snapshot = read(cluster, package, resource, identity, DryRun::NotSent).await;
         steps.push(advance(cluster, snapshot, history, now, Some(&hold)).await);
     }
     let is_refused = |step: &Step<'_>| match step {
@@ -122,14 +124,15 @@ async fn prepare_plans(
 
 /// The problems with the CRDs of a package as they are in the cluster. Nothing is written, not even as a dry run.
 pub(in crate::manager) async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
-    let manager = ManagerIdentity { lease: "", namespace: "" };
+    let manager = ManagerIdentity { webhook: WebhookState::Foreign, lease: "", namespace: "" };
     let problems = examine(cluster, package, manager, || DryRun::Skipped).await;
     problems.into_iter().map(|(problem, _)| problem).collect()
 }
 
 /// What would keep a package from being active, found by dry runs; and whether that may pass by itself.
 pub(super) async fn try_out(crds: &CrdReconciler, package: &Package) -> Vec<(Diagnostic, bool)> {
-    examine(crds.effects.clients.own(), package, crds.identity(), || DryRun::NotSent).await
+    let client = crds.webhook.as_ref().and_then(|webhook| webhook.client_config());
+    examine(crds.effects.clients.own(), package, crds.identity(client.as_ref()), || DryRun::NotSent).await
 }
 
 async fn examine(

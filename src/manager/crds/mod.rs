@@ -27,9 +27,10 @@ use super::registry::Registered;
 use super::scheduler::{Key, Scheduler};
 use super::store::Store;
 use super::watches::Watches;
+use super::webhook::Webhook;
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::crds::{
-    CrdInfo, CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, lease,
+    CrdInfo, CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, WebhookState, lease,
 };
 use crate::children::{names, package_of_crd_value};
 use crate::cluster::Cluster;
@@ -76,6 +77,8 @@ pub(super) struct CrdReconciler {
     pub(super) lease: String,
     /// Whether the `Operator`s of the cluster say which packages are active.
     pub(super) follows: bool,
+    /// The conversion webhook, if the manager serves one.
+    pub(super) webhook: Option<Arc<Webhook>>,
 }
 
 /// What is remembered of CRDs.
@@ -265,8 +268,27 @@ impl CrdReconciler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn identity(&self) -> ManagerIdentity<'_> {
-        ManagerIdentity { lease: &self.lease, namespace: &self.namespace }
+    /// `client`: the `clientConfig` of the conversion webhook, if it has a certificate.
+    fn identity<'a>(&'a self, client: Option<&'a Value>) -> ManagerIdentity<'a> {
+        let webhook = match (&self.webhook, client) {
+            (None, _) => WebhookState::Absent,
+            (Some(_), None) => WebhookState::Starting,
+            (Some(_), Some(client)) => WebhookState::Up(client),
+        };
+        ManagerIdentity { webhook, lease: &self.lease, namespace: &self.namespace }
+    }
+
+    /// The conversion webhook has another CA, which the CRDs have to name.
+    pub(super) fn webhook_changed(&self) {
+        let mut state = self.lock();
+        for index in 0..state.packages.len() {
+            let package = &mut state.packages[index];
+            if !package.is_withdrawn() && package.package.resources.iter().any(|r| r.conversion.is_some()) {
+                package.read_crds();
+                let key = state.key(index);
+                self.scheduler.queue.add(key);
+            }
+        }
     }
 
     /// Reconciles the CRDs of a package.
@@ -311,7 +333,7 @@ impl CrdReconciler {
             let was_first = is_first(&state);
             let now = self.scheduler.clock.elapsed();
             let findings = match outcomes {
-                Some(outcomes) => state.packages[index].record(outcomes, self.identity(), now),
+                Some(outcomes) => state.packages[index].record(outcomes, self.identity(None), now),
                 None => state.packages[index].record_claims(claims, now),
             };
             self.report(&state, index, findings);

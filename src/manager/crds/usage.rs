@@ -30,7 +30,7 @@ impl CrdReconciler {
                 usage(&self.store.index(), crd, record, &needed, state_of, |group| live.has_group(group));
             RecordUsage { has_runs, ..usage }
         };
-        packages[index].record_usage(self.identity(), usage, now);
+        packages[index].record_usage(self.identity(None), usage, now);
     }
 
     /// Whether objects of runs of a CRD's instances are left, or may be.

@@ -5,6 +5,7 @@
 // Editors show these comments unformatted, so backticks are only for text that an author types.
 #![allow(clippy::doc_markdown)]
 
+mod conversion;
 mod expressions;
 mod settings;
 mod status;
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
+pub use self::conversion::{Conversion, ConversionRule};
 pub(super) use self::expressions::decode_expression;
 pub use self::expressions::{Expression, LetValue, TemplateText, Tree};
 pub use self::settings::{Crd, MaxUnavailable, Namespaces, OnImmutableChange, Yields};
@@ -135,6 +137,8 @@ manifest! {
         /// Whether to adopt a CRD that another tool applies, for example from Git: its text is the base, and only the
         /// additions that Operetta needs are made.
         "adopt" adopt: Option<bool>,
+        /// How objects are converted between the versions of the CRD, if their schemas differ.
+        "conversion" conversion: Option<At<Conversion>>,
         /// Named values of this resource, available as `let.x`; they take precedence over those of the package.
         "let" lets: Option<Named<LetValue>>,
         /// Expression: while it is true, nothing of the instance is written, only reported. For example `spec.paused`.

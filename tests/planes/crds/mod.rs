@@ -2,6 +2,7 @@
 //! come later and change. And CRDs as large projects ship them.
 
 mod children;
+mod conversion;
 mod managers;
 mod narrowing;
 mod versions;

@@ -50,7 +50,7 @@ fn instances(version: &str, kind: &str, count: usize) -> String {
 }
 
 /// Waits until the CRD has these versions and these stored versions.
-async fn until_versions(plural: &str, versions: &[&str], stored: &[&str]) {
+pub(super) async fn until_versions(plural: &str, versions: &[&str], stored: &[&str]) {
     eventually(&format!("{plural} with {versions:?}, stored {stored:?}"), LONG, async || {
         let crd = live(plural).await.ok_or("no CRD")?;
         let names: Vec<&str> =
