@@ -93,7 +93,9 @@ fn compiled() -> (Value, Conversion) {
 }
 
 fn instance(version: &str, spec: Value) -> Value {
-    json!({"apiVersion": format!("g.org/{version}"), "kind": "W", "metadata": {"name": "x"}, "spec": spec})
+    let mut object = json!({"apiVersion": format!("g.org/{version}"), "kind": "W", "metadata": {"name": "x"}});
+    object["spec"] = spec;
+    object
 }
 
 fn convert(conversion: &Conversion, object: &Value, to: &str) -> Value {
