@@ -37,6 +37,9 @@ pub struct CrdReport {
     pub write: CrdWrite,
     /// The fields that change.
     pub fields: Vec<FieldChange>,
+    /// The versions that are removed once all stored instances are migrated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub migrates_from: Vec<String>,
     /// Why it is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

@@ -85,13 +85,34 @@ pub(super) async fn decide(
         (CrdWrite::Unchanged, _) => live.cloned(),
         (_, tried) => tried,
     };
-    let crd = crd.unwrap_or_else(|| resource.augmented_crd());
+    let mut crd = crd.unwrap_or_else(|| resource.augmented_crd());
+    let migrates_from =
+        if write == CrdWrite::Updated { end_migration(resource, &mut crd) } else { Vec::new() };
     let fields = match (write, live) {
         (CrdWrite::Updated, Some(live)) => differences(Some(live), &crd),
         _ => Vec::new(),
     };
     let name = resource.crd_name().to_owned();
-    Ok(Decided { report: CrdReport { name, write, fields, refused, rejected }, crd })
+    Ok(Decided { report: CrdReport { name, write, fields, migrates_from, refused, rejected }, crd })
+}
+
+/// Removes the versions that stay only until all instances are migrated; their names.
+fn end_migration(resource: &Resource, crd: &mut Value) -> Vec<String> {
+    let wanted = resource.augmented_crd();
+    let names = |crd: &Value| -> Vec<String> {
+        crd["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|version| text(&version["name"]))
+            .collect()
+    };
+    let wanted = names(&wanted);
+    let removed: Vec<String> = names(crd).into_iter().filter(|name| !wanted.contains(name)).collect();
+    if let Some(versions) = crd["spec"]["versions"].as_array_mut() {
+        versions.retain(|version| !removed.contains(&text(&version["name"])));
+    }
+    removed
 }
 
 fn lossy(narrowed: &[Narrowed<'_>], instances: &[Value]) -> Vec<LossyInstance> {

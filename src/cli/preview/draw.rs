@@ -115,6 +115,12 @@ impl Drawing {
         if let Some(why) = &crd.refused {
             self.line(&format!("    {}", printable(why)));
         }
+        for version in &crd.migrates_from {
+            self.line(&format!(
+                "    stored instances are migrated before the version {} is removed",
+                printable(version)
+            ));
+        }
         let most = if is_single { usize::MAX } else { NAMED };
         for rejected in crd.rejected.iter().take(most) {
             let violations = rejected.violations.join("; ");

@@ -93,7 +93,8 @@ fn compiled() -> (Value, Conversion) {
 }
 
 fn instance(version: &str, spec: Value) -> Value {
-    let mut object = json!({"apiVersion": format!("g.org/{version}"), "kind": "W", "metadata": {"name": "x"}});
+    let mut object =
+        json!({"apiVersion": format!("g.org/{version}"), "kind": "W", "metadata": {"name": "x"}});
     object["spec"] = spec;
     object
 }
