@@ -167,7 +167,9 @@ async fn hostile_namespaces_of_cluster_scoped_instances_are_refused() {
             r.uri.contains("/namespaces/default")
                 && !r.uri.starts_with("/api/v1/namespaces/default/configmaps?")
         })
-        .filter(|r| r.resource != "events" && r.resource != "leases")
+        // The addresses of the API server, which packages of other tests may not call, are read there too.
+        .filter(|r| !["events", "leases", "endpointslices"].contains(&r.resource.as_str()))
+        .filter(|r| r.uri != "/api/v1/namespaces/default/services/kubernetes")
         .cloned()
         .collect();
     assert!(wrong.is_empty(), "{}", list(&wrong));
