@@ -41,7 +41,7 @@ pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
 
 impl Narrowed<'_> {
     /// What an object would lose, and why it would be invalid. Existing violations do not count, nor do dropped values that
-    /// the API server has filled in: see [`remove_filled_in`]. Takes the object with its managedFields.
+    /// the API server has filled in: see `remove_filled_in`. Takes the object with its managedFields.
     pub fn losses(&self, object: &Value) -> Vec<Violation> {
         let mut spec = object.clone();
         if let Some(map) = spec.as_object_mut() {

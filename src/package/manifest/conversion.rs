@@ -1,5 +1,8 @@
 //! The conversion between the versions of a CRD.
 
+// Editors show these comments unformatted, so backticks are only for text that an author types.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
