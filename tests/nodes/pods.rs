@@ -71,7 +71,12 @@ async fn a_pod_runs_and_has_logs_and_exec() {
     let scene = Scene::new().await;
     scene.apply(&sleeper("a", "")).await;
     scene.wait("pod/a", "condition=Ready").await;
-    assert_eq!(scene.kubectl(&["logs", "a"]).await.unwrap(), "started\n");
+    // A container without a probe is ready before its command has written anything.
+    eventually("the log", LONG, async || match scene.kubectl(&["logs", "a"]).await.unwrap() {
+        log if log == "started\n" => Ok(()),
+        log => Err(log),
+    })
+    .await;
     assert_eq!(scene.exec("a", "hostname").await.unwrap(), "a\n");
     let failed = scene.exec("a", "exit 3").await.unwrap_err();
     assert!(failed.contains("exit code 3"), "{failed}");
