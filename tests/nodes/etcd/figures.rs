@@ -195,6 +195,8 @@ async fn figures() {
 
         let writer = stage.writer("c").await;
         writer.goes_on().await;
+        // etcd refuses members until its peers have been connected for five seconds. Neither side waits for that.
+        tokio::time::sleep(Duration::from_secs(10)).await;
         up.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 5})).await).await;
         let pods = bare_objects(&stage, &other.scene, 3..5).await;
         let begun = Instant::now();
