@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use crate::api::Gvk;
 use crate::package::{DeletionPolicy, is_label_value};
 
+/// The manager's namespace, if nothing else is set.
+pub const MANAGER_NAMESPACE: &str = "operetta-system";
 /// Prefix of every label and annotation of ours.
 pub const DOMAIN: &str = "operetta.dev/";
 /// Label: the package that a child, or a CRD, belongs to.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::deletion_runs::DeletionRuns;
+use super::names;
 use super::observed::Observed;
 use super::plans::{PlanSnapshot, Revision};
 use super::refs::{LookupResult, Poll, PollResult, ResourceSelector};
@@ -133,7 +134,7 @@ impl Snapshot {
             previous: None,
             package: Ok(package),
             defaults: Arc::default(),
-            operator_namespace: "operetta-system".into(),
+            operator_namespace: names::MANAGER_NAMESPACE.into(),
             observed: Vec::new(),
             previous_children: Vec::new(),
             kinds,

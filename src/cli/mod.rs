@@ -2,6 +2,7 @@
 
 mod catalog;
 mod columns;
+mod command;
 mod completion;
 mod connect;
 mod crd;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{connect, out};
 use crate::api::{ApiKind, Apis, CallError, Gvk};
 use crate::children::crds::Record;
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::{names, package_of_crd_value};
 use crate::cluster::Cluster;
 use crate::naming;
@@ -49,7 +50,7 @@ pub(super) struct Args {
     namespaces: Vec<String>,
 
     /// The manager's namespace, where the accounts are
-    #[arg(long, value_name = "NAMESPACE", default_value = super::run::NAMESPACE, value_parser = namespace)]
+    #[arg(long, value_name = "NAMESPACE", default_value = MANAGER_NAMESPACE, value_parser = namespace)]
     manager_namespace: String,
 
     /// Also for kinds of which the kubeconfig's cluster may have children of an earlier revision

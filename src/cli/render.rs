@@ -32,8 +32,6 @@ use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances without one.
 const NAMESPACE: &str = "default";
-/// `operator.namespace`, which only a running manager knows.
-const OPERATOR_NAMESPACE: &str = "operetta-system";
 /// `instance.metadata.uid`, which the API server assigns.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// The maximum size of a file of instances, in bytes.
@@ -281,7 +279,6 @@ fn render(
     let index = package.resources.iter().position(|other| std::ptr::eq(other, resource));
     let Some(active) = index.and_then(|index| ActivePackage::new(package, index)) else { return };
     let mut snapshot = Snapshot::new(active, instance.clone(), |gvk| is_namespaced(package, gvk));
-    OPERATOR_NAMESPACE.clone_into(&mut snapshot.operator_namespace);
     snapshot.observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
     // The budget does not hold all objects at once: the next target contains the next ones.
     let mut shown = Some(0);

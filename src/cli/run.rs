@@ -15,15 +15,13 @@ use super::housekeeping::Housekeeping;
 use super::webhook::WebhookArgs;
 use super::{connect, out, serve};
 use crate::api::Class;
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::cluster::{
     AllowedTarget, Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests,
 };
 use crate::manager::{Config, Manager, Monitor, Phase};
 use crate::operators;
 use crate::package::Package;
-
-/// The manager's default namespace.
-pub(super) const NAMESPACE: &str = "operetta-system";
 
 /// Run the manager against the kubeconfig's cluster
 ///
@@ -287,7 +285,7 @@ impl Session {
             follows = if args.packages.is_empty() { "the Operators of the cluster" } else { "" },
             "starting"
         );
-        let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(NAMESPACE));
+        let namespace = args.namespace.clone().unwrap_or_else(|| server.namespace(MANAGER_NAMESPACE));
         let lease_namespace = args.election.lease_namespace.clone().unwrap_or_else(|| namespace.clone());
         let webhook = args.webhook.bind(&namespace, &args.election.lease_name).await?;
         let webhook = webhook.map(|(webhook, listener)| {

@@ -47,7 +47,7 @@ pub(crate) use revisions::load_revision;
 pub use webhook::{Webhook, WebhookAddress};
 
 use crate::api::CallError;
-use crate::children::Decision;
+use crate::children::{Decision, names};
 use crate::clock::Clock;
 use crate::cluster::{Accounts, AllowedTarget, Clients, Cluster, HttpClient};
 use crate::diag::Diagnostic;
@@ -102,7 +102,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            namespace: "operetta-system".into(),
+            namespace: names::MANAGER_NAMESPACE.into(),
             lease: "operetta-system/operetta".into(),
             calls: 32,
             workers: 32,

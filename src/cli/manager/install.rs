@@ -36,7 +36,7 @@ Exit codes: 0 the manager is ready (without --wait: applied); 1 refused, or no A
 over, and the installation continues.")]
 pub(super) struct Args {
     /// The manager's namespace
-    #[arg(short, long, value_name = "NAMESPACE", default_value = run::NAMESPACE, value_parser = rbac::namespace)]
+    #[arg(short, long, value_name = "NAMESPACE", default_value = MANAGER_NAMESPACE, value_parser = rbac::namespace)]
     namespace: String,
 
     /// The manager's image, which the nodes must be able to pull

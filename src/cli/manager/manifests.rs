@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::objects::{self, Settings};
-use crate::cli::{out, run};
+use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::out;
 use crate::yaml;
 
 /// Write the objects of the manager as files, for kubectl, Kustomize and Helm
@@ -104,7 +105,7 @@ fn chart() -> String {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { namespace: run::NAMESPACE.to_owned(), image: objects::IMAGE.to_owned(), replicas: 2 }
+        Self { namespace: MANAGER_NAMESPACE.to_owned(), image: objects::IMAGE.to_owned(), replicas: 2 }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{ApiKind, CallError};
 use crate::children::{crds, names, package_of_crd_value};
 use crate::cli::connect::{self, ClusterOptions};
-use crate::cli::{out, rbac, run};
+use crate::cli::{out, rbac};
 use crate::cluster::Cluster;
 use crate::rights::MANAGER;
 
@@ -25,7 +25,7 @@ use crate::rights::MANAGER;
 Exit codes: 0 a manager leads; 1 none leads, or no API server; 2 wrong usage.")]
 pub(super) struct Args {
     /// The manager's namespace
-    #[arg(short, long, value_name = "NAMESPACE", default_value = run::NAMESPACE, value_parser = rbac::namespace)]
+    #[arg(short, long, value_name = "NAMESPACE", default_value = names::MANAGER_NAMESPACE, value_parser = rbac::namespace)]
     namespace: String,
 
     /// Output format

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{FIELD_MANAGER, Failure, name_of, revisions};
+use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::cluster::{Cluster, Propagation};
 use crate::operators::{Object, Packed};
@@ -17,7 +17,7 @@ const GONE: Duration = Duration::from_secs(30);
 pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str) -> Result<(), Failure> {
     let kind = objects::kind();
     let live = cluster.get(&kind, None, &packed.revision).await;
-    let live = live.map_err(|error| refused(&kind, &packed.revision, &error))?;
+    let live = live.map_err(|error| not_applied(&kind, &packed.revision, &error))?;
     if let Some(live) = live {
         if revisions::is_whole(cluster, &live, namespace).await? {
             return Ok(());
@@ -27,7 +27,7 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
         for Object { kind, body } in packed.objects.iter().filter(|object| object.kind.kind == "ConfigMap") {
             let name = name_of(body);
             let part = cluster.get(kind, Some(namespace), name).await;
-            if let Some(part) = part.map_err(|error| refused(kind, name, &error))? {
+            if let Some(part) = part.map_err(|error| not_applied(kind, name, &error))? {
                 delete(cluster, kind, &part).await?;
             }
         }
@@ -39,12 +39,12 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
                 let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
                 let kind = ApiKind::built_in("v1", "Namespace");
                 let made = cluster.apply(&kind, &made, FIELD_MANAGER, false).await;
-                made.map_err(|error| refused(&kind, namespace, &error))?;
+                made.map_err(|error| not_applied(&kind, namespace, &error))?;
                 let again = apply(cluster, object, true).await;
-                again.map_err(|error| refused(&object.kind, name_of(&object.body), &error))?;
+                again.map_err(|error| not_applied(&object.kind, name_of(&object.body), &error))?;
             }
             result => {
-                result.map_err(|error| refused(&object.kind, name_of(&object.body), &error))?;
+                result.map_err(|error| not_applied(&object.kind, name_of(&object.body), &error))?;
             }
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
 /// Applies the `Operator`.
 pub(super) async fn operator(cluster: &Cluster, object: &Object, force: bool) -> Result<Value, Failure> {
     apply(cluster, object, force).await.map_err(|error| {
-        let mut failure = refused(&object.kind, name_of(&object.body), &error);
+        let mut failure = not_applied(&object.kind, name_of(&object.body), &error);
         if error.is_apply_conflict() {
             failure.message.push_str(
                 "\n  help: change it where that manager has it from, such as in Git; --force-conflicts takes the fields over",
@@ -68,8 +68,8 @@ async fn apply(cluster: &Cluster, object: &Object, force: bool) -> Result<Value,
     cluster.apply(&object.kind, &object.body, FIELD_MANAGER, force).await
 }
 
-fn refused(kind: &ApiKind, name: &str, error: &CallError) -> Failure {
-    Failure::refused(&format!("{} {name} cannot be applied", kind.kind), error)
+fn not_applied(kind: &ApiKind, name: &str, error: &CallError) -> Failure {
+    refused(&format!("{} {name} cannot be applied", kind.kind), error)
 }
 
 /// Deletes exactly this object, and waits until it is gone.
@@ -77,7 +77,7 @@ pub(super) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) ->
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (object["metadata"]["namespace"].as_str(), text("name"));
     let failed =
-        |error: &CallError| Failure::refused(&format!("{} {name} cannot be deleted", kind.kind), error);
+        |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);
     let mut version = text("resourceVersion").to_owned();
     loop {
         let precondition = (text("uid"), version.as_str());

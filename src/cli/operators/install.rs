@@ -9,14 +9,12 @@ use serde_json::{Value, json};
 use super::source::load;
 use super::wait::until_active;
 use super::{End, Failure, Waiting, all, apply, connect, find, name_of, rights};
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
 use crate::operators::{self, Object, OperatorSpec, Packed};
 use crate::package::Package;
 use crate::yaml;
-
-/// The manager's default namespace.
-const NAMESPACE: &str = "operetta-system";
 
 /// Install a package in a cluster, whose manager then runs it
 ///
@@ -65,7 +63,7 @@ struct What {
     package: PathBuf,
 
     /// The manager's namespace, where the files of the package are stored
-    #[arg(short, long, value_name = "NAMESPACE", default_value = NAMESPACE)]
+    #[arg(short, long, value_name = "NAMESPACE", default_value = MANAGER_NAMESPACE)]
     namespace: String,
 
     /// Apply the account of the package with its rights, as `operetta rbac` prints them

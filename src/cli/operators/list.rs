@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{End, all, connect, find, name_of};
+use crate::cli::command::Output;
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out::{self, printable};
@@ -38,19 +39,6 @@ pub(in crate::cli) struct Args {
 
     #[command(flatten)]
     place: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// More columns
-    Wide,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-    /// Names, for kubectl
-    Name,
 }
 
 pub(super) async fn run(args: &Args) -> End {

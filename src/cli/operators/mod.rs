@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::command::{Failure, TIMED_OUT, duration, end};
 use super::connect::{self, ClusterOptions, Server};
 use super::out;
 use crate::api::{CallError, Class};
 use crate::diag::did_you_mean;
 use crate::operators;
-use crate::package::plan::parse_duration;
 
 pub(super) use install::{InstallArgs, UpgradeArgs};
 pub(super) use list::Args as ListArgs;
@@ -29,51 +29,23 @@ pub(super) use uninstall::Args as UninstallArgs;
 
 /// The field manager of these commands.
 const FIELD_MANAGER: &str = "operetta-install";
-/// The exit codes beside 0, 1 and 2.
+/// The exit code if the `Operator` is paused.
 const PAUSED: u8 = 3;
-const TIMED_OUT: u8 = 4;
 
-/// Why a command failed, and its exit code.
-#[derive(Debug)]
-struct Failure {
-    message: String,
-    code: u8,
-}
-
-impl From<String> for Failure {
-    fn from(message: String) -> Self {
-        Self { message, code: 1 }
-    }
-}
-
-impl Failure {
-    fn with_code(code: u8, message: impl Into<String>) -> Self {
-        Self { message: message.into(), code }
-    }
-
-    /// The API server's refusal of a request.
-    fn refused(what: &str, error: &CallError) -> Self {
-        let words = out::printable(&error.to_string());
-        let help = match error.code {
-            403 => {
-                "\n  help: packages are installed by people who may write operators, operatorrevisions \
-                    (operetta.dev), and ConfigMaps in the manager's namespace"
-            }
-            _ => "",
-        };
-        format!("{what}: {words}{help}").into()
-    }
+/// The API server's refusal of a request.
+fn refused(what: &str, error: &CallError) -> Failure {
+    let words = out::printable(&error.to_string());
+    let help = match error.code {
+        403 => {
+            "\n  help: packages are installed by people who may write operators, operatorrevisions \
+                (operetta.dev), and ConfigMaps in the manager's namespace"
+        }
+        _ => "",
+    };
+    format!("{what}: {words}{help}").into()
 }
 
 type End = Result<ExitCode, Failure>;
-
-/// Ends a command.
-fn end(end: End) -> ExitCode {
-    end.unwrap_or_else(|Failure { message, code }| {
-        out::note(format!("error: {message}"));
-        ExitCode::from(code)
-    })
-}
 
 pub(super) async fn install(args: &InstallArgs) -> ExitCode {
     end(install::install(args).await)
@@ -107,10 +79,6 @@ struct Waiting {
     timeout: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| format!("{error}; for example 90s or 10m"))
-}
-
 async fn connect(place: &ClusterOptions) -> Result<Server, Failure> {
     Ok(connect::connect_in(place).await?)
 }
@@ -123,7 +91,7 @@ async fn all(server: &Server) -> Result<Vec<Value>, Failure> {
              packages of this cluster\n  help: `operetta run` without packages installs the kind, and follows them"
             .to_owned()
             .into()),
-        Err(error) => Err(Failure::refused("the Operators cannot be listed", &error)),
+        Err(error) => Err(refused("the Operators cannot be listed", &error)),
     }
 }
 

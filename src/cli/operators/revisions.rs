@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Failure, name_of};
+use super::{Failure, name_of, refused};
 use crate::cluster::Cluster;
 use crate::operators::PACKAGE;
 use crate::package::store::{StoredRevision, objects};
@@ -28,7 +28,7 @@ impl Revision {
 /// The `OperatorRevision`s of a package.
 pub(super) async fn objects_of(cluster: &Cluster, package: &str) -> Result<Vec<Value>, Failure> {
     let listed = cluster.list(&objects::kind(), None, &format!("{PACKAGE}={package}")).await;
-    listed.map_err(|error| Failure::refused("the OperatorRevisions cannot be listed", &error))
+    listed.map_err(|error| refused("the OperatorRevisions cannot be listed", &error))
 }
 
 /// The revisions of a package, the newest last.
@@ -72,7 +72,7 @@ pub(super) async fn is_whole(cluster: &Cluster, object: &Value, namespace: &str)
     for part in &stored.parts {
         let live = cluster.get(&kind, Some(namespace), &part.name).await;
         let live =
-            live.map_err(|error| Failure::refused(&format!("ConfigMap {namespace}/{}", part.name), &error))?;
+            live.map_err(|error| refused(&format!("ConfigMap {namespace}/{}", part.name), &error))?;
         match live.as_ref().map(objects::part_data) {
             Some(Ok(data)) => parts.push(data),
             _ => return Ok(false),

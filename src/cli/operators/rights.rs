@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{FIELD_MANAGER, Failure, apply, name_of};
+use super::{FIELD_MANAGER, Failure, apply, name_of, refused};
 use crate::api::{ApiKind, CallError, Gvk};
 use crate::children::names;
 use crate::cli::rbac::{self, Live};
@@ -26,7 +26,7 @@ pub(super) async fn grant(
     active: Option<&str>,
     namespace: &str,
 ) -> Result<(), Failure> {
-    let live = Live::read(cluster).await.map_err(|error| refused("the rights", &error))?;
+    let live = Live::read(cluster).await.map_err(|error| not_applied("the rights", &error))?;
     let mut earlier = Vec::new();
     if let Some(active) = active {
         // One that cannot be loaded has no runs that go on.
@@ -39,13 +39,13 @@ pub(super) async fn grant(
         let Some(gvk) = Gvk::of(&object) else { continue };
         let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
         if let Err(error) = cluster.apply(&kind, &object, FIELD_MANAGER, true).await {
-            return Err(refused(&format!("{} {}", gvk.kind, name_of(&object)), &error));
+            return Err(not_applied(&format!("{} {}", gvk.kind, name_of(&object)), &error));
         }
     }
     Ok(())
 }
 
-fn refused(what: &str, error: &CallError) -> Failure {
+fn not_applied(what: &str, error: &CallError) -> Failure {
     let help = if error.code == 403 {
         "\n  help: only who has rights may grant them: let an administrator apply what `operetta rbac` prints, and give \
          --rights=false"
@@ -67,7 +67,7 @@ pub(super) async fn revoke(cluster: &Cluster, package: &str) -> Result<(), Failu
         let kind = ApiKind::built_in(api_version, name);
         let listed = cluster.list(&kind, None, &format!("{}={package}", names::OPERATOR)).await;
         let listed =
-            listed.map_err(|error| Failure::refused(&format!("{name}s cannot be listed"), &error))?;
+            listed.map_err(|error| refused(&format!("{name}s cannot be listed"), &error))?;
         for object in listed.iter().filter(|object| rights::is_of_package(object, package)) {
             apply::delete(cluster, &kind, object).await?;
         }

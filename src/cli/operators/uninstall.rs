@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, revisions, rights};
+use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, refused, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
 use crate::children::{names, package_of_crd_value};
 use crate::cli::connect::ClusterOptions;
@@ -138,7 +138,7 @@ pub(super) async fn run(args: &Args) -> End {
 /// The CRDs of a package.
 async fn crds(cluster: &Cluster, package: &str) -> Result<Vec<Value>, Failure> {
     let listed = cluster.list(&ApiKind::crd(), None, &format!("{}={package}", names::OPERATOR)).await;
-    let mut crds = listed.map_err(|error| Failure::refused("the CRDs cannot be listed", &error))?;
+    let mut crds = listed.map_err(|error| refused("the CRDs cannot be listed", &error))?;
     crds.retain(|crd| package_of_crd_value(crd).as_deref() == Some(package));
     Ok(crds)
 }
@@ -161,7 +161,7 @@ async fn instances(cluster: &Cluster, crds: &[Value]) -> Result<Vec<Instance>, F
             // Its CRD is being deleted.
             Err(error) if error.class == Class::NotFound => {}
             Err(error) => {
-                return Err(Failure::refused(
+                return Err(refused(
                     &format!("the instances of {} cannot be listed", kind.kind),
                     &error,
                 ));
@@ -194,7 +194,7 @@ async fn collected(cluster: &Cluster, crds: &[Value], deadline: Instant) -> Resu
             let labels = format!("{}={}", names::KIND, names::kind_label(&of.kind, &of.group));
             for gvk in names::read_kinds(recorded) {
                 let failed = |error: &CallError| {
-                    Failure::refused(&format!("the children of kind {} cannot be listed", gvk.kind), error)
+                    refused(&format!("the children of kind {} cannot be listed", gvk.kind), error)
                 };
                 let kind = kinds.find(cluster, &gvk).await.map_err(|error| failed(&error))?;
                 let Some(kind) = kind else { continue };
@@ -269,7 +269,7 @@ async fn delete_all(
 async fn delete(cluster: &Cluster, instance: &Instance) -> Result<(), Failure> {
     let Instance { kind, namespace, name, uid, .. } = instance;
     let failed =
-        |error: &CallError| Failure::refused(&format!("{} cannot be deleted", instance.text()), error);
+        |error: &CallError| refused(&format!("{} cannot be deleted", instance.text()), error);
     let live = cluster.get(kind, namespace.as_deref(), name).await.map_err(|error| failed(&error))?;
     let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid.as_str()) else { return Ok(()) };
     let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -295,7 +295,7 @@ async fn delete_revision(cluster: &Cluster, revision: &Value) -> Result<(), Fail
     for part in parts {
         let live = cluster.get(&kind, Some(namespace), part).await;
         let live =
-            live.map_err(|error| Failure::refused(&format!("ConfigMap {namespace}/{part}"), &error))?;
+            live.map_err(|error| refused(&format!("ConfigMap {namespace}/{part}"), &error))?;
         let is_part = |live: &Value| live["metadata"]["labels"][objects::REVISION] == *name_of(revision);
         if let Some(live) = live.filter(is_part) {
             apply::delete(cluster, &kind, &live).await?;

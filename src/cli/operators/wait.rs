@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{End, Failure, PAUSED, TIMED_OUT, Waiting};
+use super::{End, Failure, PAUSED, TIMED_OUT, Waiting, refused};
 use crate::api::Class;
 use crate::cli::connect::Server;
 use crate::cli::out;
@@ -37,7 +37,7 @@ pub(super) async fn until_active(server: &Server, name: &str, revision: &str, wa
             }
             Ok(None) => return Err(format!("Operator {name} has been deleted").into()),
             Err(error) if error.class == Class::Retry => None,
-            Err(error) => return Err(Failure::refused(&format!("Operator {name} cannot be read"), &error)),
+            Err(error) => return Err(refused(&format!("Operator {name} cannot be read"), &error)),
         };
         let mut words = String::new();
         let mut stalled = None;

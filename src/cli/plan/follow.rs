@@ -128,10 +128,8 @@ pub(super) async fn follow(
         let next = Instant::now() + PERIOD;
         if deadline.is_some_and(|deadline| deadline < next) {
             let phase = last.map_or_else(String::new, |run| format!("; it is {:?}", run.run.phase()));
-            return Err(Failure {
-                message: format!("the time is over before run {name} has ended{phase}"),
-                code: TIMED_OUT,
-            });
+            let message = format!("the time is over before run {name} has ended{phase}");
+            return Err(Failure::with_code(TIMED_OUT, message));
         }
         tokio::time::sleep_until(next).await;
     }

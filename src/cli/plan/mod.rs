@@ -15,18 +15,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde_json::Value;
 
+use super::command::{Failure, Output, TIMED_OUT, duration, end};
 use super::connect::ClusterOptions;
 use super::out;
 use crate::api::CallError;
-use crate::package::plan::parse_duration;
 use crate::plan::{Of, Phase};
-use crate::yaml;
 
-/// The exit codes of a run's end, beside 0 and 1.
+/// The exit code of a run that was cancelled or superseded.
 const STOPPED: u8 = 3;
-const TIMED_OUT: u8 = 4;
 
 /// Run plans, and watch, answer and cancel their runs
 ///
@@ -68,7 +65,7 @@ enum Command {
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    let end = match &args.command {
+    end(match &args.command {
         Command::Run(args) => request::run(args).await,
         Command::List(args) => list::run(args).await,
         Command::Status(args) => status::status(args).await,
@@ -78,10 +75,6 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         Command::Approve(args) => answer::approve(args).await,
         Command::Wait(args) => status::wait(args).await,
         Command::Logs(args) => logs::run(args).await,
-    };
-    end.unwrap_or_else(|Failure { message, code }| {
-        out::note(format!("error: {message}"));
-        ExitCode::from(code)
     })
 }
 
@@ -131,56 +124,9 @@ struct Listing {
     common: Common,
 }
 
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// More columns
-    Wide,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-    /// Names, for kubectl
-    Name,
-}
-
-impl Output {
-    /// The value as a document, for JSON and YAML.
-    fn document(output: Option<Self>, value: &Value) -> Option<String> {
-        match output? {
-            Self::Json => Some(format!("{value:#}\n")),
-            Self::Yaml => Some(yaml::to_string(value)),
-            Self::Wide | Self::Name => None,
-        }
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| format!("{error}; for example 90s or 10m"))
-}
-
-/// Why a command failed, and its exit code.
-#[derive(Debug, PartialEq, Eq)]
-struct Failure {
-    message: String,
-    code: u8,
-}
-
-impl From<String> for Failure {
-    fn from(message: String) -> Self {
-        Self { message, code: 1 }
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(message: &str) -> Self {
-        message.to_owned().into()
-    }
-}
-
 impl Failure {
     fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 2 }
+        Self::with_code(2, message)
     }
 
     /// The API server's refusal of a request about `PlanRun`s. `verb` is that of RBAC.

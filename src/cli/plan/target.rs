@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Common, Failure};
 use crate::api::ApiKind;
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{Catalog, PackageKind, check_names};
 use crate::cli::connect::{self, Server};
@@ -13,9 +14,6 @@ use crate::cli::out::printable;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
 use crate::plan::{Of, Phase, PlanRun, StepState};
-
-/// The manager's default namespace, for runs of cluster-scoped instances.
-const MANAGER_NAMESPACE: &str = "operetta-system";
 
 /// The field manager of changes by a person.
 pub(super) const FIELD_MANAGER: &str = "operetta-plan";

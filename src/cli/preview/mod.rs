@@ -21,6 +21,7 @@ use super::connect::{self, ClusterOptions};
 use super::out;
 use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::cluster::Cluster;
 use crate::diag::did_you_mean;
 use crate::operators::{self, OperatorSpec};
@@ -30,8 +31,6 @@ use crate::yaml;
 use drive::{Driver, Shared};
 use fleet::{Fleet, Reader, text};
 
-/// The namespace of the manager, if no CRD names one.
-const MANAGER_NAMESPACE: &str = "operetta-system";
 /// The exit code if something would be refused.
 const REFUSED: u8 = 3;
 /// How many instances are previewed at once.

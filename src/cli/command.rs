@@ -1,0 +1,75 @@
+//! What several commands share: output formats, durations, and failures with exit codes.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::out;
+use crate::package::plan::parse_duration;
+use crate::yaml;
+
+/// The exit code when `--timeout` is over.
+pub(super) const TIMED_OUT: u8 = 4;
+
+/// Output format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// More columns
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// Names, for kubectl
+    Name,
+}
+
+impl Output {
+    /// The value as a document, for JSON and YAML.
+    pub(super) fn document(output: Option<Self>, value: &Value) -> Option<String> {
+        match output? {
+            Self::Json => Some(format!("{value:#}\n")),
+            Self::Yaml => Some(yaml::to_string(value)),
+            Self::Wide | Self::Name => None,
+        }
+    }
+}
+
+/// Parses the value of a flag such as `--timeout`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| format!("{error}; for example 90s or 10m"))
+}
+
+/// Why a command failed, and its exit code.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    pub(super) code: u8,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self { message, code: 1 }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+impl Failure {
+    pub(super) fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { message: message.into(), code }
+    }
+}
+
+/// Ends a command.
+pub(super) fn end(end: Result<ExitCode, Failure>) -> ExitCode {
+    end.unwrap_or_else(|Failure { message, code }| {
+        out::note(format!("error: {message}"));
+        ExitCode::from(code)
+    })
+}
