@@ -1,9 +1,10 @@
 //! What several commands share: output formats, durations, and failures with exit codes.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::out;
 use crate::package::plan::parse_duration;
@@ -34,6 +35,38 @@ impl Output {
             Self::Wide | Self::Name => None,
         }
     }
+}
+
+/// Output format of objects that kubectl can apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Manifests {
+    /// One document per object
+    Yaml,
+    /// A List
+    Json,
+}
+
+impl Manifests {
+    pub(super) fn text<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
+        match self {
+            Self::Yaml => documents(objects),
+            Self::Json => format!("{:#}\n", list(objects)),
+        }
+    }
+}
+
+/// YAML, one document per object.
+pub(super) fn documents<'o>(objects: impl IntoIterator<Item = &'o Value>) -> String {
+    objects.into_iter().fold(String::new(), |mut text, object| {
+        let _ = write!(text, "---\n{}", yaml::to_string(object));
+        text
+    })
+}
+
+/// A List of objects.
+pub(super) fn list<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Value {
+    let items: Vec<&Value> = objects.into_iter().collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 /// Parses the value of a flag such as `--timeout`.

@@ -1,15 +1,14 @@
 //! `operetta crd`: prints the CRDs of packages for use in Git.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::command::{documents, list};
 use super::out;
 use crate::children::names;
 use crate::package::Package;
-use crate::yaml;
 
 /// Print the CRDs of packages with the additions of Operetta
 ///
@@ -49,13 +48,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
     let crds: Vec<Value> = packages.iter().flat_map(|package| crds(package)).collect();
     let text = match args.output {
-        Output::Yaml => crds.iter().fold(String::new(), |mut text, crd| {
-            let _ = write!(text, "---\n{}", yaml::to_string(crd));
-            text
-        }),
+        Output::Yaml => documents(&crds),
         Output::Json => match crds.as_slice() {
             [one] => format!("{one:#}\n"),
-            all => format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": all})),
+            all => format!("{:#}\n", list(all)),
         },
     };
     out::all(&text, ExitCode::SUCCESS)

@@ -1,13 +1,13 @@
 //! `operetta rbac`: prints the RBAC objects that packages need.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::command::Manifests;
 use super::{connect, out};
 use crate::api::{ApiKind, Apis, CallError, Gvk};
 use crate::children::crds::Record;
@@ -17,7 +17,6 @@ use crate::cluster::Cluster;
 use crate::naming;
 use crate::package::Package;
 use crate::rights::{self, Placement, Right, Rights};
-use crate::yaml;
 
 /// Print the RBAC objects that packages need
 ///
@@ -58,17 +57,8 @@ pub(super) struct Args {
     pub(super) cluster: bool,
 
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
-    output: Output,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// One document per object
-    Yaml,
-    /// A List
-    Json,
+    #[arg(short, long, value_enum, default_value_t = Manifests::Yaml, value_name = "FORMAT")]
+    output: Manifests,
 }
 
 pub(super) fn namespace(text: &str) -> Result<String, String> {
@@ -141,14 +131,7 @@ fn print(args: &Args, live: &Live) -> ExitCode {
     };
     let objects: Vec<Value> =
         packages.iter().flat_map(|package| objects_beside(package, &packages, live, &at)).collect();
-    let text = match args.output {
-        Output::Yaml => objects.iter().fold(String::new(), |mut text, object| {
-            let _ = write!(text, "---\n{}", yaml::to_string(object));
-            text
-        }),
-        Output::Json => format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": objects})),
-    };
-    out::all(&text, ExitCode::SUCCESS)
+    out::all(&args.output.text(&objects), ExitCode::SUCCESS)
 }
 
 /// The objects of one package. `earlier`: other revisions of it whose rights it keeps.

@@ -1,21 +1,20 @@
 //! `operetta manager install`: applies the objects of the manager, and waits until it is ready.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::objects::{self, Settings};
-use super::{TIMED_OUT, status};
+use super::status;
 use crate::api::{ApiKind, Class, Gvk};
+use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::command::{Manifests, TIMED_OUT, duration};
 use crate::cli::connect::{self, ClusterOptions};
-use crate::cli::{out, rbac, run};
+use crate::cli::{out, rbac};
 use crate::cluster::Cluster;
-use crate::package::plan::parse_duration;
 use crate::rights::MANAGER;
-use crate::yaml;
 
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "operetta-install";
@@ -53,31 +52,18 @@ pub(super) struct Args {
 
     /// Output format with --dry-run
     #[arg(short, long, value_enum, value_name = "FORMAT", requires = "dry_run")]
-    output: Option<Output>,
+    output: Option<Manifests>,
 
     /// Wait until the manager is ready
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     wait: bool,
 
     /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration)]
     timeout: Duration,
 
     #[command(flatten)]
     cluster: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// One document per object
-    Yaml,
-    /// A List
-    Json,
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|_| "a duration, such as 90s or 3m".to_owned())
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
@@ -85,7 +71,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         Settings { namespace: args.namespace.clone(), image: args.image.clone(), replicas: args.replicas };
     let objects = objects::all(&settings);
     if args.dry_run {
-        return out::all(&text(&objects, args.output.unwrap_or(Output::Yaml)), ExitCode::SUCCESS);
+        return out::all(&args.output.unwrap_or(Manifests::Yaml).text(&objects), ExitCode::SUCCESS);
     }
     let server = match connect::connect_in(&args.cluster).await {
         Ok(server) => server,
@@ -104,16 +90,6 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         }
     }
     if args.wait { ready(&server.cluster, args).await } else { ExitCode::SUCCESS }
-}
-
-fn text(objects: &[Value], output: Output) -> String {
-    match output {
-        Output::Yaml => objects.iter().fold(String::new(), |mut text, object| {
-            let _ = write!(text, "---\n{}", yaml::to_string(object));
-            text
-        }),
-        Output::Json => format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": objects})),
-    }
 }
 
 /// Applies an object; returns its kind and name.

@@ -1,7 +1,6 @@
 //! `operetta manager manifests`: the objects of `operetta manager install` as files, for kubectl, Kustomize and Helm.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,8 +8,8 @@ use serde_json::Value;
 
 use super::objects::{self, Settings};
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::command::documents;
 use crate::cli::out;
-use crate::yaml;
 
 /// Write the objects of the manager as files, for kubectl, Kustomize and Helm
 ///
@@ -78,13 +77,6 @@ fn files() -> BTreeMap<&'static str, String> {
         ),
         ("chart/templates/operetta.yaml", format!("{generated}{}", chart())),
     ])
-}
-
-fn documents(objects: &[Value]) -> String {
-    objects.iter().fold(String::new(), |mut text, object| {
-        let _ = write!(text, "---\n{}", yaml::to_string(object));
-        text
-    })
 }
 
 /// The objects as a template of Helm, without the namespace, which Helm makes. An uninstalled chart leaves the CRDs: without them

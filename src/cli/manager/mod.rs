@@ -41,9 +41,6 @@ enum Command {
     Manifests(manifests::Args),
 }
 
-/// The exit code when a timeout is over.
-const TIMED_OUT: u8 = 4;
-
 pub(super) async fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Install(args) => install::run(args).await,

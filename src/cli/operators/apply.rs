@@ -76,8 +76,7 @@ fn not_applied(kind: &ApiKind, name: &str, error: &CallError) -> Failure {
 pub(super) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) -> Result<(), Failure> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (object["metadata"]["namespace"].as_str(), text("name"));
-    let failed =
-        |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);
+    let failed = |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);
     let mut version = text("resourceVersion").to_owned();
     loop {
         let precondition = (text("uid"), version.as_str());

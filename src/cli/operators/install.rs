@@ -1,20 +1,17 @@
 //! `operetta install` and `operetta upgrade`.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-use serde_json::{Value, json};
 
 use super::source::load;
 use super::wait::until_active;
 use super::{End, Failure, Waiting, all, apply, connect, find, name_of, rights};
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::command::Manifests;
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
 use crate::operators::{self, Object, OperatorSpec, Packed};
 use crate::package::Package;
-use crate::yaml;
 
 /// Install a package in a cluster, whose manager then runs it
 ///
@@ -76,7 +73,7 @@ struct What {
 
     /// Output format of --dry-run [default: yaml]
     #[arg(short, long, value_enum, value_name = "FORMAT", requires = "dry_run")]
-    output: Option<Output>,
+    output: Option<Manifests>,
 
     /// Take fields of the Operator over from other managers, such as kubectl
     #[arg(long)]
@@ -87,15 +84,6 @@ struct What {
 
     #[command(flatten)]
     place: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// One document per object
-    Yaml,
-    /// A List
-    Json,
 }
 
 /// A package, ready to be applied.
@@ -116,21 +104,9 @@ impl What {
 
     fn print(&self, ready: &Ready) -> ExitCode {
         let rights = if self.rights { rights::objects(&ready.package, &self.namespace) } else { Vec::new() };
-        let objects = || {
-            let stored = ready.packed.objects.iter().map(|object| &object.body);
-            stored.chain(&rights).chain([&ready.operator.body])
-        };
-        let text = match self.output.unwrap_or(Output::Yaml) {
-            Output::Yaml => objects().fold(String::new(), |mut text, object| {
-                let _ = write!(text, "---\n{}", yaml::to_string(object));
-                text
-            }),
-            Output::Json => {
-                let items: Vec<&Value> = objects().collect();
-                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": items}))
-            }
-        };
-        out::all(&text, ExitCode::SUCCESS)
+        let stored = ready.packed.objects.iter().map(|object| &object.body);
+        let objects = stored.chain(&rights).chain([&ready.operator.body]);
+        out::all(&self.output.unwrap_or(Manifests::Yaml).text(objects), ExitCode::SUCCESS)
     }
 }
 

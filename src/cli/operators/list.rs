@@ -3,15 +3,14 @@
 use std::process::ExitCode;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{End, all, connect, find, name_of};
-use crate::cli::command::Output;
 use crate::cli::columns::{Cell, Columns, Severity, age};
+use crate::cli::command::{self, Output};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out::{self, printable};
 use crate::operators::{Standing, standing};
-use crate::yaml;
 
 /// List the packages that are installed in a cluster
 ///
@@ -50,11 +49,12 @@ pub(super) async fn run(args: &Args) -> End {
     operators.sort_by(|a, b| name_of(a).cmp(name_of(b)));
     let list = || match (&args.name, operators.as_slice()) {
         (Some(_), [one]) => one.clone(),
-        _ => json!({"apiVersion": "v1", "kind": "List", "items": operators}),
+        _ => command::list(&operators),
     };
     let text = match args.output {
-        Some(Output::Json) => format!("{:#}\n", list()),
-        Some(Output::Yaml) => yaml::to_string(&list()),
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            Output::document(Some(output), &list()).unwrap_or_default()
+        }
         Some(Output::Name) => {
             operators.iter().flat_map(|one| ["operator.operetta.dev/", name_of(one), "\n"]).collect()
         }

@@ -71,8 +71,7 @@ pub(super) async fn is_whole(cluster: &Cluster, object: &Value, namespace: &str)
     let mut parts = Vec::new();
     for part in &stored.parts {
         let live = cluster.get(&kind, Some(namespace), &part.name).await;
-        let live =
-            live.map_err(|error| refused(&format!("ConfigMap {namespace}/{}", part.name), &error))?;
+        let live = live.map_err(|error| refused(&format!("ConfigMap {namespace}/{}", part.name), &error))?;
         match live.as_ref().map(objects::part_data) {
             Some(Ok(data)) => parts.push(data),
             _ => return Ok(false),

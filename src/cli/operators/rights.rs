@@ -66,8 +66,7 @@ pub(super) async fn revoke(cluster: &Cluster, package: &str) -> Result<(), Failu
     ] {
         let kind = ApiKind::built_in(api_version, name);
         let listed = cluster.list(&kind, None, &format!("{}={package}", names::OPERATOR)).await;
-        let listed =
-            listed.map_err(|error| refused(&format!("{name}s cannot be listed"), &error))?;
+        let listed = listed.map_err(|error| refused(&format!("{name}s cannot be listed"), &error))?;
         for object in listed.iter().filter(|object| rights::is_of_package(object, package)) {
             apply::delete(cluster, &kind, object).await?;
         }

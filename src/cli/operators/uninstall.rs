@@ -161,10 +161,7 @@ async fn instances(cluster: &Cluster, crds: &[Value]) -> Result<Vec<Instance>, F
             // Its CRD is being deleted.
             Err(error) if error.class == Class::NotFound => {}
             Err(error) => {
-                return Err(refused(
-                    &format!("the instances of {} cannot be listed", kind.kind),
-                    &error,
-                ));
+                return Err(refused(&format!("the instances of {} cannot be listed", kind.kind), &error));
             }
         }
     }
@@ -268,8 +265,7 @@ async fn delete_all(
 
 async fn delete(cluster: &Cluster, instance: &Instance) -> Result<(), Failure> {
     let Instance { kind, namespace, name, uid, .. } = instance;
-    let failed =
-        |error: &CallError| refused(&format!("{} cannot be deleted", instance.text()), error);
+    let failed = |error: &CallError| refused(&format!("{} cannot be deleted", instance.text()), error);
     let live = cluster.get(kind, namespace.as_deref(), name).await.map_err(|error| failed(&error))?;
     let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid.as_str()) else { return Ok(()) };
     let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -294,8 +290,7 @@ async fn delete_revision(cluster: &Cluster, revision: &Value) -> Result<(), Fail
     let Some(namespace) = namespace else { return Ok(()) };
     for part in parts {
         let live = cluster.get(&kind, Some(namespace), part).await;
-        let live =
-            live.map_err(|error| refused(&format!("ConfigMap {namespace}/{part}"), &error))?;
+        let live = live.map_err(|error| refused(&format!("ConfigMap {namespace}/{part}"), &error))?;
         let is_part = |live: &Value| live["metadata"]["labels"][objects::REVISION] == *name_of(revision);
         if let Some(live) = live.filter(is_part) {
             apply::delete(cluster, &kind, &live).await?;

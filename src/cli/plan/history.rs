@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::draw::{sentence, severity, took};
 use super::status::name;
 use super::target::{Run, Session, Target, text};
 use super::{Failure, Listing, Output};
 use crate::cli::columns::{Cell, Columns, Severity, age};
+use crate::cli::command;
 use crate::cli::out::{self, printable};
 
 /// Show runs, the newest first
@@ -51,8 +51,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let text = match listing.output {
         Some(Output::Name) => runs.iter().map(|run| name(&run.run.name)).collect(),
         Some(output @ (Output::Json | Output::Yaml)) => {
-            let items: Vec<&Value> = runs.iter().map(|run| &run.object).collect();
-            let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+            let list = command::list(runs.iter().map(|run| &run.object));
             Output::document(Some(output), &list).unwrap_or_default()
         }
         None | Some(Output::Wide) if runs.is_empty() => {

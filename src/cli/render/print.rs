@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Output;
 use crate::children::Item;
+use crate::cli::command::list;
 use crate::{printable, yaml};
 
 /// What only the manager can fill in. Elsewhere it would be wrong, and an ownerReference even harmful.
@@ -67,7 +68,7 @@ impl Printer {
     pub(super) fn finish(self) -> String {
         match self.output {
             Output::Json => {
-                format!("{:#}\n", json!({"apiVersion": "v1", "kind": "List", "items": self.items}))
+                format!("{:#}\n", list(&self.items))
             }
             _ => self.text,
         }
