@@ -44,10 +44,9 @@ impl Summary {
     /// Of a run.
     pub fn of(run: &PlanRun) -> Self {
         let status = run.status.clone().unwrap_or_default();
-        let plans = if status.plans.is_empty() { vec![run.spec.plan.clone()] } else { status.plans };
         Self {
             name: run.name.clone(),
-            plans,
+            plans: run.plans().to_vec(),
             phase: status.phase,
             cause: run.cause(),
             reason: status.reason,

@@ -1,6 +1,7 @@
 //! A run as it is stored: a `PlanRun` object. Its status is the authoritative state of the run.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -413,6 +414,16 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+impl RunSpec {
+    /// The plans of a run with this status, in the order in which they run; the requested one while the status lists none.
+    pub fn plans<'r>(&'r self, status: Option<&'r RunStatus>) -> &'r [String] {
+        match status {
+            Some(status) if !status.plans.is_empty() => &status.plans,
+            _ => slice::from_ref(&self.plan),
+        }
+    }
+}
+
 impl PlanRun {
     /// Reads the object of a `PlanRun`.
     ///
@@ -446,6 +457,11 @@ impl PlanRun {
             spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,
             status,
         })
+    }
+
+    /// Its plans, in the order in which they run.
+    pub fn plans(&self) -> &[String] {
+        self.spec.plans(self.status.as_ref())
     }
 
     /// Where it stands; Pending without a status.

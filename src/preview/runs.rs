@@ -132,7 +132,7 @@ fn create(plans: &mut PlanSnapshot, sort: RunObject, object: &Value, number: u64
 }
 
 fn report(run: &PlanRun, status: &RunStatus, resource: Option<&Resource>) -> PlanReport {
-    let plans = if status.plans.is_empty() { vec![run.spec.plan.clone()] } else { status.plans.clone() };
+    let plans = run.spec.plans(Some(status)).to_vec();
     let of_plan = |name: &String| resource.and_then(|resource| resource.plan(name));
     let many = plans.len() > 1;
     let steps = plans.iter().filter_map(|name| Some((name, of_plan(name)?)));

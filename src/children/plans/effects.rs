@@ -208,7 +208,7 @@ fn body(api_version: &str, kind: &str, metadata: Value, rest: Value) -> Value {
 /// The Event of a transition of a run; `None` if it has none.
 pub(super) fn event(run: &PlanRun, status: &RunStatus) -> Option<RunEvent> {
     let before = run.phase();
-    let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(", ") };
+    let plans = run.spec.plans(Some(status)).join(", ");
     let (is_warning, reason, message) = match status.phase {
         phase if phase == before && run.status.is_some() => return None,
         Phase::Pending => return None,

@@ -93,9 +93,7 @@ pub(super) fn tree(run: &Run, instance: Option<&Value>, style: Style, now: Times
 
 /// What a run is: its plans, its instance, what has started it.
 pub(super) fn title(run: &PlanRun) -> String {
-    let status = run.status.as_ref();
-    let plans = status.map(|status| status.plans.join(", ")).filter(|plans| !plans.is_empty());
-    let plans = plans.unwrap_or_else(|| run.spec.plan.clone());
+    let plans = run.plans().join(", ");
     let by = run.spec.requested_by.as_ref().map(|user| format!(" by {user}")).unwrap_or_default();
     let retry = run.spec.retry_of.as_ref().map(|name| format!(", retry of {name}")).unwrap_or_default();
     let params = match &run.spec.params {

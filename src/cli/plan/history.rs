@@ -91,7 +91,6 @@ fn header(shape: Shape) -> Vec<Cell> {
 fn cells(run: &Run, shape: Shape, now: Timestamp) -> Vec<Cell> {
     let run = &run.run;
     let status = run.status.clone().unwrap_or_default();
-    let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(",") };
     let mut cells = Vec::new();
     if shape.namespaces {
         cells.push(Cell::plain(run.namespace.as_deref().unwrap_or_default()));
@@ -101,7 +100,7 @@ fn cells(run: &Run, shape: Shape, now: Timestamp) -> Vec<Cell> {
     }
     cells.extend([
         Cell::plain(printable(&run.name)),
-        Cell::plain(printable(&plans)),
+        Cell::plain(printable(&run.plans().join(","))),
         Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
         Cell::plain(run.cause().as_str()),
         Cell::plain(printable(&status.reason)),

@@ -83,9 +83,8 @@ impl Runs<'_> {
         }
         for (run, is_undone) in failed {
             let Some(status) = &run.status else { continue };
-            let plans = if status.plans.is_empty() { run.spec.plan.clone() } else { status.plans.join(", ") };
             self.findings.push(Finding::RunFailed {
-                run: format!("plan {plans} (run {})", run.name),
+                run: format!("plan {} (run {})", run.plans().join(", "), run.name),
                 reason: status.reason.clone(),
                 message: status.message.clone(),
                 is_undone,
