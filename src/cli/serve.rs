@@ -1,6 +1,5 @@
 //! `/metrics`, `/healthz`, `/readyz` and `/debug/state`, over HTTP. None of them asks the API server.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +11,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use crate::manager::Monitor;
+use crate::manager::{Monitor, accept};
 
 /// The time for the head of a request. A probe on the same network takes milliseconds.
 const HEAD: Duration = Duration::from_secs(2);
@@ -24,39 +22,21 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// The maximum number of open connections. Beyond it the oldest is closed.
 const CONNECTIONS: usize = 64;
 
-/// Serves until it is dropped. The oldest unfinished connection is closed for a new one, so that probes are always
-/// answered.
+/// Serves until it is dropped.
 pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
     serve_within(listener, monitor, HEAD).await;
 }
 
 async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Duration) {
-    let mut open = JoinSet::new();
-    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "accepting a connection to the endpoints failed");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-        };
-        while open.try_join_next().is_some() {}
-        oldest.retain(|connection| !connection.is_finished());
-        if oldest.len() >= CONNECTIONS
-            && let Some(first) = oldest.pop_front()
-        {
-            debug!("too many connections to the endpoints: closing the oldest");
-            first.abort();
-        }
+    let connection = |stream| {
         let connection = connection(stream, Arc::clone(&monitor), head);
-        oldest.push_back(open.spawn(async move {
+        async move {
             if tokio::time::timeout(WHOLE, connection).await.is_err() {
                 debug!("a connection to the endpoints exceeded its deadline");
             }
-        }));
-    }
+        }
+    };
+    accept(listener, CONNECTIONS, "the endpoints", connection).await;
 }
 
 async fn connection(stream: TcpStream, monitor: Arc<Monitor>, head: Duration) {

@@ -1,6 +1,7 @@
 //! The process that interprets packages: it registers their kinds, watches instances and children, and reconciles
 //! each instance. The decisions are made in [`crate::children`]; here is the I/O around them.
 
+mod accept;
 mod act;
 mod calls;
 mod crds;

@@ -1,6 +1,5 @@
 //! The HTTPS server of the webhook.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, warn};
 
+use super::super::accept::accept;
 use super::review::Review;
 use super::{Current, Webhook, certificates};
 use crate::cluster::Cluster;
@@ -52,27 +51,8 @@ pub(super) async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster:
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let server = Arc::new(Server { webhook, cluster, requests: Semaphore::new(REQUESTS) });
-    let mut open = JoinSet::new();
-    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "accepting a connection to the conversion webhook failed");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-        };
-        while open.try_join_next().is_some() {}
-        oldest.retain(|connection| !connection.is_finished());
-        if oldest.len() >= CONNECTIONS
-            && let Some(first) = oldest.pop_front()
-        {
-            debug!("too many connections to the conversion webhook: closing the oldest");
-            first.abort();
-        }
-        oldest.push_back(open.spawn(connection(Arc::clone(&server), acceptor.clone(), stream)));
-    }
+    let connection = |stream| connection(Arc::clone(&server), acceptor.clone(), stream);
+    accept(listener, CONNECTIONS, "the conversion webhook", connection).await;
 }
 
 struct Server {
