@@ -19,7 +19,9 @@ use super::plans::{RunAction, RunObject, reference};
 use super::snapshot::{KindInfo, Listing, Snapshot};
 use super::state::ReconcileState;
 use crate::api::{Gvk, ObjectRef};
+use crate::crd::API_VERSION;
 use crate::package::DeletionPolicy;
+use crate::plan::crds::PLAN_RUN;
 use crate::plan::{
     self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
 };
@@ -233,8 +235,8 @@ impl DeletionRuns {
         let gvk = Gvk::of(instance);
         let group = gvk.as_ref().map(Gvk::group).unwrap_or_default();
         json!({
-            "apiVersion": "operetta.dev/v1alpha1",
-            "kind": "PlanRun",
+            "apiVersion": API_VERSION,
+            "kind": PLAN_RUN.kind,
             "metadata": {
                 "name": run_name(instance, &observed.uid),
                 "namespace": home,

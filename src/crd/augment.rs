@@ -38,8 +38,8 @@ pub fn augment(crd: &Value, additions: &Additions) -> Value {
     crd
 }
 
-/// The category of all CRDs of packages: `kubectl get operetta` lists their instances.
-const CATEGORY: &str = "operetta";
+/// The category of all CRDs: `kubectl get operetta` lists their objects.
+pub(super) const CATEGORY: &str = "operetta";
 
 fn add_category(names: &mut Map<String, Value>) {
     let categories = names.entry("categories").or_insert(Value::Null);

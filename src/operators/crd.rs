@@ -3,83 +3,46 @@
 use serde_json::{Value, json};
 
 use crate::api::ApiKind;
-use crate::package::store::objects::{GROUP, VERSION};
+use crate::crd::{OwnKind, column};
 
-const KIND: &str = "Operator";
-const PLURAL: &str = "operators";
+const OPERATOR: OwnKind = OwnKind { kind: "Operator", plural: "operators", namespaced: false };
 
 /// The kind `Operator`.
 pub fn kind() -> ApiKind {
-    ApiKind {
-        group: GROUP.into(),
-        version: VERSION.into(),
-        kind: KIND.into(),
-        plural: PLURAL.into(),
-        namespaced: false,
-    }
+    OPERATOR.api_kind()
 }
 
 /// The `CustomResourceDefinition` of `Operator`.
 pub fn crd() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND,
-                "listKind": format!("{KIND}List"),
-                "plural": PLURAL,
-                "singular": "operator",
-                "categories": ["operetta"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "An installed package: the revision of it that is active.",
-                    "required": ["spec"],
-                    "x-kubernetes-validations": [{
-                        "rule": "self.spec.revision.startsWith(self.metadata.name + '-') && self.spec.revision.size() == self.metadata.name.size() + 11",
-                        "messageExpression":
-                            "'spec.revision must name an OperatorRevision of the package ' + self.metadata.name + \
-                             ', such as ' + self.metadata.name + '-0123456789: an Operator has the name of its package'",
-                        "message": "spec.revision must name an OperatorRevision of the package of that name",
-                        "fieldPath": ".spec.revision",
-                    }],
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "kind": {"type": "string"},
-                        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}},
-                        "spec": spec(),
-                        "status": status(),
-                    },
-                }},
-                "additionalPrinterColumns": [
-                    column("Version", ".status.version", "The version of the active revision.", 0),
-                    column("Ready", ".status.conditions[?(@.type==\"Ready\")].status", "Whether the revision that it names is active.", 0),
-                    column("Reason", ".status.conditions[?(@.type==\"Ready\")].reason", "Why, or why not.", 0),
-                    {"name": "Instances", "type": "integer", "jsonPath": ".status.instances", "description": "How many instances of its kinds there are."},
-                    column("Active", ".status.activeRevision", "The active revision.", 1),
-                    column("Target", ".spec.revision", "The revision that it names.", 1),
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "How old it is."},
-                ],
-            }],
+    let schema = json!({
+        "description": "An installed package: the revision of it that is active.",
+        "x-kubernetes-validations": [{
+            "rule": "self.spec.revision.startsWith(self.metadata.name + '-') && self.spec.revision.size() == self.metadata.name.size() + 11",
+            "messageExpression":
+                "'spec.revision must name an OperatorRevision of the package ' + self.metadata.name + \
+                 ', such as ' + self.metadata.name + '-0123456789: an Operator has the name of its package'",
+            "message": "spec.revision must name an OperatorRevision of the package of that name",
+            "fieldPath": ".spec.revision",
+        }],
+        "properties": {
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}},
+            "spec": spec(),
+            "status": status(),
         },
-    })
-}
-
-fn column(name: &str, path: &str, description: &str, priority: u32) -> Value {
-    let mut column = json!({"name": name, "type": "string", "jsonPath": path, "description": description});
-    if priority > 0 {
-        column["priority"] = priority.into();
-    }
-    column
+    });
+    let mut instances =
+        column("Instances", ".status.instances", "How many instances of its kinds there are.", 0);
+    instances["type"] = "integer".into();
+    let ready = |field: &str| format!(".status.conditions[?(@.type==\"Ready\")].{field}");
+    let columns = vec![
+        column("Version", ".status.version", "The version of the active revision.", 0),
+        column("Ready", &ready("status"), "Whether the revision that it names is active.", 0),
+        column("Reason", &ready("reason"), "Why, or why not.", 0),
+        instances,
+        column("Active", ".status.activeRevision", "The active revision.", 1),
+        column("Target", ".spec.revision", "The revision that it names.", 1),
+    ];
+    OPERATOR.crd(schema, columns, &[])
 }
 
 fn spec() -> Value {

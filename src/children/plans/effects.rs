@@ -8,6 +8,8 @@ use super::{CallKey, PlanSnapshot, RunAction, RunEvent, RunObject, RunRef, Secre
 use crate::api::Gvk;
 use crate::children::refs::{FieldProjection, ResourceSelector, Select};
 use crate::children::{Origin, names};
+use crate::crd::API_VERSION;
+use crate::plan::crds::PLAN_RUN;
 use crate::plan::{CAUSE, Cause, Effect, Of, PRUNABLE, Phase, PlanRun, Progress, RunStatus};
 
 /// How long a finished Job stays once its result is recorded.
@@ -66,7 +68,7 @@ impl Naming<'_> {
         for (name, value) in annotations {
             metadata["annotations"][*name] = value.as_str().into();
         }
-        body("operetta.dev/v1alpha1", "PlanRun", metadata, json!({"spec": {"of": of, "plan": plan}}))
+        body(API_VERSION, PLAN_RUN.kind, metadata, json!({"spec": {"of": of, "plan": plan}}))
     }
 
     /// The ControllerRevision of an origin.
@@ -140,7 +142,7 @@ impl Naming<'_> {
             Effect::StoreSecrets { step, values } => {
                 let mut metadata = self.metadata(&outputs_name(run));
                 metadata["ownerReferences"] = json!([{
-                    "apiVersion": "operetta.dev/v1alpha1", "kind": "PlanRun", "name": run.name, "uid": run.uid,
+                    "apiVersion": API_VERSION, "kind": PLAN_RUN.kind, "name": run.name, "uid": run.uid,
                 }]);
                 let text = STANDARD.encode(Value::Object(values.clone()).to_string());
                 let data = json!({"data": {outputs_key(step): text}});

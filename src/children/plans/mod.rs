@@ -28,6 +28,7 @@ pub(super) use effects::reference;
 use super::origins::Origin;
 use crate::api::ApiKind;
 use crate::package::{Package, Resource};
+use crate::plan::crds::PLAN_RUN;
 use crate::plan::{self, Answer, JobResult, PlanRun, Request, request::CallFailure};
 
 /// What is known of the runs of an instance at one moment.
@@ -200,11 +201,5 @@ impl fmt::Debug for SecretOutputs {
 
 /// The kind of PlanRuns.
 pub(crate) fn plan_run_kind() -> ApiKind {
-    ApiKind {
-        group: "operetta.dev".into(),
-        version: "v1alpha1".into(),
-        kind: "PlanRun".into(),
-        plural: "planruns".into(),
-        namespaced: true,
-    }
+    PLAN_RUN.api_kind()
 }

@@ -6,14 +6,10 @@ use serde_json::{Value, json};
 
 use super::{FORMAT, MOST_PARTS, StoreError, StoredRevision};
 use crate::api::ApiKind;
+use crate::crd::{API_VERSION, OwnKind, column};
 
-/// The kind of stored revisions.
-const KIND: &str = "OperatorRevision";
-const PLURAL: &str = "operatorrevisions";
-/// The group and version of the kinds of Operetta.
-pub const GROUP: &str = "operetta.dev";
-/// See [`GROUP`].
-pub const VERSION: &str = "v1alpha1";
+const OPERATOR_REVISION: OwnKind =
+    OwnKind { kind: "OperatorRevision", plural: "operatorrevisions", namespaced: false };
 /// Label of a revision and its parts: the package.
 pub const PACKAGE: &str = "operetta.dev/package";
 /// Label of a revision: the namespace of its parts, which is that of the manager that has stored it.
@@ -25,20 +21,14 @@ const ENTRY: &str = "part";
 
 /// The kind of stored revisions.
 pub fn kind() -> ApiKind {
-    ApiKind {
-        group: GROUP.into(),
-        version: VERSION.into(),
-        kind: KIND.into(),
-        plural: PLURAL.into(),
-        namespaced: false,
-    }
+    OPERATOR_REVISION.api_kind()
 }
 
 /// The `OperatorRevision`. `namespace`: that of its parts.
 pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
     json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"),
-        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "kind": OPERATOR_REVISION.kind,
         "metadata": {
             "name": revision.name(),
             "labels": {
@@ -78,7 +68,7 @@ pub fn part(
 
 /// The `ownerReferences` of the parts of a revision.
 pub fn owners(revision: &str, uid: &str) -> Value {
-    json!([{"apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "name": revision, "uid": uid}])
+    json!([{"apiVersion": API_VERSION, "kind": OPERATOR_REVISION.kind, "name": revision, "uid": uid}])
 }
 
 /// The data of a part.
@@ -97,7 +87,6 @@ pub fn part_data(config_map: &Value) -> Result<Vec<u8>, StoreError> {
 pub fn crd() -> Value {
     let text = |description: &str, most: usize| json!({"type": "string", "minLength": 1, "maxLength": most, "description": description});
     let digest = |description: &str| json!({"type": "string", "maxLength": 64, "pattern": "^[0-9a-f]{64}$", "description": description});
-    let column = |name: &str, path: &str, description: &str| json!({"name": name, "type": "string", "jsonPath": path, "description": description});
     let spec = json!({
         "type": "object",
         "required": ["package", "version", "digest", "format", "operetta", "parts"],
@@ -127,41 +116,13 @@ pub fn crd() -> Value {
             },
         },
     });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND,
-                "listKind": format!("{KIND}List"),
-                "plural": PLURAL,
-                "singular": "operatorrevision",
-                "categories": ["operetta"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "A revision of a package: the files with which its instances are, or were, rendered.",
-                    "required": ["spec"],
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "kind": {"type": "string"},
-                        "metadata": {"type": "object"},
-                        "spec": spec,
-                    },
-                }},
-                "additionalPrinterColumns": [
-                    column("Package", ".spec.package", "The package."),
-                    column("Version", ".spec.version", "Its version."),
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "How old it is."},
-                ],
-            }],
-        },
-    })
+    let schema = json!({
+        "description": "A revision of a package: the files with which its instances are, or were, rendered.",
+        "properties": {"spec": spec},
+    });
+    let columns = vec![
+        column("Package", ".spec.package", "The package.", 0),
+        column("Version", ".spec.version", "Its version.", 0),
+    ];
+    OPERATOR_REVISION.crd(schema, columns, &[])
 }

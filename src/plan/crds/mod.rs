@@ -6,17 +6,13 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
+use crate::crd::OwnKind;
+
 pub use plan_run::plan_run;
 pub use policy::{POLICY, binding, policy};
 
-/// The group of the kinds of Operetta.
-pub const GROUP: &str = "operetta.dev";
-/// Its version.
-pub const VERSION: &str = "v1alpha1";
 /// The kind of a run.
-pub const PLAN_RUN: &str = "PlanRun";
-/// Its plural.
-pub const PLAN_RUNS: &str = "planruns";
+pub const PLAN_RUN: OwnKind = OwnKind { kind: "PlanRun", plural: "planruns", namespaced: true };
 /// The verb that a user needs on an instance to run a plan, and to cancel a run.
 pub const RUN: &str = "run";
 /// The verb that a user needs on an instance to answer an approve step.

@@ -2,71 +2,27 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, PLAN_RUN, PLAN_RUNS, VERSION};
+use super::PLAN_RUN;
+use crate::crd::column;
 
 /// The most approvals of a run: it bounds the cost of the rules about them.
 const MAX_APPROVALS: usize = 64;
 
 /// The CustomResourceDefinition of `PlanRun`.
 pub fn plan_run() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{PLAN_RUNS}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": PLAN_RUN,
-                "listKind": format!("{PLAN_RUN}List"),
-                "plural": PLAN_RUNS,
-                "singular": "planrun",
-                "categories": ["operetta"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "A request for a run of a plan, and the record of that run.",
-                    "required": ["spec"],
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "kind": {"type": "string"},
-                        "metadata": {"type": "object"},
-                        "spec": spec(),
-                        "status": status(),
-                    },
-                }},
-                "additionalPrinterColumns": [
-                    column("Kind", ".spec.of.kind", "The kind of the instance.", 1),
-                    column("Of", ".spec.of.name", "The instance.", 0),
-                    column("Plan", ".spec.plan", "The plan.", 0),
-                    column("Phase", ".status.phase", "Where the run stands.", 0),
-                    column("Step", ".status.steps[-1:].path", "The last step that it has reached.", 0),
-                    column("Message", ".status.message", "Why.", 1),
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "How old it is."},
-                ],
-                "selectableFields": [
-                    {"jsonPath": ".spec.of.kind"},
-                    {"jsonPath": ".spec.of.name"},
-                    {"jsonPath": ".spec.plan"},
-                    {"jsonPath": ".status.phase"},
-                ],
-            }],
-        },
-    })
-}
-
-fn column(name: &str, path: &str, description: &str, priority: u8) -> Value {
-    let mut column = json!({"name": name, "type": "string", "jsonPath": path, "description": description});
-    // The API server does not keep the default.
-    if priority > 0 {
-        column["priority"] = priority.into();
-    }
-    column
+    let schema = json!({
+        "description": "A request for a run of a plan, and the record of that run.",
+        "properties": {"spec": spec(), "status": status()},
+    });
+    let columns = vec![
+        column("Kind", ".spec.of.kind", "The kind of the instance.", 1),
+        column("Of", ".spec.of.name", "The instance.", 0),
+        column("Plan", ".spec.plan", "The plan.", 0),
+        column("Phase", ".status.phase", "Where the run stands.", 0),
+        column("Step", ".status.steps[-1:].path", "The last step that it has reached.", 0),
+        column("Message", ".status.message", "Why.", 1),
+    ];
+    PLAN_RUN.crd(schema, columns, &[".spec.of.kind", ".spec.of.name", ".spec.plan", ".status.phase"])
 }
 
 fn text(description: &str, most: usize) -> Value {

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{APPROVE, GROUP, PLAN_RUNS, RUN, VERSION};
+use super::{APPROVE, PLAN_RUN, RUN};
+use crate::crd::{GROUP, VERSION};
 use crate::plan::{PRUNABLE, TAKEN};
 
 /// The name of the policy and of its binding.
@@ -32,7 +33,7 @@ pub fn policy(manager: &str) -> Value {
                 "apiGroups": [GROUP],
                 "apiVersions": [VERSION],
                 "operations": ["CREATE", "UPDATE"],
-                "resources": [PLAN_RUNS],
+                "resources": [PLAN_RUN.plural],
             }]},
             "matchConditions": [{
                 "name": "not-the-manager",

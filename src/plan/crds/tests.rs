@@ -6,16 +6,19 @@ fn the_crd_is_one_that_the_api_server_accepts() {
     let crd = plan_run();
     assert_eq!(crd::check(&crd), Vec::new());
     let kind = crd::kind(&crd).unwrap();
-    assert_eq!((kind.plural.as_str(), kind.kind.as_str(), kind.namespaced), (PLAN_RUNS, PLAN_RUN, true));
+    assert_eq!(
+        (kind.plural.as_str(), kind.kind.as_str(), kind.namespaced),
+        (PLAN_RUN.plural, PLAN_RUN.kind, true)
+    );
 }
 
 #[test]
 fn a_run_and_its_status_fit_the_schema() {
     let crd = plan_run();
-    let schema = crd::schema_of(&crd, VERSION).unwrap();
+    let schema = crd::schema_of(&crd, crd::VERSION).unwrap();
     let run = serde_json::json!({
         "apiVersion": "operetta.dev/v1alpha1",
-        "kind": PLAN_RUN,
+        "kind": PLAN_RUN.kind,
         "metadata": {"name": "db-1"},
         "spec": {
             "of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": "db"},
@@ -64,7 +67,7 @@ fn the_policy_names_the_manager_and_the_verbs() {
 fn what_the_engine_stores_fits_the_schema() {
     use crate::plan::{Member, Phase, Recorded, RunStatus, StepPhase, StepState};
     let crd = plan_run();
-    let schema = crd::schema_of(&crd, VERSION).unwrap();
+    let schema = crd::schema_of(&crd, crd::VERSION).unwrap();
     let member = |key| Member::new("members", key);
     for phase in [
         Phase::Pending,
@@ -94,7 +97,7 @@ fn what_the_engine_stores_fits_the_schema() {
         };
         let run = serde_json::json!({
             "apiVersion": "operetta.dev/v1alpha1",
-            "kind": PLAN_RUN,
+            "kind": PLAN_RUN.kind,
             "metadata": {"name": "db-1"},
             "spec": {"of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": "db"}, "plan": "deploy"},
             "status": serde_json::to_value(status).unwrap(),
