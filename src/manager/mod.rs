@@ -41,6 +41,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{Instrument, error, error_span, info};
 
+pub use accept::accept;
 pub(crate) use act::send_dry_run;
 pub use index::InstanceKey;
 pub use monitor::{Monitor, Phase};

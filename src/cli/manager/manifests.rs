@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::Value;
-
 use super::objects::{self, Settings};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::documents;
@@ -104,6 +102,8 @@ impl Default for Settings {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use serde_json::Value;
 
     use super::*;
 
