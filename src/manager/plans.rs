@@ -365,7 +365,7 @@ impl InstanceReconciler {
         });
         let of_uid = |sort: RunObject| {
             let mut objects = self.store.owned_by(key, &kind_of(sort).gvk);
-            objects.retain(|object| object["metadata"]["labels"][names::RUN_OF] == uid);
+            objects.retain(|object| is_of(object, uid, self.home_of(key)));
             objects
         };
         let is_paused = instance["metadata"]["annotations"][names::PAUSED] == "true";
@@ -415,9 +415,24 @@ impl InstanceReconciler {
     }
 }
 
+/// Whether a Job or a ControllerRevision is of the runs of an instance. In another namespace anybody who may create such
+/// objects there can give them the labels of this instance.
+fn is_of(object: &Value, uid: &str, home: &str) -> bool {
+    let metadata = &object["metadata"];
+    metadata["namespace"] == home && metadata["labels"][names::RUN_OF] == uid
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_of_another_namespace_is_of_no_run() {
+        let job = |namespace: &str, uid: &str| json!({"metadata": {"name": "a-1-x", "namespace": namespace, "labels": {names::RUN_OF: uid}}});
+        assert!(is_of(&job("b", "u"), "u", "b"));
+        assert!(!is_of(&job("a", "u"), "u", "b"));
+        assert!(!is_of(&job("b", "v"), "u", "b"));
+    }
 
     /// A tenant requests many runs of an instance that does not exist: other work takes its turn among the answers.
     #[test]

@@ -27,6 +27,8 @@ pub const MAX_OUTPUT: usize = 4 << 10;
 pub const MAX_OUTPUTS: usize = 64 << 10;
 /// The most bytes of the record of an instance.
 pub const MAX_RECORD: usize = 32 << 10;
+/// Of the numbers in the names of runs. Whoever requests a run names it.
+const HIGHEST_NUMBER: u64 = 1_000_000_000_000_000;
 /// The most bytes of a message.
 pub(super) const MAX_MESSAGE: usize = 1 << 10;
 
@@ -492,9 +494,10 @@ impl PlanRun {
         self.annotations.get(TAKEN).map(String::as_str)
     }
 
-    /// The number at the end of a name `<instance>-<n>`, if it has one.
+    /// The number at the end of a name `<instance>-<n>`, if it has one that can be counted on from.
     pub fn number(&self) -> Option<u64> {
-        self.name.strip_prefix(&self.spec.of.name)?.strip_prefix('-')?.parse().ok()
+        let number = self.name.strip_prefix(&self.spec.of.name)?.strip_prefix('-')?.parse().ok();
+        number.filter(|number| *number <= HIGHEST_NUMBER)
     }
 
     /// The facts that it holds: those of its status, and of its annotation.

@@ -143,8 +143,6 @@ pub enum JobState {
 pub struct Job {
     /// Its uid.
     pub uid: String,
-    /// Whether its labels name this instance.
-    pub ours: bool,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// How it ended.

@@ -259,7 +259,6 @@ impl plan::Observed for Seen<'_> {
         let (is_starting, message) = self.unstarted(job);
         JobState::Found(Job {
             uid: uid.to_owned(),
-            ours: true,
             terminating: !job["metadata"]["deletionTimestamp"].is_null(),
             result: super::job_end(job)
                 .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION,
-    RETRY_AFTER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, HOST, LOCATION, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
@@ -105,9 +104,8 @@ impl HttpClient {
         for followed in 0..=request.redirects {
             let is_first_server = target.is_same_origin(&first);
             if !is_first_server {
-                for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
-                    headers.remove(secret);
-                }
+                // What the package sends may be secret, and is meant for the server that it names.
+                headers = self::headers(&[]).map_err(CallFailure::Refused)?;
             }
             let mut outgoing = Request::new(Full::new(body.clone()));
             *outgoing.method_mut() = method.clone();
@@ -129,8 +127,11 @@ impl HttpClient {
             };
             let location = location.to_str().map_err(|_| refused("the location is not readable"))?;
             let next = target.redirected(location, &request.hosts).map_err(|why| refused(&why))?;
-            target = next;
             let keeps_method = matches!(parts.status.as_u16(), 307 | 308);
+            if keeps_method && !body.is_empty() && !next.is_same_origin(&first) {
+                return Err(refused("the body would be sent to another server"));
+            }
+            target = next;
             if !keeps_method && method != Method::GET && method != Method::HEAD {
                 method = Method::GET;
                 body = Bytes::new();

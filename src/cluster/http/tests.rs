@@ -46,7 +46,7 @@ fn get(url: impl Into<String>) -> HttpRequest {
     }
 }
 
-/// A server that answers by path, and reports each request as `METHOD path body authorization`.
+/// A server that answers by path, and reports each request as `METHOD path body secrets`.
 async fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -70,9 +70,10 @@ async fn answer(
 ) -> Result<http::Response<String>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    let auth = parts.headers.get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
+    let text = |name: &str| parts.headers.get(name).map_or("", |value| value.to_str().unwrap());
+    let secrets = format!("{}{}", text("authorization"), text("x-api-key"));
     let path = parts.uri.path();
-    requests.lock().unwrap().push(format!("{} {path} {body} {auth}", parts.method));
+    requests.lock().unwrap().push(format!("{} {path} {body} {secrets}", parts.method));
     let reply = http::Response::builder();
     let redirect = |code: u16, location: String| reply_to(code, LOCATION, &location);
     Ok(match path {
@@ -82,6 +83,7 @@ async fn answer(
         "/large" => reply.body("x".repeat(1001)),
         "/zip" => reply.header("Content-Encoding", "gzip").body("x".into()),
         "/metadata" => Ok(redirect(302, "http://169.254.169.254/latest".into())),
+        "/localhost/see" => Ok(redirect(303, format!("http://localhost:{port}/json"))),
         "/localhost" => Ok(redirect(307, format!("http://localhost:{port}/json"))),
         "/see" => Ok(redirect(303, "/json".into())),
         "/same" => Ok(redirect(308, "/json".into())),
@@ -187,7 +189,7 @@ async fn redirects_are_off_and_each_is_checked() {
     request.redirects = 3;
     request.method = "POST".into();
     request.body = b"b".to_vec();
-    request.headers = vec![("authorization".into(), "t".into())];
+    request.headers = vec![("authorization".into(), "t".into()), ("x-api-key".into(), "k".into())];
     let mut send = async |path: &str, hosts: &[&str]| {
         request.url = format!("{url}/{path}");
         request.hosts = hosts.iter().map(ToString::to_string).collect();
@@ -195,12 +197,16 @@ async fn redirects_are_off_and_each_is_checked() {
         let reply = client.send(&request).await;
         (reply.map(|reply| reply.status), log.lock().unwrap().last().cloned().unwrap_or_default())
     };
-    assert_eq!(send("same", &[]).await, (Ok(200), "POST /json b t".into()));
-    assert_eq!(send("see", &[]).await, (Ok(200), "GET /json  t".into()));
+    assert_eq!(send("same", &[]).await, (Ok(200), "POST /json b tk".into()));
+    assert_eq!(send("see", &[]).await, (Ok(200), "GET /json  tk".into()));
     assert_eq!(send("loop", &[]).await.0, Ok(302), "the last answer");
-    // Another host needs leave, and is not shown who we are.
+    // Another host must be allowed, and gets neither the headers of the package nor its body.
     assert!(matches!(send("localhost", &[]).await.0, Err(CallFailure::Refused(_))));
-    assert_eq!(send("localhost", &["127.0.0.1", "localhost"]).await, (Ok(200), "POST /json b ".into()));
+    let both = ["127.0.0.1", "localhost"];
+    assert_eq!(send("localhost/see", &both).await, (Ok(200), "GET /json  ".into()));
+    let (refused, last) = send("localhost", &both).await;
+    assert!(matches!(&refused, Err(CallFailure::Refused(why)) if why.contains("body")), "{refused:?}");
+    assert_eq!(last, "POST /localhost b tk", "the only request");
     let refused = send("metadata", &["127.0.0.1", "169.254.169.254"]).await.0;
     assert!(matches!(&refused, Err(CallFailure::Refused(why)) if why.contains("link-local")), "{refused:?}");
 }

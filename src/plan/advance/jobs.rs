@@ -68,10 +68,6 @@ impl Walk<'_> {
                     None => self.create_job(step, path, at, &name),
                 };
             }
-            JobState::Found(job) if !job.ours => {
-                let message = format!("another client created a Job {name}: delete it, or retry the run");
-                return Attempt::Failed(Failure::new(path, "AlreadyExists", message));
-            }
             JobState::Found(job) if uid.as_ref().is_some_and(|uid| *uid != job.uid) => return gone(),
             JobState::Found(job) => job,
         };

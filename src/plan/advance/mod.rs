@@ -341,7 +341,7 @@ impl<'a> Walk<'a> {
                 JobState::Unknown(why) => {
                     self.wait_in_flight(&step.path, "JobUnknown", why);
                 }
-                JobState::Found(job) if job.ours && job.result.is_none() => {
+                JobState::Found(job) if job.result.is_none() => {
                     if !job.terminating {
                         self.progress
                             .effects
@@ -451,7 +451,6 @@ pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<Effect> {
         for object in &step.objects[..settled] {
             let Some(uid) = &object.uid else { continue };
             if let JobState::Found(job) = world.observed.job(&object.name)
-                && job.ours
                 && job.uid == *uid
                 && job.result.is_some()
                 && !job.has_ttl

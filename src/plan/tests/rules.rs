@@ -666,6 +666,16 @@ fn names_that_other_runs_hold_are_passed_over() {
     assert_eq!(manager.run("x-backup-60-3").spec.plan, "backup");
 }
 
+/// Whoever requests a run names it.
+#[test]
+fn a_request_with_the_highest_of_numbers_does_not_end_them() {
+    let mut manager = Manager::new();
+    manager.create("x-18446744073709551615", "backup");
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.phase("x-2").0, Phase::Running);
+}
+
 #[test]
 fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
     let mut manager = Manager::new();

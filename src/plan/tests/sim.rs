@@ -310,7 +310,7 @@ impl Sim {
                 let result = result.unwrap_or_else(|| JobResult::Completed(Some(r#"{"id": 7}"#.into())));
                 let result = if result == JobResult::Reading { None } else { Some(result) };
                 self.cluster.created_jobs.push((step.clone(), *attempt, name.clone()));
-                self.cluster.jobs.insert(name, Job { uid, ours: true, result, ..Job::default() });
+                self.cluster.jobs.insert(name, Job { uid, result, ..Job::default() });
             }
             Effect::DeleteJob { name, uid } => {
                 assert_eq!(self.cluster.jobs[name].uid, *uid);
