@@ -6,11 +6,11 @@ mod bookings;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use bookings::{Fault, Faults, Server};
 use serde_json::{Value, json};
 
+use crate::support::barrier::Address;
 use crate::support::ext::{
     CONFIG_MAP, Kind, LONG, Scene, condition, copy_folder, fixture, kind, run_flags, watching,
 };
@@ -47,7 +47,7 @@ async fn ready(scene: &Scene, reason: &str) -> String {
 async fn what_an_api_does_not_answer_is_unknown_and_not_empty() {
     let first = server(([127, 0, 0, 1], 0).into()).await;
     let folder = tempfile::tempdir().unwrap();
-    let _manager = manager(&first, folder.path()).await;
+    let manager = manager(&first, folder.path()).await;
     let scene = Scene::new().await;
     let object = |references: &Value| {
         json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Watcher", "metadata": {"name": "r"}, "spec": {"references": references}})
@@ -85,13 +85,25 @@ async fn what_an_api_does_not_answer_is_unknown_and_not_empty() {
         first.set_faults(Faults::default());
         ready(&scene, "Ready").await;
     }
-    let address = first.address;
+    let api = first.address;
     drop(first);
     let message = ready(&scene, "ObservationFailed").await;
     assert!(message.contains("refused"), "{message}");
     scene.kubectl(&["delete", "configmap", "r-plain"]).await;
     scene.until("is restored", CONFIG_MAP, "r-plain", |_| true).await;
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    // Every observation fails again, and the manager has handled that.
+    let address = Address::of(&manager);
+    let failures = async || {
+        let state = address.state().await;
+        let all = state["observations"].as_array().expect("observations").clone();
+        all.iter().map(|one| one["failures"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    eventually("every observation to fail twice", LONG, async || {
+        let now = failures().await;
+        if now.len() >= 3 && now.iter().all(|count| *count >= 2) { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+    scene.idle(&address).await;
     for name in ["r-copy", "r-a", "r-b"] {
         assert!(scene.find(CONFIG_MAP, name).await.is_some(), "{name} is deleted while nothing is known");
     }
@@ -100,7 +112,7 @@ async fn what_an_api_does_not_answer_is_unknown_and_not_empty() {
 
     // An API that has forgotten everything answers, and that counts: once all is known, what is not booked goes.
     scene.apply(&object(&json!([]))).await;
-    let second = server(address).await;
+    let second = server(api).await;
     let is_gone = async || match scene.find(CONFIG_MAP, "r-copy").await {
         None => Ok(()),
         Some(_) => Err("it exists"),

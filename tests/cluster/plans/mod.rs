@@ -24,6 +24,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::support::barrier::Address;
 use crate::support::ext::{Kind, Scene, kind, run_flags, watching};
 use crate::support::plans::{Api, LOOPBACK, with_api};
 use crate::support::{Operetta, plane};
@@ -77,6 +78,12 @@ impl Stage {
             })
             .await;
         Self(Scene::unmanaged().await)
+    }
+
+    /// Where the manager serves its state.
+    pub(crate) fn address(&self) -> Address {
+        let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
+        Address::of(&manager)
     }
 
     /// Creates an instance.

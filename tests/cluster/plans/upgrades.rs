@@ -1,7 +1,5 @@
 //! A package changes while its plans run, and plans that break what their own conditions read.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::kudo::Own;
@@ -205,15 +203,14 @@ async fn a_run_whose_revision_is_missing_waits_for_it() {
         }
     };
     own.scene.until("missing", own.kind, "s", says("does not exist")).await;
+    own.scene
+        .patch(CONFIG_MAP, "s-config", "merge", &json!({"data": {"param": "changed", "open": "yes"}}))
+        .await;
     let mut altered = parts[0].clone();
     altered["binaryData"]["part"] = "eJwDAAAAAAE=".into();
     create_part(&own, &altered).await;
     own.scene.until("altered", own.kind, "s", says("is not what was stored")).await;
-    // Neither repaired from another revision nor upgraded.
-    own.scene
-        .patch(CONFIG_MAP, "s-config", "merge", &json!({"data": {"param": "changed", "open": "yes"}}))
-        .await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Reconciled since the change: neither repaired from another revision nor upgraded.
     assert_eq!(own.scene.get(CONFIG_MAP, "s-config").await["data"]["param"], "changed");
     assert_eq!(phase(&own.scene.get(PLAN_RUN, &run).await), "Running");
     delete_part(&own, &altered).await;

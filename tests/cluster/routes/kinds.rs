@@ -1,7 +1,6 @@
 //! Routes on which kinds, packages and managers come and go, each in a control plane of its own.
 
 use std::path::Path;
-use std::time::Duration;
 
 use operetta::local::{ControlPlane, Options};
 use rustix::process::Signal;
@@ -276,7 +275,13 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     // Without the package nothing is done, and deletion goes as ever.
     restart(&plane, &mut manager, &["light"], 2).await;
     place.patch("removed", &json!({"on": false})).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    eventually("the manager to observe the change", LONG, async || {
+        let way = place.find(WAY, "removed").await.unwrap();
+        let is_observed = way["status"]["observedGeneration"] == way["metadata"]["generation"];
+        let is_not_loaded = condition(&way, "Stalled")["reason"] == "PackageNotLoaded";
+        if is_observed && is_not_loaded { Ok(()) } else { Err(format!("{:#}", way["status"])) }
+    })
+    .await;
     place.fate("removed", "", &all(Fate::Wanted)).await;
     place.kubectl(&["delete", "way", "removed", "--wait=false"], "").await;
     for suffix in ["", "-a", "-b"] {
