@@ -13,7 +13,9 @@ mod components;
 mod error;
 pub mod guard;
 mod kubeconfig;
+mod logs;
 mod node;
+mod objects;
 mod protocol;
 mod supervisor;
 mod volumes;
@@ -24,8 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
-use serde_json::{Value, json};
+use http::header::{HeaderValue, USER_AGENT};
 use tokio::net::TcpStream;
 
 pub use audit::{AuditEvent, AuditLog, Mark};
@@ -36,8 +37,10 @@ pub use node::images::names as image_names;
 
 use binaries::Binaries;
 use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
+use logs::{last_lines, read_end};
 use node::config::{API_PORT, CONTAINERD_SOCKET};
 use node::network::Place;
+use objects::{all_schedulable, create, get, node, storage_class};
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
@@ -149,11 +152,6 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// How long the client waits for a connection: it is the same machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The number of bytes at the end of a log that are read.
-const LOG_BYTES: usize = 64 << 10;
-const LOG_LINES: usize = 8;
-const LOG_COLUMNS: usize = 400;
 
 impl ControlPlane {
     /// Starts a control plane; returns when it is ready: the API server is ready, the default `ServiceAccount` exists,
@@ -581,115 +579,9 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
     kubeconfig::write_private(path, content).map_err(Error::io("write", path))
 }
 
-/// The end of a log, as text.
-fn read_end(path: &Path) -> String {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_BYTES)..]).into_owned()
-}
-
-/// The last lines of a text, each of limited length.
-fn last_lines(text: &str) -> String {
-    let mut lines: Vec<String> = text
-        .lines()
-        .rev()
-        .filter(|line| !line.trim().is_empty())
-        .take(LOG_LINES)
-        .map(|line| line.chars().take(LOG_COLUMNS).collect())
-        .collect();
-    lines.reverse();
-    lines.join("\n")
-}
-
-/// Status and body of a GET. An error means that the connection failed or the body is not text.
-async fn get(client: &kube::Client, path: &str) -> Result<(u16, String), kube::Error> {
-    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match client.request_text(request).await {
-        Ok(body) => Ok((200, body)),
-        Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Creates an object.
-async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(), Error> {
-    let action = || format!("create {}", object["metadata"]["name"]);
-    let request = http::Request::post(path)
-        .header(CONTENT_TYPE, "application/json")
-        .body(object.to_string().into_bytes())
-        .map_err(|e| Error::api(action())(kube::Error::HttpError(e)))?;
-    client.request::<Value>(request).await.map(drop).map_err(Error::api(action()))
-}
-
-/// The default `StorageClass`. It binds volumes at once, whether or not a pod uses them.
-fn storage_class() -> Value {
-    json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {
-            "name": "local",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
-        "provisioner": "kubernetes.io/host-path",
-        "reclaimPolicy": "Delete",
-        "volumeBindingMode": "Immediate",
-    })
-}
-
-/// A fake node. Nodes are spread over zones, so that topology constraints take effect.
-fn node(number: usize) -> Value {
-    let name = format!("fake-{number}");
-    let zone = ["zone-a", "zone-b", "zone-c"][(number - 1) % 3];
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64",
-                "topology.kubernetes.io/region": "local",
-                "topology.kubernetes.io/zone": zone,
-            },
-        },
-    })
-}
-
-/// Whether a `NodeList` has this number of nodes, all Ready and without taints.
-fn all_schedulable(list: &str, nodes: usize) -> bool {
-    let list: Value = serde_json::from_str(list).unwrap_or_default();
-    let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
-    let schedulable = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-        conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
-            && node["spec"]["taints"].as_array().is_none_or(Vec::is_empty)
-    };
-    items.len() == nodes && items.iter().all(schedulable)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nodes_are_ready_when_pods_can_be_scheduled() {
-        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        let tainted = json!({"spec": {"taints": [{"key": "k"}]}, "status": ready["status"].clone()});
-        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        let cases = [
-            (vec![], 0, true),
-            (vec![], 1, false),
-            (vec![ready.clone()], 1, true),
-            (vec![ready.clone(), tainted], 2, false),
-            (vec![ready, not_ready], 2, false),
-        ];
-        for (items, nodes, expected) in cases {
-            let list = json!({"items": items}).to_string();
-            assert_eq!(all_schedulable(&list, nodes), expected, "{list}");
-        }
-        assert!(!all_schedulable("no JSON", 1));
-    }
 
     /// Callers spawn these futures, so they must be `Send`; this is checked at compile time only.
     #[test]
@@ -702,14 +594,5 @@ mod tests {
             plane.stop().await;
             Err::<(), _>(error)
         });
-    }
-
-    #[test]
-    fn logs_are_cut() {
-        let text: String = (0..20).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n\n");
-        assert_eq!(last_lines(&text).lines().count(), LOG_LINES);
-        assert!(last_lines(&text).ends_with("line 19"));
-        assert_eq!(last_lines(&"x".repeat(1000)).len(), LOG_COLUMNS);
-        assert_eq!(last_lines(""), "");
     }
 }

@@ -1,0 +1,650 @@
+//! Computes a target: each child, with each origin that has it, in dependency order.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Item, NewestMember, Target, is_newest, typed_key};
+use crate::api::ObjectRef;
+use crate::children::desired::Desired;
+use crate::children::diff::{is_covered, owns_extra_fields};
+use crate::children::observed::Observed;
+use crate::children::origins::NEWEST;
+use crate::children::refs::Refs;
+use crate::children::render::{base_scope, render};
+use crate::children::schedule::Loss;
+use crate::children::{ChildError, Context, MAX_CHILDREN, jobs, names};
+use crate::package::Child;
+use crate::readiness::Readiness;
+use crate::template::{EvalError, Expr, Live, Scope, Var};
+
+/// Parsed JSON takes about this many times its size.
+const LIVE_FACTOR: usize = 4;
+
+/// Computes the target. Once the budget of the context is exceeded, nothing more is evaluated and the target is not
+/// complete.
+pub fn target(ctx: &Context<'_>) -> Target {
+    ctx.budget.about("the instance");
+    let live: usize = ctx.snapshot.observed.iter().filter_map(|o| Some(o.live.as_ref()?.len())).sum();
+    let mut positions = 0..ctx.origins.len();
+    if !positions.all(|position| ctx.budget.charge(ctx.origins.at(position).instance))
+        || !ctx.budget.charge_bytes(live.saturating_mul(LIVE_FACTOR))
+    {
+        let scope = Scope::within(Arc::clone(&ctx.budget));
+        let (items, open, refs, earlier_scopes, newest, children, digests) = Default::default();
+        return Target { items, open, scope, earlier_scopes, children, digests, newest, refs };
+    }
+    let mut building = Building::new(ctx);
+    for number in ctx.origins.in_order() {
+        building.child(number);
+    }
+    building.items.sort_by_key(|item| item.child);
+    resolve_duplicates(ctx, &mut building.items);
+    for number in 0..ctx.origins.children() {
+        if !building.open.contains_key(&number) {
+            let from = building.items.partition_point(|item| item.child < number);
+            let to = building.items.partition_point(|item| item.child <= number);
+            building.set_computed(number, from..to, |_| true);
+        }
+    }
+    let scope = building.sides[NEWEST].scope();
+    let earlier_scopes = building.sides[NEWEST + 1..].iter().map(Side::scope).collect();
+    let has_plans = ctx.origins.has_plans();
+    let children = if has_plans { building.sides[NEWEST].vars.clone() } else { BTreeMap::new() };
+    let digests = building.sides.iter_mut().map(|side| std::mem::take(&mut side.digests)).collect();
+    let Building { items, open, refs, newest, .. } = building;
+    Target { items, open, scope, earlier_scopes, children, digests, newest, refs }
+}
+
+/// The refs of the newest origin, without the rest of the target.
+pub(in crate::children) fn refs(ctx: &Context<'_>) -> Refs {
+    let mut building = Building::new(ctx);
+    let digests = std::mem::take(&mut building.sides[NEWEST].digests);
+    Refs { digests, ..building.refs }
+}
+
+/// Two items that render the same object would overwrite each other for ever. Neither is applied, and the live object is
+/// left unchanged. If the items have different origins, the object belongs to the newer one once a rollout has recorded it;
+/// until then the schedule blocks that item.
+fn resolve_duplicates(ctx: &Context<'_>, items: &mut Vec<Item>) {
+    let mut first: HashMap<ObjectRef, usize> = HashMap::new();
+    let mut duplicates: Vec<(usize, usize)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Ok(desired) = &item.desired else { continue };
+        match first.entry(desired.object.clone()) {
+            Entry::Occupied(other) => duplicates.push((*other.get(), index)),
+            Entry::Vacant(free) => {
+                free.insert(index);
+            }
+        }
+    }
+    let mut replaced = Vec::new();
+    for (one, other) in duplicates {
+        if items[one].origin != items[other].origin {
+            let (new, old) =
+                if items[one].origin < items[other].origin { (one, other) } else { (other, one) };
+            replaced.extend(ctx.origins.recorded(&items[new].name).map(|_| old));
+            continue;
+        }
+        for (index, twin) in [(one, other), (other, one)] {
+            let twin = items[twin].name.clone();
+            if let Ok(desired) = &items[index].desired {
+                let message =
+                    format!("renders {}, and so does {twin}; give them different names", desired.object);
+                items[index].desired = Err(ChildError::Invalid { message });
+            }
+        }
+    }
+    replaced.sort_unstable();
+    replaced.dedup();
+    for index in replaced.into_iter().rev() {
+        items.remove(index);
+    }
+}
+
+/// The live objects of one child, by key.
+#[derive(Default)]
+struct LiveByKey<'a>(BTreeMap<Option<&'a str>, Vec<&'a Arc<Observed>>>);
+
+impl<'a> LiveByKey<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Arc<Observed>> + '_ {
+        self.0.values().flatten().copied()
+    }
+}
+
+struct Building<'a> {
+    ctx: &'a Context<'a>,
+    /// The origins, newest first.
+    sides: Vec<Side<'a>>,
+    by_child: Vec<LiveByKey<'a>>,
+    by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
+    /// What expressions read of each.
+    values: HashMap<&'a ObjectRef, Arc<Value>>,
+    items: Vec<Item>,
+    open: BTreeMap<usize, ChildError>,
+    refs: Refs,
+    /// By annotation: nothing will be applied.
+    is_paused: bool,
+    /// Of the child that is computed.
+    unrecorded: Unrecorded,
+    /// With several origins: the items of the child in the target of the origin that is computed.
+    names: Vec<String>,
+    /// See [`Target::newest`].
+    newest: Vec<NewestMember>,
+}
+
+/// Which origin the items of a child have that are not recorded.
+enum Unrecorded {
+    OfNewest,
+    /// These have `previous`, all others the newest.
+    OfPrevious(HashSet<String>),
+    /// The target of `previous` is not known.
+    Unknown,
+}
+
+/// What an origin is evaluated with.
+struct Side<'a> {
+    ctx: Context<'a>,
+    base: Scope,
+    /// `children.<id>` so far: what is observed, and for children already computed whether it is current.
+    vars: BTreeMap<String, Var>,
+    /// The scope of children that read no other child; made once.
+    plain: Scope,
+    /// The numbers of children whose `when` is false.
+    unwanted: BTreeSet<usize>,
+    /// Of its object refs.
+    digests: BTreeMap<String, String>,
+}
+
+impl Side<'_> {
+    fn scope(&self) -> Scope {
+        self.base.with("children", Var::Vars(self.vars.clone()))
+    }
+}
+
+/// The child that is computed, as an origin has it.
+#[derive(Clone, Copy)]
+struct Computed<'a> {
+    position: usize,
+    number: usize,
+    child: &'a Child,
+}
+
+impl<'a> Building<'a> {
+    fn new(ctx: &'a Context<'a>) -> Self {
+        let mut by_child: Vec<LiveByKey<'_>> = Vec::new();
+        by_child.resize_with(ctx.origins.children(), LiveByKey::default);
+        for observed in ctx.snapshot.observed.iter().filter(|o| o.is_made_by_us()) {
+            let Some(number) = ctx.origins.number(&observed.child) else { continue };
+            let made = by_child[number].0.entry(observed.key.as_deref()).or_default();
+            // One object, watched in two versions: the version that the child renders counts.
+            match made.iter_mut().find(|twin| twin.uid == observed.uid) {
+                None => made.push(observed),
+                Some(twin) if asks_for(ctx, number, observed) => *twin = observed,
+                Some(_) => {}
+            }
+        }
+        let annotations = &ctx.snapshot.instance["metadata"]["annotations"];
+        let mut building = Self {
+            ctx,
+            sides: Vec::with_capacity(ctx.origins.len()),
+            by_child,
+            by_object: ctx.snapshot.observed.iter().map(|o| (&o.object, o)).collect(),
+            values: ctx.snapshot.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
+            items: Vec::new(),
+            open: BTreeMap::new(),
+            refs: Refs::default(),
+            is_paused: annotations[names::PAUSED].as_str() == Some("true"),
+            unrecorded: Unrecorded::OfNewest,
+            names: Vec::new(),
+            newest: Vec::new(),
+        };
+        for position in 0..ctx.origins.len() {
+            let side = building.side(position);
+            building.sides.push(side);
+        }
+        building
+    }
+
+    fn side(&mut self, position: usize) -> Side<'a> {
+        let ctx = self.ctx.at(position);
+        let children = ctx.origin.resource.children.iter().enumerate();
+        let vars = children.map(|(index, child)| {
+            let number = ctx.origins.number_at(position, index);
+            (child.id.clone(), self.observed_var(Computed { position, number, child }))
+        });
+        let vars = vars.collect();
+        let base = base_scope(&ctx);
+        let (unwanted, digests) = Default::default();
+        let mut side = Side { ctx, plain: base.clone(), base, vars, unwanted, digests };
+        if !side.ctx.origin.resource.refs.is_empty() {
+            let mut refs = Refs::of(&side.ctx, &side.scope());
+            side.base = side.base.with("refs", Var::Vars(std::mem::take(&mut refs.vars)));
+            side.digests = std::mem::take(&mut refs.digests);
+            self.refs.add(refs);
+        }
+        side.plain = side.scope();
+        side
+    }
+
+    /// Adds the items of a child, those of `previous` first: the newest origin has what no other one has.
+    fn child(&mut self, number: usize) {
+        let (first, origins) = (self.items.len(), self.ctx.origins);
+        let previous = origins.previous();
+        self.unrecorded = Unrecorded::OfNewest;
+        let mut order = Vec::new();
+        let others = (0..origins.len()).filter(|position| Some(*position) != previous);
+        for position in previous.into_iter().chain(others) {
+            let Some(child) = origins.child_at(position, number) else { continue };
+            if !origins.is_used(position, number) {
+                continue;
+            }
+            let side = &self.sides[position];
+            let scope = if child.depends_on.is_empty() { side.plain.clone() } else { side.scope() };
+            let from = self.items.len();
+            self.ctx.budget.about(&child.id);
+            let computed = Computed { position, number, child };
+            let result = match &child.for_each {
+                None => self.single(computed, &scope),
+                Some(_) => self.members(computed, &scope),
+            };
+            if position == NEWEST {
+                merge(&mut self.names, std::mem::take(&mut order));
+                order = std::mem::take(&mut self.names);
+            } else {
+                merge(&mut order, std::mem::take(&mut self.names));
+            }
+            let is_previous = Some(position) == previous;
+            if let Err(error) = result {
+                self.items.truncate(from);
+                self.open.insert(number, self.explained(computed, error));
+                if is_previous {
+                    self.unrecorded = Unrecorded::Unknown;
+                }
+            } else if is_previous {
+                let names = self.items[from..].iter().map(|item| item.name.clone());
+                self.unrecorded = Unrecorded::OfPrevious(names.collect());
+            }
+        }
+        if origins.len() > 1 {
+            let rank: HashMap<&str, usize> = order.iter().map(String::as_str).zip(0..).collect();
+            self.items[first..].sort_by_key(|item| rank.get(&*item.name).copied());
+        }
+        if !self.open.contains_key(&number) {
+            self.set_computed(number, first..self.items.len(), |child| child.ordered);
+        }
+    }
+
+    /// Whether an item of an origin's target is rendered from that origin.
+    fn is_of(&self, position: usize, name: &str) -> bool {
+        let origins = self.ctx.origins;
+        match origins.recorded(name) {
+            _ if origins.is_absent(name) => false,
+            Some(recorded) => recorded == position,
+            None if Some(position) == origins.previous() => true,
+            None => {
+                position == NEWEST
+                    && match &self.unrecorded {
+                        Unrecorded::OfNewest => true,
+                        Unrecorded::OfPrevious(names) => !names.contains(name),
+                        Unrecorded::Unknown => false,
+                    }
+            }
+        }
+    }
+
+    /// Computes `children.<id>` of a child in the scopes of all origins that have it.
+    fn set_computed(&mut self, number: usize, items: Range<usize>, is_wanted: impl Fn(&Child) -> bool) {
+        for position in 0..self.sides.len() {
+            let child = self.ctx.origins.child_at(position, number);
+            if let Some(child) = child.filter(|child| is_wanted(child)) {
+                let computed = Computed { position, number, child };
+                let var = self.computed_var(computed, &self.items[items.clone()]);
+                self.sides[position].vars.insert(child.id.clone(), var);
+            }
+        }
+    }
+
+    fn single(&mut self, computed: Computed<'a>, scope: &Scope) -> Result<(), ChildError> {
+        if self.wanted(computed, scope)? {
+            self.add(computed, None, scope)
+        } else {
+            self.sides[computed.position].unwanted.insert(computed.number);
+            Ok(())
+        }
+    }
+
+    /// An error of a child that reads another one, whose `when` is false: that is the cause.
+    fn explained(&self, Computed { position, child, .. }: Computed<'_>, error: ChildError) -> ChildError {
+        let ChildError::Eval(EvalError::Undefined(diagnostic) | EvalError::NotYet(diagnostic)) = &error
+        else {
+            return error;
+        };
+        let (origins, side) = (self.ctx.origins, &self.sides[position]);
+        let is_unwanted = |index: &&usize| side.unwanted.contains(&origins.number_at(position, **index));
+        let dependencies = child.depends_on.iter().filter(is_unwanted);
+        let mut absent = dependencies.map(|index| &side.ctx.origin.resource.children[*index]);
+        let text = format!("{} {}", diagnostic.message, diagnostic.help.as_deref().unwrap_or_default());
+        let is_named = |other: &&Child| {
+            text.contains(&format!("children.{}", other.id))
+                || text.contains(&format!("the child `{}`", other.id))
+        };
+        let Some(other) = absent.find(is_named) else { return error };
+        let when =
+            other.when.as_ref().and_then(Expr::text).map(|when| format!(" ({when})")).unwrap_or_default();
+        let (id, other) = (&child.id, &other.id);
+        let message = format!(
+            "{}: the child `{other}` does not exist because its `when`{when} is false; the package must give `{id}` \
+             the same `when`, or `when: children.{other} is defined`",
+            diagnostic.message
+        );
+        ChildError::DependencyAbsent { message }
+    }
+
+    fn members(&mut self, computed: Computed<'a>, scope: &Scope) -> Result<(), ChildError> {
+        let Computed { position: origin, child, .. } = computed;
+        let Some(each) = &child.for_each else { return Ok(()) };
+        let engine = &self.ctx.origins.at(origin).package.engine;
+        let mut seen = BTreeSet::new();
+        let values = engine.items(&each.in_, scope)?;
+        // Without a condition all of them are children.
+        if values.len() > MAX_CHILDREN && child.group_when.is_none() && child.when.is_none() {
+            return Err(ChildError::TooMany);
+        }
+        for (position, value) in values.into_iter().enumerate() {
+            self.ctx.budget.about(&child.id);
+            let scope = scope.with(&each.as_, Var::Json(value.clone()));
+            if !self.wanted(computed, &scope)? {
+                continue;
+            }
+            let key = match &each.key {
+                Some(key) => engine.eval_deciding(key, &scope)?,
+                None => value,
+            };
+            if let Some(problem) = crate::package::key_problem(&key) {
+                let message = format!("item {position} of forEach of {}: {problem}", child.id);
+                return Err(ChildError::Invalid { message });
+            }
+            if !seen.insert(names::key_text(&key)) {
+                return Err(ChildError::Invalid {
+                    message: format!("two items of forEach of {} have the same key", child.id),
+                });
+            }
+            self.add(computed, Some(key), &scope)?;
+        }
+        Ok(())
+    }
+
+    fn wanted(
+        &self,
+        Computed { position, child, .. }: Computed<'_>,
+        scope: &Scope,
+    ) -> Result<bool, EvalError> {
+        for when in child.group_when.iter().chain(&child.when) {
+            if !self.ctx.origins.at(position).package.engine.truthy(when, scope)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds an item, unless another origin has it.
+    fn add(&mut self, computed: Computed<'a>, key: Option<Value>, scope: &Scope) -> Result<(), ChildError> {
+        let key_text = key.as_ref().map(names::key_text);
+        let name = names::item_name(self.ctx.origins.child_id(computed.number), key_text.as_deref());
+        if self.ctx.origins.len() > 1 {
+            self.names.push(name.clone());
+        }
+        let is_of = self.is_of(computed.position, &name);
+        if computed.position == NEWEST && self.ctx.origins.has_plans() {
+            if self.newest.len() >= MAX_CHILDREN {
+                return Err(ChildError::TooMany);
+            }
+            let hash = if is_of { None } else { self.hash(computed, key_text.as_deref(), scope) };
+            let (child, key) = (computed.number, key.clone());
+            self.newest.push(NewestMember { child, name: name.clone(), key, hash });
+        }
+        if is_of {
+            if self.items.len() >= MAX_CHILDREN {
+                return Err(ChildError::TooMany);
+            }
+            let item = self.item(computed, name, key, scope);
+            self.items.push(item);
+        }
+        Ok(())
+    }
+
+    /// The hash of what an origin renders for a member; `None` if it has no value.
+    fn hash(
+        &self,
+        Computed { position, number, child }: Computed<'_>,
+        key: Option<&str>,
+        scope: &Scope,
+    ) -> Option<String> {
+        let live = self.find(number, key);
+        let live = live.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false)));
+        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+        let ctx = &self.sides[position].ctx;
+        render(ctx, child, key, &scope.with("self", live), &observed).ok().map(|desired| desired.hash)
+    }
+
+    fn item(&self, computed: Computed<'a>, name: String, key: Option<Value>, scope: &Scope) -> Item {
+        let Computed { position: origin, number, child } = computed;
+        let ctx = &self.sides[origin].ctx;
+        let key_text = key.as_ref().map(names::key_text);
+        self.ctx.budget.about(&name);
+        let before = self.find(number, key_text.as_deref());
+        let with_self = |live_object: Option<&Arc<Observed>>| {
+            scope.with(
+                "self",
+                live_object.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false))),
+            )
+        };
+        let mut scope = with_self(before);
+        let rendered = |scope: &Scope| {
+            let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+            render(ctx, child, key_text.as_deref(), scope, &observed)
+                .map_err(|error| self.explained(computed, error))
+        };
+        let mut desired = rendered(&scope);
+        // Its labels were changed, so it is found by its name. A template that keeps values of `self` must not lose
+        // them.
+        if let Ok(first) = &desired
+            && let Some(named) = self.by_object.get(&first.object).copied()
+            && before.is_none_or(|before| !Arc::ptr_eq(before, named))
+            && *named.instance_uid == *ctx.origin.uid()
+            && named.is_made_by_us()
+        {
+            let anew = with_self(Some(named));
+            let again = rendered(&anew);
+            if again.as_ref().is_ok_and(|again| again.object == named.object) {
+                (scope, desired) = (anew, again);
+            }
+        }
+        // The live object is the one of the target's very name; another of the same key is to be pruned.
+        let observed = match &desired {
+            Ok(desired) => self.by_object.get(&desired.object).copied(),
+            Err(_) => before,
+        };
+        let observed = observed.filter(|o| *o.instance_uid == *ctx.origin.uid()).cloned();
+        let has_completed = desired.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
+        let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
+        let observed = observed.filter(|_| !done);
+        let ready = if done { Ok(()) } else { self.ready(computed, observed.as_ref(), &scope) };
+        let meets_lost_when =
+            observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
+                let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
+                // Without a value it does not.
+                ctx.origin.package.engine.truthy(lost_when, &scope).unwrap_or(false)
+            });
+        let (mut needs_no_body, mut is_later) = (false, false);
+        if let Ok(desired) = &mut desired {
+            let live = observed.as_ref();
+            // A paused instance compares bodies only to report drift.
+            let is_unneeded =
+                self.is_paused && live.is_none_or(|o| o.desired.as_deref() != Some(&desired.hash));
+            let is_unchanged = || live.is_some_and(|o| is_as_applied(desired, o));
+            needs_no_body = match self.ctx.budget.shown() {
+                Some(shown) => self.items.len() < shown,
+                None => done || is_unneeded || is_unchanged(),
+            };
+            is_later = !needs_no_body && !self.ctx.budget.keep_body(&desired.body);
+            if needs_no_body || is_later {
+                desired.forget_body();
+            }
+        }
+        let lost = self.ctx.origins.lost(&name).map(|plan| Loss::Plan(plan.to_owned()));
+        Item {
+            child: number,
+            origin,
+            name,
+            key,
+            desired,
+            observed,
+            ready,
+            done,
+            needs_no_body,
+            is_later,
+            meets_lost_when,
+            lost,
+        }
+    }
+
+    /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
+    fn find(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
+        let all = self.by_child[number].0.get(&key)?;
+        all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
+    }
+
+    fn ready(
+        &self,
+        Computed { position, child, .. }: Computed<'_>,
+        observed: Option<&Arc<Observed>>,
+        scope: &Scope,
+    ) -> Result<(), String> {
+        let Some(observed) = observed else { return Err("does not exist yet".into()) };
+        if observed.terminating {
+            return Err(terminating(observed));
+        }
+        if let Some(ready_when) = &child.ready_when {
+            let scope = scope.with("self", Var::Object(self.live(observed, is_ready(observed), false)));
+            return match self.ctx.origins.at(position).package.engine.truthy(ready_when, &scope) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("readyWhen is not met yet".into()),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    Err("readyWhen has no value yet".into())
+                }
+                Err(error) => Err(format!("readyWhen: {error}")),
+            };
+        }
+        match &observed.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Err(message.clone()),
+            Readiness::Terminating => Err(terminating(observed)),
+        }
+    }
+
+    /// `children.<id>` before the child's target is known.
+    fn observed_var(&self, Computed { number, child, .. }: Computed<'_>) -> Var {
+        if let Some(reason) = self.kind_unknown(child) {
+            return Var::Unknown(reason);
+        }
+        let all = self.by_child[number].all();
+        let flags = |o: &Observed| self.live(o, is_ready(o), false);
+        if child.for_each.is_some() {
+            Var::Map(all.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
+        } else {
+            self.find(number, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
+        }
+    }
+
+    /// `children.<id>` once its items are known, with the readiness of each and whether it is current.
+    fn computed_var(&self, computed: Computed<'_>, items: &[Item]) -> Var {
+        let Computed { number, child, .. } = computed;
+        if let Some(reason) = self.kind_unknown(child) {
+            return Var::Unknown(reason);
+        }
+        let one = |item: &Item| {
+            let Some(observed) = item.observed.as_ref() else { return jobs::remembered(item) };
+            Some(self.live(observed, item.ready.is_ok(), is_newest(&self.newest, item)))
+        };
+        if child.for_each.is_none() {
+            let single = items.iter().find(|item| item.key.is_none());
+            return single.and_then(one).map_or_else(|| self.observed_var(computed), Var::Object);
+        }
+        let mut map: Vec<(Value, Live)> =
+            items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
+        // Members that left the target are live until they are pruned.
+        let wanted: HashSet<String> =
+            items.iter().filter_map(|item| Some(names::key_text(item.key.as_ref()?))).collect();
+        for observed in self.by_child[number].all() {
+            let key = observed.key.as_deref().unwrap_or_default();
+            if !wanted.contains(key) {
+                map.push((typed_key(key), self.live(observed, false, false)));
+            }
+        }
+        Var::Map(map)
+    }
+
+    fn live(&self, observed: &Observed, ready: bool, current: bool) -> Live {
+        let value = self.values.get(&observed.object).cloned();
+        Live { value: value.unwrap_or_else(|| Arc::new(value_of(observed))), ready, current }
+    }
+
+    fn kind_unknown(&self, child: &Child) -> Option<String> {
+        child.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk)).map(str::to_owned)
+    }
+}
+
+/// Inserts what only `other` has into `order`, behind what it follows in `other`.
+fn merge(order: &mut Vec<String>, other: Vec<String>) {
+    let mut at = 0;
+    for name in other {
+        let known = order.iter().position(|known| *known == name);
+        if known.is_none() {
+            order.insert(at, name);
+        }
+        at = known.unwrap_or(at) + 1;
+    }
+}
+
+/// Whether a child can be of the object's kind and version.
+fn asks_for(ctx: &Context<'_>, number: usize, observed: &Observed) -> bool {
+    ctx.origins.child(number).is_some_and(|child| child.has_kind(&observed.object.gvk))
+}
+
+/// Why an object that is being deleted still exists.
+fn terminating(observed: &Observed) -> String {
+    if observed.held_by.is_empty() {
+        "is being deleted".into()
+    } else {
+        let (object, finalizers) = (&observed.object, observed.held_by.join(", "));
+        format!("{object} is being deleted, held by finalizer {finalizers}")
+    }
+}
+
+/// Whether the live object is as last applied with this desired object.
+fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
+    observed.desired.as_deref() == Some(&desired.hash)
+        && observed.mark == observed.settled
+        && is_covered(desired, observed)
+        && !owns_extra_fields(desired, observed, true)
+}
+
+/// Ready by the rules of its kind.
+fn is_ready(observed: &Observed) -> bool {
+    !observed.terminating && observed.readiness == Readiness::Ready
+}
+
+/// What expressions read of a live object.
+fn value_of(observed: &Observed) -> Value {
+    // What was written as JSON reads as such.
+    observed
+        .live
+        .as_ref()
+        .and_then(|live| serde_json::from_str(live).ok())
+        .unwrap_or_else(|| json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
+}

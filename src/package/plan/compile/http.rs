@@ -1,0 +1,144 @@
+//! HTTP requests, of steps and of observations.
+
+use std::time::Duration;
+
+use crate::package::compile::Compiler;
+use crate::package::decode::{At, Named};
+use crate::package::manifest::TemplateText;
+use crate::package::plan::{Auth, Body, Http, Tls, manifest};
+use crate::template::Text;
+
+/// The most bytes of an answer.
+const MAX_BYTES: u32 = 1 << 20;
+/// How long one attempt of an HTTP request may take.
+const ATTEMPT: Duration = Duration::from_secs(30);
+
+impl Compiler<'_> {
+    /// An HTTP request: of a step, or of an observation.
+    pub(in crate::package) fn http(&mut self, http: &At<manifest::Http>) -> Option<Http> {
+        let manifest = &http.value;
+        let bodies = [
+            ("json", manifest.json.is_some()),
+            ("form", manifest.form.is_some()),
+            ("body", manifest.body.is_some()),
+        ];
+        let bodies: Vec<&str> = bodies.into_iter().filter_map(|(key, given)| given.then_some(key)).collect();
+        if let [first, second, ..] = bodies.as_slice() {
+            let message = format!("the request has two bodies: {first} and {second}");
+            self.diagnostics.push(http.error("package::value", message).help("remove one of them"));
+        }
+        let method = manifest.method.unwrap_or(manifest::Method::GET);
+        if let (Some(body), manifest::Method::GET | manifest::Method::HEAD) = (bodies.first(), method)
+            && self.complete
+        {
+            let message = format!("a {method:?} request has no body, and this has `{body}`");
+            self.diagnostics
+                .push(http.error("package::value", message).help("set method: POST, PUT or PATCH"));
+        }
+        let url = manifest.url.0.as_ref().and_then(|url| self.text(&url.0));
+        let body = if let Some(json) = &manifest.json {
+            self.tree(&json.value).map(Body::Json)
+        } else if let Some(form) = &manifest.form {
+            Some(Body::Form(self.named(&form.value)))
+        } else if let Some(body) = &manifest.body {
+            self.text(&body.0).map(Body::Raw)
+        } else {
+            Some(Body::Empty)
+        };
+        let auth = manifest.auth.as_ref().map(|auth| self.auth(auth));
+        let headers = manifest.headers.as_ref().map(|headers| self.headers(headers)).unwrap_or_default();
+        let hosts = manifest.hosts.iter().flatten().filter_map(|host| self.host(host)).collect();
+        let key = self.template_text(manifest.key.as_ref());
+        let tls = manifest.tls.as_ref().map(|tls| Tls {
+            ca: self.template_text(tls.ca.as_ref()),
+            cert: self.template_text(tls.cert.as_ref()),
+            key: self.template_text(tls.key.as_ref()),
+        });
+        if let Some(tls) = &manifest.tls
+            && tls.cert.is_some() != tls.key.is_some()
+        {
+            let error =
+                http.error("package::missing", "a client certificate needs both tls.cert and tls.key");
+            self.diagnostics.push(error.help("add the other one"));
+        }
+        Some(Http {
+            method: format!("{method:?}"),
+            url: url?,
+            hosts,
+            headers,
+            body: body?,
+            key,
+            auth: auth.map_or(Some(None), |auth| auth.map(Some))?,
+            tls,
+            redirects: manifest.redirects.map_or(0, |redirects| redirects.0),
+            max_bytes: usize::try_from(manifest.max_bytes.map_or(MAX_BYTES, |bytes| bytes.0))
+                .unwrap_or(usize::MAX),
+            attempt_timeout: manifest.timeout.map_or(ATTEMPT, |timeout| timeout.0),
+        })
+    }
+
+    fn auth(&mut self, auth: &At<manifest::Auth>) -> Option<Auth> {
+        match (&auth.value.bearer, &auth.value.basic) {
+            (Some(bearer), None) => self.text(&bearer.0).map(Auth::Bearer),
+            (None, Some(basic)) => {
+                let username = self.text(&basic.username.0.as_ref()?.0);
+                let password = self.text(&basic.password.0.as_ref()?.0);
+                Some(Auth::Basic(username?, password?))
+            }
+            (None, None) => {
+                let error = auth.error("package::missing", "auth has neither `bearer` nor `basic`");
+                self.diagnostics
+                    .push(error.help("write auth: {bearer: \"{{ refs.token.data.token | b64decode }}\"}"));
+                None
+            }
+            (Some(_), Some(_)) => {
+                let error = auth.error("package::value", "auth has `bearer` and `basic`");
+                self.diagnostics.push(error.help("remove one of them"));
+                None
+            }
+        }
+    }
+
+    fn named(&mut self, named: &Named<TemplateText>) -> Vec<(String, Text)> {
+        let text =
+            |(name, value): &(At<String>, TemplateText)| Some((name.value.clone(), self.text(&value.0)?));
+        named.0.iter().filter_map(text).collect()
+    }
+
+    fn headers(&mut self, headers: &Named<TemplateText>) -> Vec<(String, Text)> {
+        for (name, _) in &headers.0 {
+            let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            let own = match name.value.to_ascii_lowercase().as_str() {
+                "authorization" => "auth: {bearer: ...}",
+                "idempotency-key" => "key: ...",
+                "host" | "content-length" | "transfer-encoding" | "connection" => "",
+                _ if !name.value.is_empty() && name.value.chars().all(token) => continue,
+                _ => {
+                    let message = format!("`{}` is not the name of a header", name.value);
+                    self.diagnostics.push(name.error("package::name", message));
+                    continue;
+                }
+            };
+            let message = format!("Operetta sets the header {}", name.value);
+            let help = if own.is_empty() { "remove it".to_owned() } else { format!("write {own}") };
+            self.diagnostics.push(name.error("package::value", message).help(help));
+        }
+        self.named(headers)
+    }
+
+    /// A host that a computed host may be: a name, or `*.` and a name.
+    fn host(&mut self, host: &At<String>) -> Option<String> {
+        let name = host.value.strip_prefix("*.").unwrap_or(&host.value);
+        let label = |label: &str| {
+            !label.is_empty()
+                && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        };
+        if name.split('.').all(label) {
+            return Some(host.value.clone());
+        }
+        let message = format!("`{}` is not a host", host.value);
+        let help = "write a literal in lower case without port: api.example.com or *.example.com";
+        self.diagnostics.push(host.error("package::value", message).help(help));
+        None
+    }
+}
