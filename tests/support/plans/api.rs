@@ -1,0 +1,260 @@
+//! An HTTP API that is told how to answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// How a request is answered.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// With this status and body.
+    Is(u16, Value),
+    /// As it would be without a rule, after this time.
+    Later(Duration),
+    /// The connection is cut; nothing was done.
+    Cut,
+    /// It is done, and the connection is cut before the answer.
+    DoneAndCut,
+    /// It is done, and there is no answer until the rule is lifted.
+    DoneAndSilent,
+}
+
+/// A request that has arrived.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    pub headers: BTreeMap<String, String>,
+    /// JSON, or text.
+    pub body: Value,
+    /// The `Idempotency-Key`.
+    pub key: String,
+}
+
+/// An item of the API.
+#[derive(Debug, Clone)]
+pub struct Item {
+    pub path: String,
+    pub body: Value,
+    pub deleted: bool,
+    /// How often something was done to it.
+    pub effects: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    calls: Vec<Call>,
+    rules: Vec<(String, String, VecDeque<Answer>, Option<Answer>)>,
+    items: BTreeMap<String, Item>,
+    keys: BTreeMap<(String, String), (u16, Value)>,
+}
+
+/// An HTTP API: POST creates an item below a path, GET reads it, PUT replaces it, DELETE marks it as deleted. A POST with
+/// a known `Idempotency-Key` gets the first answer again. The first segment of a path is a namespace, so that tests do not
+/// meet.
+#[derive(Clone, Default)]
+pub struct Api {
+    inner: Arc<Mutex<Inner>>,
+    port: u16,
+}
+
+impl Api {
+    /// Starts it on a free port, in a thread of its own: runtimes of tests come and go.
+    pub fn start() -> Self {
+        let (send, receive) = std::sync::mpsc::channel();
+        let inner = Arc::<Mutex<Inner>>::default();
+        let shared = Arc::clone(&inner);
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+                send.send(listener.local_addr().expect("an address").port()).expect("it is awaited");
+                loop {
+                    let Ok((stream, _)) = listener.accept().await else { continue };
+                    let inner = Arc::clone(&shared);
+                    tokio::spawn(async move {
+                        let service =
+                            hyper::service::service_fn(move |request| serve(Arc::clone(&inner), request));
+                        let http = hyper::server::conn::http1::Builder::new();
+                        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                    });
+                }
+            });
+        });
+        Self { inner, port: receive.recv().expect("a port") }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers the next requests of a method whose path begins so in these ways, one after another.
+    pub fn next(&self, method: &str, path: &str, answers: impl IntoIterator<Item = Answer>) {
+        let answers = answers.into_iter().collect();
+        self.lock().rules.push((method.to_owned(), path.to_owned(), answers, None));
+    }
+
+    /// Answers all requests of a method whose path begins so in this way.
+    pub fn always(&self, method: &str, path: &str, answer: Answer) {
+        self.lock().rules.push((method.to_owned(), path.to_owned(), VecDeque::new(), Some(answer)));
+    }
+
+    /// Lifts all rules for paths that begin so.
+    pub fn lift(&self, path: &str) {
+        self.lock().rules.retain(|(_, of, _, _)| !of.starts_with(path));
+    }
+
+    /// The requests so far whose path begins so.
+    pub fn calls(&self, method: &str, path: &str) -> Vec<Call> {
+        let inner = self.lock();
+        inner
+            .calls
+            .iter()
+            .filter(|call| call.method == method && call.path.starts_with(path))
+            .cloned()
+            .collect()
+    }
+
+    /// The items whose path begins so.
+    pub fn items(&self, path: &str) -> Vec<Item> {
+        self.lock().items.values().filter(|item| item.path.starts_with(path)).cloned().collect()
+    }
+
+    /// Puts an item there, as somebody else.
+    pub fn put(&self, path: &str, body: Value) {
+        let item = Item { path: path.to_owned(), body, deleted: false, effects: 0 };
+        self.lock().items.insert(path.to_owned(), item);
+    }
+}
+
+async fn serve(inner: Arc<Mutex<Inner>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Gone> {
+    let method = request.method().to_string();
+    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let headers: BTreeMap<String, String> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let body = request.into_body().collect().await.map_err(|_| Gone)?.to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let body = serde_json::from_str(&text).unwrap_or_else(|_| text.into());
+    let key = headers.get("idempotency-key").cloned().unwrap_or_default();
+    let call = Call { method, path, headers, body, key };
+    let rule = {
+        let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.calls.push(call.clone());
+        let matches = |(method, path, _, _): &&mut (String, String, VecDeque<Answer>, Option<Answer>)| {
+            *method == call.method && call.path.starts_with(path.as_str())
+        };
+        inner
+            .rules
+            .iter_mut()
+            .filter(matches)
+            .find_map(|(_, _, next, always)| next.pop_front().or_else(|| always.clone()))
+    };
+    match rule {
+        Some(Answer::Is(status, body)) => return Ok(answer(status, &body)),
+        Some(Answer::Cut) => return Err(Gone),
+        Some(Answer::Later(time)) => tokio::time::sleep(time).await,
+        Some(Answer::DoneAndCut) => {
+            carry_out(&inner, &call);
+            return Err(Gone);
+        }
+        Some(Answer::DoneAndSilent) => {
+            carry_out(&inner, &call);
+            let silent = || {
+                let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+                inner.rules.iter().any(|(method, path, _, _)| {
+                    *method == call.method && call.path.starts_with(path.as_str())
+                })
+            };
+            while silent() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            return Err(Gone);
+        }
+        None => {}
+    }
+    let (status, body) = carry_out(&inner, &call);
+    Ok(answer(status, &body))
+}
+
+fn carry_out(inner: &Mutex<Inner>, call: &Call) -> (u16, Value) {
+    let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = call.path.split('?').next().unwrap_or_default().to_owned();
+    match call.method.as_str() {
+        "POST" => {
+            if let Some(known) = inner.keys.get(&(path.clone(), call.key.clone())) {
+                return known.clone();
+            }
+            let below = format!("{path}/");
+            let id = format!("n{}", inner.items.keys().filter(|item| item.starts_with(&below)).count() + 1);
+            let at = format!("{path}/{id}");
+            let item = Item { path: at.clone(), body: call.body.clone(), deleted: false, effects: 1 };
+            inner.items.insert(at, item);
+            let reply = (201, json!({"id": id, "state": "made", "item": call.body}));
+            if !call.key.is_empty() {
+                inner.keys.insert((path, call.key.clone()), reply.clone());
+            }
+            reply
+        }
+        "GET" => match inner.items.get(&path) {
+            Some(item) if item.deleted => (410, json!({"state": "deleted"})),
+            Some(item) => (200, json!({"state": "made", "item": item.body})),
+            None => (404, json!({"state": "unknown"})),
+        },
+        "PUT" | "DELETE" => {
+            let Some(item) = inner.items.get_mut(&path) else { return (404, json!({"state": "unknown"})) };
+            item.effects += 1;
+            if call.method == "PUT" {
+                item.body = call.body.clone();
+            } else {
+                item.deleted = true;
+            }
+            (200, json!({"state": if item.deleted { "deleted" } else { "made" }, "item": item.body}))
+        }
+        _ => (405, Value::Null),
+    }
+}
+
+fn answer(status: u16, body: &Value) -> Response<Full<Bytes>> {
+    let text = match body {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Response::builder().status(status).body(Full::new(Bytes::from(text))).expect("an answer")
+}
+
+/// The connection is cut.
+#[derive(Debug)]
+struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("gone")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+impl From<Infallible> for Gone {
+    fn from(_: Infallible) -> Self {
+        Self
+    }
+}

@@ -1,0 +1,69 @@
+//! Commands of exec steps that run on this machine, as scripted.
+
+use std::path::PathBuf;
+
+/// A folder in which commands of exec steps are scripted: `sh FOLDER/do NAME ARGUMENTS...` notes the call in `calls`,
+/// waits for `NAME.sleep` seconds, prints `NAME.out`, and fails if there is a `NAME.fail`.
+pub struct Commands {
+    folder: tempfile::TempDir,
+}
+
+const SCRIPT: &str = r#"cd "$(dirname "$0")" || exit 9
+name=$1
+echo "$@" >> calls
+[ -f "$name.sleep" ] && sleep "$(cat "$name.sleep")"
+[ -f "$name.fail" ] && { cat "$name.fail" >&2; exit 3; }
+[ -f "$name.out" ] && cat "$name.out"
+exit 0
+"#;
+
+impl Commands {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("do"), SCRIPT).expect("a script");
+        Self { folder }
+    }
+
+    /// The script, which a command names after `sh`.
+    pub fn script(&self) -> String {
+        self.folder.path().join("do").to_str().expect("UTF-8").to_owned()
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// What a command prints.
+    pub fn prints(&self, name: &str, text: &str) {
+        // In one piece: it may be read at this moment.
+        let fresh = self.path(".fresh");
+        std::fs::write(&fresh, text).expect("a file");
+        std::fs::rename(fresh, self.path(&format!("{name}.out"))).expect("a file");
+    }
+
+    /// A command fails with this message, or no longer.
+    pub fn fails(&self, name: &str, message: Option<&str>) {
+        let path = self.path(&format!("{name}.fail"));
+        match message {
+            Some(message) => std::fs::write(path, message).expect("a file"),
+            None => std::fs::remove_file(path).expect("it failed"),
+        }
+    }
+
+    /// A command takes that long.
+    pub fn takes(&self, name: &str, seconds: &str) {
+        std::fs::write(self.path(&format!("{name}.sleep")), seconds).expect("a file");
+    }
+
+    /// The calls so far, one a line, of commands with this name.
+    pub fn calls(&self, name: &str) -> Vec<String> {
+        let all = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
+        all.lines().filter(|line| line.split(' ').next() == Some(name)).map(ToOwned::to_owned).collect()
+    }
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self::new()
+    }
+}

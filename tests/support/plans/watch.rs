@@ -1,0 +1,119 @@
+//! Watches of what must not happen in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::{PLAN_RUN, is_over, phase, steps};
+use super::super::ext::{Kind, Scene, name_of, uid_of};
+
+/// The uids of all objects of a kind that ever were, by name.
+pub struct Seen {
+    uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl Seen {
+    /// How many objects there were of each name.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        uids.iter().map(|(name, uids)| (name.clone(), uids.len())).collect()
+    }
+}
+
+impl Scene {
+    /// Watches all objects of a kind in the namespace from now on.
+    pub async fn watch_uids(&self, kind: Kind) -> Seen {
+        let uids = Arc::<Mutex<BTreeMap<String, BTreeSet<String>>>>::default();
+        let seen = Arc::clone(&uids);
+        let watch = watch(self, kind, move |object| {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.entry(name_of(&object).to_owned()).or_default().insert(uid_of(&object).to_owned());
+        });
+        Seen { uids, watch: watch.await }
+    }
+}
+
+/// Calls `see` with each version of each object of a kind in the namespace. Returns when all objects are listed.
+async fn watch(scene: &Scene, kind: Kind, mut see: impl FnMut(Value) + Send + 'static) -> JoinHandle<()> {
+    let (client, namespace) = (scene.client(), scene.namespace());
+    let api = kube::Api::<kube::api::DynamicObject>::namespaced_with(client, namespace, &kind.resource());
+    let (listed, wait) = tokio::sync::oneshot::channel();
+    let mut listed = Some(listed);
+    let watch = tokio::spawn(async move {
+        let mut events = Box::pin(watcher(api, Config::default()));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                    see(serde_json::to_value(object).expect("JSON"));
+                }
+                Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
+                _ => {}
+            }
+        }
+    });
+    wait.await.expect("a list");
+    watch
+}
+
+/// Watches the runs of a namespace: their steps never go back, their ends never change, their revision stays.
+pub struct RunWatch {
+    wrong: Arc<Mutex<Vec<String>>>,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for RunWatch {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl RunWatch {
+    pub async fn start(scene: &Scene) -> Self {
+        let wrong = Arc::<Mutex<Vec<String>>>::default();
+        let told = Arc::clone(&wrong);
+        let mut last: BTreeMap<String, Value> = BTreeMap::new();
+        let watch = watch(scene, PLAN_RUN, move |run| {
+            let before = last.insert(uid_of(&run).to_owned(), run.clone());
+            if let Some(error) = before.and_then(|before| went_back(&before, &run)) {
+                told.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+            }
+        });
+        Self { wrong, watch: watch.await }
+    }
+
+    /// Panics with all that went back.
+    pub fn check(&self) {
+        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}
+
+/// What of a run is no longer what it was, and should be.
+fn went_back(before: &Value, after: &Value) -> Option<String> {
+    let name = name_of(after);
+    if is_over(before) && phase(after) != phase(before) {
+        return Some(format!("{name} was {} and is {}", phase(before), phase(after)));
+    }
+    let revision = &before["status"]["revision"];
+    if !revision.is_null() && after["status"]["revision"] != *revision {
+        return Some(format!("{name} had revision {revision} and has {}", after["status"]["revision"]));
+    }
+    let after = steps(after);
+    steps(before).into_iter().find_map(|(path, step)| {
+        let now = after.get(&path).map_or(&Value::Null, |step| &step["phase"]);
+        let ended = ["Succeeded", "Skipped", "Failed"].contains(&step["phase"].as_str().unwrap_or_default());
+        let lost = now.is_null() || ended && *now != step["phase"];
+        lost.then(|| format!("{name}: step {path} was {} and is {now}", step["phase"]))
+    })
+}
