@@ -38,19 +38,7 @@ macro_rules! word {
             }
         }
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({"type": "string", "pattern": $pattern, "maxLength": $max})
-            }
-        }
+        inline_schema!($name, {"type": "string", "pattern": $pattern, "maxLength": $max});
     };
 }
 
@@ -143,19 +131,7 @@ macro_rules! literal {
             }
         }
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({"type": "string", "const": $word})
-            }
-        }
+        inline_schema!($name, {"type": "string", "const": $word});
     };
 }
 
