@@ -17,7 +17,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// What it is whatever its version: one object is served in several.
+    /// Its identity, without the version: the API server serves an object in every version of its kind.
     pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
         (self.gvk.group(), &self.gvk.kind, self.namespace.as_deref(), &self.name)
     }

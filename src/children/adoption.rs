@@ -112,7 +112,7 @@ pub fn controlled(live: &Value) -> Option<String> {
     let owner = owners.find(|owner| owner["controller"] == true)?;
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
     Some(format!(
-        "cannot be adopted: {} {} controls it; delete that one first, leaving this (--cascade=orphan)",
+        "cannot be adopted: {} {} controls it; delete that owner with --cascade=orphan first",
         text("kind"),
         text("name")
     ))

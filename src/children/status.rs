@@ -81,7 +81,7 @@ impl Status {
                 match engine.eval_text(&condition.message, &target.scope) {
                     Ok(Some(Value::String(text))) => text,
                     Ok(other) => other.map(|v| v.to_string()).unwrap_or_default(),
-                    Err(error) => format!("the message has no value: {error}"),
+                    Err(error) => format!("the message cannot be evaluated: {error}"),
                 }
             } else {
                 String::new()

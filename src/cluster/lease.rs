@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// A candidate.
+/// A candidate for the Lease.
 pub struct Election {
     cluster: Cluster,
     settings: Settings,

@@ -151,7 +151,7 @@ fn status(check: &mut Check, known: &Schema, path: &str) {
         let path = join(&path, "additionalProperties");
         check.report(
             path,
-            "is not possible for the status: Operetta writes fields of other types there",
+            "is not allowed for the status: Operetta writes fields of other types there",
             None,
         );
     }

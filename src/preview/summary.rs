@@ -35,7 +35,7 @@ pub struct Group {
     pub fields: Vec<FieldGroup>,
 }
 
-/// A field of a group.
+/// The change of one field in a group.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldGroup {

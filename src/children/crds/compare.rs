@@ -134,9 +134,8 @@ impl CrdPatch {
         })
     }
 
-    /// Whether the live spec is to be replaced because the package, or the webhook, is another one than when it was
-    /// applied.
-    pub(super) fn is_another_than(&self, live: &Value) -> bool {
+    /// Whether the package or the webhook has changed since the live spec was applied, so that it must be replaced.
+    pub(super) fn differs_from_applied(&self, live: &Value) -> bool {
         self.metadata["annotations"][names::INTENT] != live["metadata"]["annotations"][names::INTENT]
     }
 

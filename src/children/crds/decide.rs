@@ -124,7 +124,7 @@ pub(crate) fn decide_crd<'a>(
     // The webhook may have another certificate: then nobody has changed the CRD.
     let is_ours = |live: &Value| {
         let info = CrdInfo::of(live, resource);
-        history.info().is_some_and(|ready| ready.has_same_spec(&info)) && patch.is_another_than(live)
+        history.info().is_some_and(|ready| ready.has_same_spec(&info)) && patch.differs_from_applied(live)
     };
     let changed_since_ready =
         live.filter(|live| history.was_ready() && !is_same_but_for_record() && !is_ours(live));

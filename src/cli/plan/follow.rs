@@ -18,11 +18,12 @@ use crate::plan::{Of, Phase};
 /// How often a run is read.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Until when a run is followed.
+/// When to stop following a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Until {
-    /// A phase; without it the end.
+pub(super) struct StopAt {
+    /// At this phase; without it at the end of the run.
     pub phase: Option<Phase>,
+    /// After this time.
     pub timeout: Option<Duration>,
 }
 
@@ -93,7 +94,7 @@ impl Show {
 pub(super) async fn follow(
     session: &Session,
     (namespace, name): (&str, &str),
-    until: Until,
+    until: StopAt,
     is_quiet: bool,
 ) -> Result<(Run, ExitCode), Failure> {
     let deadline = until.timeout.map(|timeout| Instant::now() + timeout);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::follow::{Until, follow};
+use super::follow::{StopAt, follow};
 use super::params::params;
 use super::status::{document, name};
 use super::target::{FIELD_MANAGER, Instance, Run, Session, Target, Which, text};
@@ -188,7 +188,7 @@ async fn create(
     if is_text {
         out::text(&name(&run.run.name).replace('\n', " created\n"));
     }
-    let until = Until { phase: None, timeout: waiting.timeout };
+    let until = StopAt { phase: None, timeout: waiting.timeout };
     let (run, code) = follow(session, (namespace, &run.run.name), until, !is_text).await?;
     Ok(match document(&run, output) {
         Some(text) => out::all(&text, code),

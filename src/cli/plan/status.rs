@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::follow::{self, Until, follow};
+use super::follow::{self, StopAt, follow};
 use super::target::{Run, Session, Target, Which};
 use super::{Common, Failure, Output, draw, duration};
 use crate::cli::out;
@@ -46,7 +46,7 @@ pub(super) async fn status(args: &Args) -> Result<ExitCode, Failure> {
     let run = session.find(target, Which::Current).await?;
     if args.watch {
         let (namespace, name) = (run.run.namespace.clone().unwrap_or_default(), run.run.name.clone());
-        follow(&session, (&namespace, &name), Until::default(), false).await?;
+        follow(&session, (&namespace, &name), StopAt::default(), false).await?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(text) = document(&run, args.output) {
@@ -116,7 +116,7 @@ pub(super) async fn wait(args: &WaitArgs) -> Result<ExitCode, Failure> {
     let session = Session::open(&args.common).await?;
     let run = session.find(target, Which::Current).await?.run;
     let namespace = run.namespace.unwrap_or_default();
-    let until = Until { phase: args.phase, timeout: args.timeout };
+    let until = StopAt { phase: args.phase, timeout: args.timeout };
     Ok(follow(&session, (&namespace, &run.name), until, args.quiet).await?.1)
 }
 

@@ -57,7 +57,7 @@ enum Discovered {
 }
 
 impl Task {
-    /// Watches for as long as it is not aborted.
+    /// Watches until the task is aborted.
     pub(super) async fn run(&self) {
         let WatchKey { gvk, .. } = &self.key;
         let mut retry = Retry::exhausted(DISCOVERY);

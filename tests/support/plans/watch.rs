@@ -8,8 +8,8 @@ use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use super::{PLAN_RUN, is_over, phase, steps};
 use super::super::ext::{Kind, Scene, name_of, uid_of};
+use super::{PLAN_RUN, is_over, phase, steps};
 
 /// The uids of all objects of a kind that ever were, by name.
 pub struct Seen {
