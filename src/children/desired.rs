@@ -421,7 +421,7 @@ fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, Strin
 }
 
 /// Leaves out fields that another manager has taken over and that we do not own any more. Returns those that
-/// the body does not set though nobody else has them yet.
+/// the body does not set although no other manager owns them yet.
 fn yielded(body: &mut Value, observed: &Observed, yields: &[String]) -> Vec<String> {
     let mut keep = Vec::new();
     for text in yields {

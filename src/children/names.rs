@@ -179,8 +179,8 @@ pub fn label_value(text: &str) -> String {
 /// What the annotation [`INTENT`] says beside the hash: `<hash>` of a child that the garbage collector may take,
 /// `<hash>.<order>`, `<hash>.<order>.retain` or `<hash>.<order>.ask` of all others.
 ///
-/// [`ORDER`], [`RETAINED`] and [`PENDING`] say it, too, and whoever takes one of them off must not thereby make
-/// us delete what was to stay.
+/// [`ORDER`], [`RETAINED`] and [`PENDING`] contain it, too, so that removing one of them does not delete an object that
+/// must stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// How deep in the graph it stands, if the garbage collector must not take it.

@@ -1,7 +1,7 @@
-//! Which objects can be children of a resource's instances at all. Labels and field managers can be written by
-//! whoever may write the object; where it lies, and what kind it is, cannot. What no version of the package could
-//! have rendered there is no child, whatever it says of itself: else an object in anybody's namespace, with a
-//! finalizer, would hold up an instance for ever.
+//! Which objects can be children of a resource's instances. Any client that may write an object can write its labels and
+//! field managers, but not its namespace and kind. An object that no version of the package could have rendered in that
+//! namespace is not a child, whatever its labels: otherwise an object of another tenant, with a finalizer, could block the
+//! deletion of an instance forever.
 
 use std::collections::BTreeSet;
 

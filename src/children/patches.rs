@@ -103,8 +103,8 @@ fn unmarked(observed: &Observed) -> Value {
     json!({"annotations": annotations})
 }
 
-/// Takes our labels, annotations, ownerReference and field ownership off an object: whoever has it next finds no trace
-/// that binds it.
+/// Removes our labels, annotations, ownerReference and field ownership from an object, so that no other client finds it
+/// bound to an instance.
 fn orphaned(meta: &Value, instance_uid: &str) -> Value {
     let nulls = |field: &str| -> Map<String, Value> {
         let map = meta[field].as_object().into_iter().flatten();

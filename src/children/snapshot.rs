@@ -1,5 +1,5 @@
-//! What is known of one instance at one moment: an owned value, gathered before anything is decided. Deciding takes
-//! no lock and asks nobody.
+//! What is known of one instance at one moment: an owned value, gathered before the decision. A decision takes no lock and
+//! sends no request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -75,8 +75,8 @@ impl Narrowed<'_> {
 }
 
 /// Removes the fields that the new schema drops, whose values are the previous schema's defaults, and which no manager has
-/// set. The API server stores a default in each object that is written, whoever writes it; nobody owns such a field. The
-/// same value that a client has sent has an owner, and stays. `owners`: what is owned here, in the form of fieldsV1.
+/// set. The API server stores defaults in each object that is written, without an owner. A field that a client has sent has
+/// an owner, even with the same value, and stays. `owners`: what is owned here, in the form of fieldsV1.
 fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&Value]) {
     let within = |schema: &Value, key: &str| schema.get(key).filter(|inner| inner.is_object()).cloned();
     match value {

@@ -161,8 +161,7 @@ pub struct Stage<K> {
 
 /// The next stage of an upgrade to the revision `target`, as statuses record it. Instances that are not ready come first:
 /// they have nothing to lose, and the revision may be what they need. Until a first instance is ready with the revision, a
-/// stage is one instance. A stage begins when no instance of the one before is changing: until then nobody knows whether it
-/// has failed.
+/// stage is one instance. A stage begins when no instance of the previous one is changing, because until then it may still fail.
 pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: &Policy) -> Stage<K> {
     let (mut waiting, mut changing, mut failing) = (Vec::new(), Vec::new(), Vec::new());
     let (mut moved, mut kept, mut is_proven) = (0, 0, false);

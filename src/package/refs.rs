@@ -344,7 +344,7 @@ impl Compiler<'_> {
             let error = source.error("package::namespace", "a ref's namespace must not be computed");
             self.diagnostics.push(error.help(
                 "remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: \
-                 else whoever may create an instance could read in any namespace",
+                 otherwise users who can create an instance could read in any namespace",
             ));
             return None;
         }

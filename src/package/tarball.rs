@@ -130,13 +130,13 @@ fn entries(root: &Path, archive: impl Read) -> Result<BTreeMap<String, Vec<u8>>,
             if kind == EntryType::Directory {
                 continue;
             }
-            return Err(refuse("is a file without a name", "make the archive anew"));
+            return Err(refuse("is a file without a name", "create the archive again"));
         };
         if kind == EntryType::Directory {
             continue;
         }
         if found.contains_key(&path) {
-            return Err(refuse("is there twice", "make the archive anew"));
+            return Err(refuse("is there twice", "create the archive again"));
         }
         let mut content = Vec::new();
         (&mut entry).take(FILE_BYTES + 1).read_to_end(&mut content).map_err(|error| broken(&error))?;

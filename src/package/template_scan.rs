@@ -109,7 +109,7 @@ impl Namespaces {
                             .path("metadata.namespace")
                             .help(
                                 "remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: \
-                                 else whoever may create an instance could write to any namespace",
+                                 otherwise users who can create an instance could write to any namespace",
                             ),
                     ),
                 }

@@ -243,8 +243,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The state of a run that has lost it. Of a rollout of this instance whose status somebody has deleted, the instance and
-    /// the stored origins tell what it was: it does not run again under another name.
+    /// The state of a run whose status was deleted. For a rollout of this instance it is reconstructed from the instance and
+    /// the stored origins, so that the same rollout does not run again under another name.
     fn state_lost(&self, run: &PlanRun) -> RunStatus {
         let status = run.state_lost(self.situation.now);
         if status.cause != Cause::Rollout || !run.was_wiped() || status.origin.is_some() {

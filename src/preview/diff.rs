@@ -56,7 +56,7 @@ pub fn differences(before: Option<&Value>, after: &Value) -> Vec<FieldChange> {
     found
 }
 
-/// An object without what the API server sets or nobody reads.
+/// An object without fields that the API server sets or that no diff shows.
 fn comparable(object: &Value) -> Value {
     let mut map = object.as_object().cloned().unwrap_or_default();
     for field in ["status", "apiVersion", "kind"] {

@@ -1,8 +1,8 @@
 //! What a revision of a package would do to live instances, without doing it.
 //!
 //! A [`Simulation`] asks [`crate::children::decide`] what is to be done about one instance, as the manager does, and carries
-//! the answer out on the snapshot instead of the cluster, until nothing is left to do. Whoever drives it sends the dry runs
-//! and reads what it asks for. [`Report`] is the result for all instances, [`Group`]s summarise it. Pure: no clock, no I/O.
+//! the answer out on the snapshot instead of the cluster, until nothing is left to do. Its caller sends the dry runs
+//! and the reads that it asks for. [`Report`] is the result for all instances, [`Group`]s summarise it. Pure: no clock, no I/O.
 
 mod apply;
 mod diff;

@@ -61,6 +61,6 @@ pub(super) fn api_service(object: &Value) -> Readiness {
     match condition(object, "Available") {
         Some(available) if available.status == "True" => Readiness::Ready,
         Some(available) => available.not_ready("NotAvailable"),
-        None => Readiness::not_ready("NotAvailable", "nobody has tried it yet"),
+        None => Readiness::not_ready("NotAvailable", "its availability was not checked yet"),
     }
 }

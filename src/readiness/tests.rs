@@ -539,7 +539,7 @@ fn definitions_and_the_rest() {
         "apiregistration.k8s.io/v1",
         "APIService",
         &[
-            ("new", json!({}), "NotReady NotAvailable: nobody has tried it yet"),
+            ("new", json!({}), "NotReady NotAvailable: its availability was not checked yet"),
             (
                 "no endpoints",
                 json!({"status": {"conditions": [cond("Available", "False", "MissingEndpoints", "no endpoints")]}}),

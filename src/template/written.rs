@@ -1,5 +1,5 @@
-//! What of an object's metadata stands in the template itself, and what an expression brings. A rendered object alone
-//! does not show who chose a field: the author of the package, or whoever wrote the instance.
+//! Which metadata of an object is literal in the template, and which comes from an expression. The rendered object does not
+//! show whether the author of the package or the author of the instance chose a field.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

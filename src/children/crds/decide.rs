@@ -121,7 +121,7 @@ pub(crate) fn decide_crd<'a>(
         let compared = compare(live, package, resource, &manager, &UnusedRecord::NOTHING);
         !history.unused().is_nothing() && matches!(compared, Comparison::Same)
     };
-    // The webhook may have another certificate: then nobody has changed the CRD.
+    // Another certificate of the webhook is not a change by another client.
     let is_ours = |live: &Value| {
         let info = CrdInfo::of(live, resource);
         history.info().is_some_and(|ready| ready.has_same_spec(&info)) && patch.differs_from_applied(live)

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{FieldSet, uncovered, uncovered_beside};
 
-/// The first leaf of the desired object that is not ours on the live object, and the manager that owns it: none if it
-/// is gone, or if nobody can be told. `None` if all is ours.
+/// The first leaf of the desired object that we do not own on the live object, and the manager that owns it, if the leaf
+/// exists and its owner is known. `None` if we own all.
 pub fn conflicting_manager(live: &Value, desired: &Value, manager: &str) -> Option<(String, Option<String>)> {
     let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_ours = |entry: &Value| {

@@ -21,7 +21,7 @@ const UNTRACKED: [&str; 9] = [
 /// The first leaf of the desired object that our set does not cover, as a readable path; `None`: all are.
 ///
 /// An empty list that is not in the set counts as covered: an empty keyed list never is in one. To
-/// see that somebody filled an atomic one, use [`uncovered_beside`].
+/// detect that another client filled an atomic one, use [`uncovered_beside`].
 pub fn uncovered(desired: &Value, owned: &FieldSet) -> Option<String> {
     first_lost(desired, owned, None)
 }

@@ -32,8 +32,8 @@ pub fn merged(live: &Value, desired: &Value) -> Value {
     Value::Object(object)
 }
 
-/// What an apply by `manager` would make of a live object, nearly: as [`merged`], without what our last apply had, this
-/// desired object has not and nobody else owns. `keep`: fields that are applied beside the desired object, as dotted paths.
+/// The approximate result of an apply by `manager`: as [`merged`], without the fields of our last apply that the desired
+/// object no longer has and no other manager owns. `keep`: fields that are applied beside the desired object, as dotted paths.
 pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) -> Value {
     let mut object = merged(live, desired);
     let Some(owned) = FieldSet::of_manager(live, manager) else { return object };

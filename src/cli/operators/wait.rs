@@ -32,7 +32,7 @@ pub(super) async fn until_active(server: &Server, name: &str, revision: &str, wa
             Ok(Some(operator)) => {
                 let other = operator["spec"]["revision"].as_str().unwrap_or_default();
                 return Err(
-                    format!("Operator {name} names {other} by now: somebody else has changed it").into()
+                    format!("Operator {name} names {other} now: another client has changed it").into()
                 );
             }
             Ok(None) => return Err(format!("Operator {name} has been deleted").into()),

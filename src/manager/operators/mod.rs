@@ -224,7 +224,7 @@ impl OperatorReconciler {
         if self.store.settings.set(name, settings) {
             self.queue_instances(name);
         }
-        // Of another revision nobody knows the defaults yet.
+        // The defaults of a revision that is not active are not known yet.
         let named = view.active.as_ref().filter(|active| revision_name(active) == spec.revision);
         let wrong = named.and_then(|named| named.wrong_default(&spec.defaults));
         wrong.map_or(Ok(()), |wrong| Err(format!("spec.defaults.{wrong}")))

@@ -150,7 +150,7 @@ impl OperatorReconciler {
         }
         let metadata = match event {
             Event::InitApply(raw) | Event::Apply(raw) | Event::Delete(raw) => raw.metadata,
-            // One that was deleted while nobody watched is read, and found to be gone.
+            // An Operator that was deleted before the watch began is read, and found to be gone.
             Event::InitDone if *kind == operators::kind().gvk() => {
                 let names: Vec<Arc<str>> = self.known().keys().cloned().collect();
                 return names.iter().for_each(|name| self.changed(name));

@@ -297,8 +297,7 @@ fn origin(engine: &Engine, lets: &Lets, url: &Text, depth: usize, found: &mut Ve
         let reads = graph::follow([&value.reads], lets);
         let Some(path) = reads.iter().find(|path| !is_safe(path)) else { continue };
         let (message, help) = if in_host {
-            let message =
-                "is part of the host of the URL: whoever decides it would decide where the request goes";
+            let message = "is part of the host of the URL, so its author would choose where the request goes";
             let help = "use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may \
                         be: hosts: [\"*.example.com\"]";
             (message, help)

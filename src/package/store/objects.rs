@@ -40,7 +40,7 @@ pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
 }
 
 /// The `ConfigMap` of a part, in the manager's namespace. `owner`: the uid of the `OperatorRevision`, with which the garbage
-/// collector deletes the part; whoever applies both at once does not know it, and the manager adds it.
+/// collector deletes the part. It is not known when both are applied at once; then the manager adds it.
 pub fn part(
     revision: &StoredRevision,
     index: usize,

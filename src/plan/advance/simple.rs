@@ -190,8 +190,8 @@ impl Walk<'_> {
             }
         }
         if not_requester && self.run.spec.requested_by.is_none() && self.stored.cause == Cause::Request {
-            let message = "the PlanRun does not say who has requested it (spec.requestedBy), so nobody else can be told \
-                           from the requester: request the run again";
+            let message = "the PlanRun does not name its requester (spec.requestedBy), so the approval of another user \
+                           cannot be checked: request the run again";
             return Acted::Failed(Failure::new(path, "RequesterUnknown", message));
         }
         let asked = self.state(path).and_then(|state| state.asked).unwrap_or_default();

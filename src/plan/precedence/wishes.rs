@@ -180,7 +180,7 @@ impl<'a> Rules<'a> {
         let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
         if let Some(status) = last.and_then(|run| run.status.as_ref())
             && matches!(status.phase, Phase::Failed | Phase::Cancelled)
-            // Of a run that was restored nobody knows of which origin it was.
+            // The origin of a restored run is not known.
             && last.is_some_and(|run| status.reason != "StateLost" || run.was_wiped())
             && status.origin.as_deref() == Some(self.situation.newest.name)
         {

@@ -217,7 +217,7 @@ kind: ConfigMap
 metadata:
   name: a
   namespace: "{{ spec.host }}"
-#            ^^^^^^^^^^^^^^^^^ error: a child's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could write to any namespace
+#            ^^^^^^^^^^^^^^^^^ error: a child's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could write to any namespace
   labels:
     operetta.dev/instance: x
 #   ^^^^^^^^^^^^^^^^^^^^^ error: `operetta.dev/instance`: labels and annotations of operetta.dev/ are reserved for Operetta; use another prefix

@@ -195,7 +195,7 @@ fn steps_that_cannot_be_are_errors() {
 #                                 ^^^ error: `message` is missing
 #                                        ^^^ error: must be a number from 1 to 1000, is the number 0
             - {name: i, patch: {apiVersion: v1, kind: Node, name: x, namespace: "{{ spec.host }}", merge: []}}
-#                                                                               ^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+#                                                                               ^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could read in any namespace
 #                                                                                                         ^^^ error: a merge patch must be a map; write merge: {metadata: {labels: {a: b}}}
             - {name: j, forEach: {in: spec.envs, as: body}, strategy: serial, record: {1a: 1}}
 #                    ^^^ error: `strategy` has no effect on the record step `j`; remove it: it belongs to steps
@@ -261,10 +261,10 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
       refs:
         - {id: tls, apiVersion: v1, kind: Secret, name: tls}
         - {id: seen, http: {url: "http://{{ spec.host }}/x"}}
-#                                           ^^^ error: `spec.host` is part of the host of the URL: whoever decides it would decide where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
+#                                           ^^^ error: `spec.host` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
 #              ^^^ warning: nothing reads the ref `seen`; read it as refs.seen, or remove it: it is watched, and awaited unless it is optional
       let: {host: "{{ spec.host }}", key: "{{ refs.tls.data.key }}", base: "http://a/{{ spec.host }}"}
-#                     ^^^ error: `spec.host` is part of the host of the URL: whoever decides it would decide where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
+#                     ^^^ error: `spec.host` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
 #                                                                                       ^^^ error: `spec.host` is not percent-encoded in a `let`; write it in the URL itself, after the `let` with the host
       children:
         - {id: config, template: templates/cm.yaml}
@@ -272,11 +272,11 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
         deploy:
           steps:
             - {name: a, http: {url: "http://{{ spec.host }}/x"}}
-#                                              ^^^ error: `spec.host` is part of the host of the URL: whoever decides it would decide where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
+#                                              ^^^ error: `spec.host` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
             - {name: b, http: {url: "{{ let.host }}/x"}}
             - {name: b2, http: {url: "{{ let.base }}/x"}}
             - {name: c, http: {url: "http://api{{ name }}/x"}}
-#                                                 ^^^ error: `name` is part of the host of the URL: whoever decides it would decide where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
+#                                                 ^^^ error: `name` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
             - {name: d, http: {url: "http://{{ spec.host }}/x", hosts: ["*.example.com"]}}
             - {name: e, http: {url: "http://x/{% if spec.host %}x{% endif %}"}}
 #                                                   ^^^ error: a URL cannot have statements; use an expression: "{{ 'a' if x else 'b' }}"
@@ -308,7 +308,7 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
 apiVersion: batch/v1
 kind: Job
 metadata: {namespace: "{{ spec.host }}"}
-#                     ^^^ error: a child's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could write to any namespace
+#                     ^^^ error: a child's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could write to any namespace
 spec:
   template:
     spec:

@@ -10,11 +10,11 @@ fn refs_are_in_namespaces_that_nobody_chooses() {
     - crd: crds/web.yaml
       refs:
         - {id: a, apiVersion: v1, kind: Secret, name: x, namespace: "{{ spec.host }}"}
-#                                                                   ^^^^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+#                                                                   ^^^^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could read in any namespace
         - {id: b, apiVersion: v1, kind: Secret, selector: {}, namespaces: [x, "{{ labels.a }}", "{{ operator.namespace }}"]}
-#                                                                             ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+#                                                                             ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could read in any namespace
         - {id: c, apiVersion: v1, kind: Secret, name: x, namespace: "{{ refs.b }}"}
-#                                                                   ^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+#                                                                   ^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could read in any namespace
         - {id: d, apiVersion: v1, kind: Secret}
 #              ^ error: the ref `d` has neither `name` nor `selector`; add the name of the object: name: "{{ spec.x }}"
         - {id: e, apiVersion: v1, kind: Secret, name: x, selector: {}}
@@ -70,7 +70,7 @@ fn refs_for_each_item_are_maps_by_key() {
         - {id: same, apiVersion: v1, kind: Secret, forEach: {in: range(3), as: i}, name: x}
 #              ^^^^ error: the ref `same` does not read `i`: every key would select the same objects; use it in the name or the selector: "{{ i }}"
         - {id: far, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: x, namespace: "{{ env.name }}"}
-#                                                                                                                       ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: else whoever may create an instance could read in any namespace
+#                                                                                                                       ^^^^^^^^^^^^^^ error: a ref's namespace must not be computed; remove it (the default is the instance's own), or write a literal or {{ operator.namespace }}: otherwise users who can create an instance could read in any namespace
         - {id: bad, apiVersion: v1, kind: Secret, forEach: {in: spec.envz, as: spec}, name: x}
 #              ^^^ error: the ref `bad` does not read `spec`: every key would select the same objects; use it in the name or the selector: "{{ spec }}"
 #                                                               ^^^^^^^^^ error: the CRD's schema has no spec.envz; did you mean `spec.envs`?
