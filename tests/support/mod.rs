@@ -2,7 +2,7 @@
 //! `operetta` binary as a process.
 
 // Each test binary compiles this module and uses a part of it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 // Failing is what tests are for.
 #![allow(clippy::expect_used)]
 

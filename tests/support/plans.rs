@@ -5,6 +5,7 @@ mod commands;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
