@@ -277,9 +277,13 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.patch("removed", &json!({"on": false})).await;
     eventually("the manager to observe the change", LONG, async || {
         let way = place.find(WAY, "removed").await.unwrap();
-        let is_observed = way["status"]["observedGeneration"] == way["metadata"]["generation"];
-        let is_not_loaded = condition(&way, "Stalled")["reason"] == "PackageNotLoaded";
-        if is_observed && is_not_loaded { Ok(()) } else { Err(format!("{:#}", way["status"])) }
+        let stalled = condition(&way, "Stalled");
+        let is_observed = stalled["observedGeneration"] == way["metadata"]["generation"];
+        if is_observed && stalled["reason"] == "PackageNotLoaded" {
+            Ok(())
+        } else {
+            Err(format!("{:#}", way["status"]))
+        }
     })
     .await;
     place.fate("removed", "", &all(Fate::Wanted)).await;
