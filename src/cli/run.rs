@@ -19,7 +19,7 @@ use crate::children::names::MANAGER_NAMESPACE;
 use crate::cluster::{
     AllowedTarget, Cluster, ConnectOptions, Election, Fence, Leadership, LeaseSettings, Requests,
 };
-use crate::manager::{Config, Manager, Monitor, Phase};
+use crate::manager::{Config, Manager, Monitor, Phase, Webhook};
 use crate::operators;
 use crate::package::Package;
 
@@ -245,7 +245,7 @@ struct Session {
     /// Stops with the session.
     server: Option<JoinSet<()>>,
     /// The same.
-    webhook: Option<JoinSet<()>>,
+    webhook: Option<(Arc<Webhook>, JoinSet<()>)>,
     housekeeping: Option<Housekeeping>,
 }
 
@@ -292,7 +292,7 @@ impl Session {
             let mut task = JoinSet::new();
             // Followers serve, too.
             task.spawn(Arc::clone(&webhook).serve(listener, server.cluster.clone()));
-            self.webhook = Some(task);
+            self.webhook = Some((Arc::clone(&webhook), task));
             webhook
         });
         let config = Config {
@@ -348,11 +348,17 @@ impl Session {
     /// Stops everything: reconciles first, then the Lease, so that the next leader does not start too early.
     async fn end(self) {
         self.monitor.enter(Phase::Stopping);
+        if let Some((webhook, _)) = &self.webhook {
+            webhook.retire();
+        }
         if let Some(manager) = self.manager {
             manager.stop().await;
         }
         if let Some(leadership) = self.leadership {
             leadership.release().await;
+        }
+        if let Some((webhook, _)) = &self.webhook {
+            webhook.closed().await;
         }
     }
 }

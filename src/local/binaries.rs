@@ -59,6 +59,8 @@ pub enum Tool {
     Etcdutl35,
     /// An S3 server and client, for an image.
     Rclone,
+    /// The package manager, for tests of charts. No control plane needs it.
+    Helm,
 }
 
 impl Tool {
@@ -92,6 +94,15 @@ impl Tool {
         Self::Rclone,
     ];
 
+    /// The path of the binary that we build; it is built if it is missing.
+    ///
+    /// # Errors
+    /// There is no Go, or the build fails.
+    pub async fn built(self, environment: &Environment, progress: &OnProgress) -> Result<PathBuf, Error> {
+        let binaries = Binaries::built(&[self], environment, progress).await?;
+        Ok(binaries.path(self).to_owned())
+    }
+
     /// The name of the file.
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,6 +125,7 @@ impl Tool {
             Self::CniPortmap => "portmap",
             Self::CoreDns => "coredns",
             Self::Rclone => "rclone",
+            Self::Helm => "helm",
         }
     }
 

@@ -63,6 +63,7 @@ const CNI: Module = module!("cni", "tools.go", "-s -w");
 const COREDNS: Module = module!("coredns", "main.go", "-s -w");
 const ETCD_3_5: Module = module!("etcd-3.5", "tools.go", "-s -w");
 const RCLONE: Module = module!("rclone", "main.go", "-s -w");
+const HELM: Module = module!("helm", "tools.go", "-s -w");
 
 /// Module and package of a binary.
 const fn source(tool: Tool) -> (&'static Module, &'static str) {
@@ -91,6 +92,7 @@ const fn source(tool: Tool) -> (&'static Module, &'static str) {
         Tool::Etcdctl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdctl/v3"),
         Tool::Etcdutl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdutl/v3"),
         Tool::Rclone => (&RCLONE, "."),
+        Tool::Helm => (&HELM, "helm.sh/helm/v4/cmd/helm"),
     }
 }
 
@@ -349,12 +351,12 @@ mod tests {
 
     #[test]
     fn the_versions_agree_with_the_modules() {
-        for module in [&KUBERNETES, &KWOK, &CONTAINERD, &CNI, &COREDNS, &ETCD_3_5, &RCLONE] {
+        for module in [&KUBERNETES, &KWOK, &CONTAINERD, &CNI, &COREDNS, &ETCD_3_5, &RCLONE, &HELM] {
             assert!(module.files[0].1.contains(&format!("\ngo {OLDEST_GO}")), "{}", module.name);
         }
         let version = KUBERNETES.ldflags.split("gitVersion=").nth(1).unwrap().split(' ').next().unwrap();
         assert!(KUBERNETES.files[0].1.contains(&format!("k8s.io/kubernetes {version}\n")), "{version}");
-        for tool in Tool::CONTROL_PLANE.iter().chain(Tool::NODE) {
+        for tool in Tool::CONTROL_PLANE.iter().chain(Tool::NODE).chain([&Tool::Helm]) {
             let (module, package) = source(*tool);
             assert!(package == "." || module.files[2].1.contains(&format!("\"{package}\"")), "{package}");
         }

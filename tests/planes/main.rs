@@ -17,6 +17,7 @@ mod edits;
 mod exec;
 mod faults;
 mod get;
+mod helm;
 mod leader;
 mod lists;
 mod operators;

@@ -10,6 +10,12 @@ use crate::rights::{self, MANAGER};
 
 /// The port of probes and metrics.
 pub(super) const PORT: u16 = 8080;
+/// The port of the conversion webhook.
+const WEBHOOK_PORT: u16 = 9443;
+/// The Service of the conversion webhook.
+const WEBHOOK: &str = "operetta-webhook";
+/// For how many seconds a pod that ends still serves: until every node knows that it goes.
+const DRAIN: u32 = 5;
 /// The user as whom the container runs.
 const USER: u32 = 65_532;
 
@@ -29,7 +35,7 @@ pub(super) fn all(settings: &Settings) -> Vec<Value> {
     let mut all = vec![namespace(settings), crds::plan_run(), objects::crd(), operators::crd()];
     all.extend([crds::policy(&rights::user(&settings.namespace, MANAGER)), crds::binding()]);
     all.extend(rights::manager::manager(&settings.namespace));
-    all.extend([deployment(settings), disruption_budget(settings), metrics(settings)]);
+    all.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
     all
 }
 
@@ -59,8 +65,16 @@ fn deployment(settings: &Settings) -> Value {
     let container = json!({
         "name": "manager",
         "image": settings.image,
-        "args": ["run", "--impersonate", "--listen", format!("0.0.0.0:{PORT}"), "--log-format", "json"],
-        "ports": [{"name": "http", "containerPort": PORT}],
+        "args": [
+            "run", "--impersonate", "--listen", format!("0.0.0.0:{PORT}"), "--log-format", "json",
+            "--webhook-listen", format!("0.0.0.0:{WEBHOOK_PORT}"),
+            "--webhook-service", format!("{}/{WEBHOOK}", settings.namespace),
+        ],
+        "ports": [
+            {"name": "http", "containerPort": PORT},
+            {"name": "webhook", "containerPort": WEBHOOK_PORT},
+        ],
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN}}},
         "livenessProbe": probe("/healthz", 20),
         "readinessProbe": probe("/readyz", 5),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
@@ -87,7 +101,7 @@ fn deployment(settings: &Settings) -> Value {
                         "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    // A stop ends within 20 s.
+                    // A stop ends within 20 s after the drain.
                     "terminationGracePeriodSeconds": 30,
                     "affinity": apart,
                     "containers": [container],
@@ -111,6 +125,14 @@ fn metrics(settings: &Settings) -> Value {
     })
 }
 
+/// Leads API servers to the conversion webhook of all replicas that are ready.
+fn webhook(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(settings, WEBHOOK),
+        "spec": {"selector": selector(), "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]},
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +151,28 @@ mod tests {
             deployment["spec"]["selector"]["matchLabels"],
             deployment["spec"]["template"]["metadata"]["labels"]
         );
+    }
+
+    #[test]
+    fn the_webhook_listens_where_its_service_leads() {
+        let settings = Settings { namespace: "o".into(), image: "i".into(), replicas: 2 };
+        let all = all(&settings);
+        let named = |kind: &str, name: &str| {
+            all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
+        };
+        let (service, pod) = (named("Service", WEBHOOK), &named("Deployment", MANAGER)["spec"]["template"]);
+        let container = &pod["spec"]["containers"][0];
+        let args: Vec<&str> =
+            container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let flag = |name: &str| args[args.iter().position(|arg| *arg == name).unwrap() + 1];
+        assert_eq!(flag("--webhook-service"), "o/operetta-webhook");
+        let target = &service["spec"]["ports"][0]["targetPort"];
+        let ports = container["ports"].as_array().unwrap();
+        let port = ports.iter().find(|port| port["name"] == *target).unwrap();
+        assert!(flag("--webhook-listen").ends_with(&format!(":{}", port["containerPort"])));
+        assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+        // 443 is what `--webhook-service` means without a port.
+        assert_eq!(service["spec"]["ports"][0]["port"], 443);
     }
 
     #[test]

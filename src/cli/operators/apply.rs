@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
 use crate::api::{ApiKind, CallError, Class};
+use crate::children::names::MANAGER_NAMESPACE;
 use crate::cluster::{Cluster, Propagation};
 use crate::operators::{Object, Packed};
 use crate::package::store::objects;
@@ -34,8 +35,16 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     }
     for object in &packed.objects {
         match apply(cluster, object, true).await {
-            // The manager makes its namespace when it needs it first.
+            // The manager makes its namespace when it needs it first. Any other name may be a mistake.
             Err(error) if error.class == Class::NotFound && object.kind.namespaced => {
+                if namespace != MANAGER_NAMESPACE {
+                    let message = format!(
+                        "there is no namespace {namespace}\n  help: --namespace is that of the manager, \
+                         {MANAGER_NAMESPACE} if it was not installed elsewhere; if it is right, `kubectl create namespace \
+                         {namespace}`"
+                    );
+                    return Err(message.into());
+                }
                 let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
                 let kind = ApiKind::built_in("v1", "Namespace");
                 let made = cluster.apply(&kind, &made, FIELD_MANAGER, false).await;

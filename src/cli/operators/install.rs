@@ -2,22 +2,23 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::source::load;
 use super::wait::until_active;
-use super::{End, Failure, Waiting, all, apply, connect, find, name_of, rights};
+use super::{End, Failure, Waiting, all, apply, changes, connect, find, name_of, rights};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::Manifests;
-use crate::cli::connect::ClusterOptions;
-use crate::cli::out;
+use crate::cli::connect::{ClusterOptions, Server};
+use crate::cli::{out, preview};
 use crate::operators::{self, Object, OperatorSpec, Packed};
 use crate::package::Package;
 
 /// Install a package in a cluster, whose manager then runs it
 ///
-/// Checks the package, stores its files in the cluster (a revision and its parts), creates the Operator that names
-/// them, and waits until the manager has registered the kinds of the package. A manager follows Operators if it was
-/// started by `operetta run` without packages.
+/// Checks the package, says what changes if there are instances, stores its files in the cluster (a revision and its
+/// parts), creates the Operator that names them, and waits until the manager has registered the kinds of the package. A
+/// manager follows Operators if it was started by `operetta run` without packages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta install operators/etcd
@@ -25,8 +26,10 @@ use crate::package::Package;
   tar -czf - -C operators/etcd . | operetta install -
   operetta install operators/etcd --dry-run -o yaml > clusters/prod/etcd.yaml      # for Git
   operetta install operators/etcd --dry-run -o yaml | kubectl apply --server-side -f -
+  operetta install operators/etcd --preview           # writes nothing
 
-What --dry-run prints does the same when it is applied. It needs no cluster.
+What --dry-run prints does the same when it is applied. It needs no cluster. --preview prints what `operetta preview` does,
+and has its exit codes.
 
 Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision;
 2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
@@ -37,14 +40,18 @@ pub(in crate::cli) struct InstallArgs {
 
 /// Upgrade an installed package to another revision
 ///
-/// Like `operetta install`, for a package that is installed. The manager checks the new revision first: a CRD that the API
-/// server refuses, a schema by which instances would lose values, or a kind with instances that is no longer there leaves
-/// the active revision active. A run of a plan ends with the revision that it has begun with.
+/// Like `operetta install`, for a package that is installed. It says in a few lines what changes; --preview shows all of it
+/// and writes nothing. The manager checks the new revision first: a CRD that the API server refuses, a schema by which
+/// instances would lose values, or a kind with instances that is no longer there leaves the active revision active. A run of
+/// a plan ends with the revision that it has begun with.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  operetta upgrade operators/etcd --preview           # writes nothing
   operetta upgrade operators/etcd
   operetta upgrade etcd-0.3.0.tgz --timeout 10m
   operetta rollback etcd                              # back to the revision before
+
+--preview prints what `operetta preview` does, and has its exit codes.
 
 Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage,
 or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
@@ -68,11 +75,19 @@ struct What {
     rights: bool,
 
     /// Print the objects instead of applying them
-    #[arg(long)]
+    #[arg(long, group = "print")]
     dry_run: bool,
 
-    /// Output format of --dry-run [default: yaml]
-    #[arg(short, long, value_enum, value_name = "FORMAT", requires = "dry_run")]
+    /// Print what would change in the cluster instead of applying anything, as `operetta preview` does
+    #[arg(long, group = "print")]
+    preview: bool,
+
+    /// Apply without a preview, which reads all instances of the package and their children
+    #[arg(long, conflicts_with = "print")]
+    no_preview: bool,
+
+    /// Output format of --dry-run [default: yaml] and of --preview [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT", requires = "print")]
     output: Option<Manifests>,
 
     /// Take fields of the Operator over from other managers, such as kubectl
@@ -88,14 +103,14 @@ struct What {
 
 /// A package, ready to be applied.
 struct Ready {
-    package: Package,
+    package: Arc<Package>,
     packed: Packed,
     operator: Object,
 }
 
 impl What {
     fn ready(&self) -> Result<Ready, Failure> {
-        let package = load(&self.package)?;
+        let package = Arc::new(load(&self.package)?);
         let packed = operators::pack(&package, &self.namespace).map_err(|error| error.to_string())?;
         let spec = OperatorSpec { revision: packed.revision.clone(), ..OperatorSpec::default() };
         let operator = operators::operator(&package.name, &spec);
@@ -108,6 +123,22 @@ impl What {
         let objects = stored.chain(&rights).chain([&ready.operator.body]);
         out::all(&self.output.unwrap_or(Manifests::Yaml).text(objects), ExitCode::SUCCESS)
     }
+
+    /// Prints what would change.
+    async fn print_changes(&self, server: &Server, ready: &Ready) -> End {
+        let output = self.output.map(|output| match output {
+            Manifests::Yaml => preview::Output::Yaml,
+            Manifests::Json => preview::Output::Json,
+        });
+        changes::print(server, &ready.package, &self.namespace, output).await
+    }
+
+    /// Says what is about to change.
+    async fn tell_changes(&self, server: &Server, ready: &Ready) {
+        if !self.no_preview {
+            changes::tell(server, &ready.package, &self.namespace).await;
+        }
+    }
 }
 
 pub(super) async fn install(args: &InstallArgs) -> End {
@@ -117,6 +148,9 @@ pub(super) async fn install(args: &InstallArgs) -> End {
         return Ok(what.print(&ready));
     }
     let server = connect(&what.place).await?;
+    if what.preview {
+        return what.print_changes(&server, &ready).await;
+    }
     let name = &ready.package.name;
     let there = all(&server).await?.into_iter().find(|operator| name_of(operator) == name);
     let named = there.as_ref().and_then(|operator| operator["spec"]["revision"].as_str());
@@ -127,6 +161,10 @@ pub(super) async fn install(args: &InstallArgs) -> End {
             ready.packed.revision
         );
         return Err(message.into());
+    }
+    // Instances may be there from an earlier installation.
+    if there.is_none() {
+        what.tell_changes(&server, &ready).await;
     }
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
     if what.rights {
@@ -151,10 +189,16 @@ pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
         message: format!("{}\n  help: `operetta install` installs a package", failure.message),
         ..failure
     })?;
+    if what.preview {
+        return what.print_changes(&server, &ready).await;
+    }
+    let active = live["status"]["activeRevision"].as_str();
+    let active = active.filter(|active| *active != ready.packed.revision);
+    if active.is_some() {
+        what.tell_changes(&server, &ready).await;
+    }
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
     if what.rights {
-        let active = live["status"]["activeRevision"].as_str();
-        let active = active.filter(|active| *active != ready.packed.revision);
         rights::grant(&server.cluster, &ready.package, active, &what.namespace).await?;
     }
     if live["spec"]["revision"] != ready.packed.revision.as_str() {

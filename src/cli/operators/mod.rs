@@ -1,6 +1,7 @@
 //! The packages of a cluster: `operetta install`, `upgrade`, `rollback`, `uninstall` and `operators`. One file a command.
 
 mod apply;
+mod changes;
 mod install;
 mod list;
 mod revisions;

@@ -12,7 +12,7 @@ use crate::preview::{
 /// How many characters of a value a summary shows.
 const VALUE: usize = 80;
 /// How many fields of a group, and how many instances of a list, a summary shows.
-const NAMED: usize = 10;
+pub(super) const NAMED: usize = 10;
 
 /// The text of a report. `is_single`: of one instance, with every field.
 pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Option<usize>) -> String {
@@ -54,8 +54,31 @@ fn severity(write: Write) -> Severity {
     }
 }
 
-fn plural(count: usize, one: &str) -> String {
+pub(super) fn plural(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// The revision that is previewed, and those that instances have.
+pub(super) fn shown_revisions(report: &Report) -> String {
+    let active: Vec<String> =
+        report.active.iter().map(|(revision, count)| format!("{revision} in {count}")).collect();
+    let active = if active.is_empty() { "none".to_owned() } else { active.join(", ") };
+    format!("{} {} (active: {active})", report.package, report.revision)
+}
+
+/// How many instances there are, and what becomes of them.
+pub(super) fn counts(instances: &[InstanceReport]) -> String {
+    let count = |is: &dyn Fn(&InstanceReport) -> bool| instances.iter().filter(|i| is(i)).count();
+    let unchanged = count(&InstanceReport::is_unchanged);
+    let refused = count(&|instance| !instance.refused.is_empty());
+    let restarting = count(&|instance| instance.changes.iter().any(|change| change.restarts_pods));
+    let skipped = count(&|instance| instance.skipped.is_some());
+    let mut parts = vec![format!("{unchanged} unchanged"), format!("{refused} with refusals")];
+    if skipped > 0 {
+        parts.push(format!("{skipped} being deleted"));
+    }
+    parts.push(format!("pods of {restarting} restart"));
+    format!("{}: {}", plural(instances.len(), "instance"), parts.join(", "))
 }
 
 /// A value in one line, at most that long.
@@ -95,11 +118,7 @@ impl Drawing {
     }
 
     fn head(&mut self, report: &Report) {
-        let active: Vec<String> =
-            report.active.iter().map(|(revision, count)| format!("{revision} in {count}")).collect();
-        let active = if active.is_empty() { "none".to_owned() } else { active.join(", ") };
-        let line = format!("{} {} (active: {active})", report.package, report.revision);
-        self.line(&printable(&line));
+        self.line(&printable(&shown_revisions(report)));
     }
 
     fn crd(&mut self, crd: &CrdReport, is_single: bool) {
@@ -188,18 +207,8 @@ impl Drawing {
 
     /// All instances, like changes together.
     fn fleet(&mut self, instances: &[InstanceReport]) {
-        let count = |is: &dyn Fn(&InstanceReport) -> bool| instances.iter().filter(|i| is(i)).count();
-        let unchanged = count(&InstanceReport::is_unchanged);
-        let refused = count(&|instance| !instance.refused.is_empty());
-        let restarting = count(&|instance| instance.changes.iter().any(|change| change.restarts_pods));
-        let skipped = count(&|instance| instance.skipped.is_some());
         self.line("");
-        let mut parts = vec![format!("{unchanged} unchanged"), format!("{refused} with refusals")];
-        if skipped > 0 {
-            parts.push(format!("{skipped} being deleted"));
-        }
-        parts.push(format!("pods of {restarting} restart"));
-        self.line(&format!("{}: {}", plural(instances.len(), "instance"), parts.join(", ")));
+        self.line(&counts(instances));
         let groups = groups(instances);
         if !groups.is_empty() {
             self.line("");
@@ -306,7 +315,7 @@ fn of_kind(message: &str, instance: &InstanceReport) -> String {
 }
 
 /// Some names, and how many more.
-fn named(names: &[String]) -> String {
+pub(super) fn named(names: &[String]) -> String {
     let mut text = format!("{}: ", plural(names.len(), "instance"));
     let shown = names.len().min(NAMED);
     text.push_str(&names[..shown].join(", "));
@@ -317,14 +326,14 @@ fn named(names: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::api::{Gvk, ObjectRef};
     use crate::preview::differences;
 
-    fn instance(name: &str, image: &str) -> InstanceReport {
+    pub(in crate::cli::preview) fn instance(name: &str, image: &str) -> InstanceReport {
         let object = ObjectRef {
             gvk: Gvk::new("apps/v1", "Deployment"),
             namespace: Some("shop".into()),

@@ -1,5 +1,6 @@
 //! `operetta preview`: what a package would change in a cluster.
 
+mod brief;
 mod crds;
 mod draw;
 mod drive;
@@ -28,6 +29,7 @@ use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
 use crate::preview::{CrdWrite, InstanceReport, Report};
 use crate::yaml;
+pub(super) use brief::lines as brief;
 use drive::{Driver, Shared};
 use fleet::{Fleet, Reader, text};
 
@@ -148,19 +150,21 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         }
     };
     match preview_args(args, &package).await {
-        Ok((report, is_single)) => {
-            let code = exit_code(&report);
-            let code = out::all(&shown(args.output, &report, is_single), code);
-            for problem in &report.problems {
-                out::note(format!("error: {problem}"));
-            }
-            code
-        }
+        Ok((report, is_single)) => print(args.output, &report, is_single),
         Err(error) => {
             out::note(format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints a report; the exit code says whether something would be refused.
+pub(super) fn print(output: Option<Output>, report: &Report, is_single: bool) -> ExitCode {
+    let code = out::all(&shown(output, report, is_single), exit_code(report));
+    for problem in &report.problems {
+        out::note(format!("error: {problem}"));
+    }
+    code
 }
 
 fn exit_code(report: &Report) -> ExitCode {
@@ -174,7 +178,7 @@ fn exit_code(report: &Report) -> ExitCode {
 }
 
 /// The text of a report. `is_single`: of one instance, with every field.
-pub(super) fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
+fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
     match output {
         Some(Output::Json) => format!("{:#}\n", report.to_json()),
         Some(Output::Yaml) => yaml::to_string(&report.to_json()),

@@ -18,6 +18,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::own_namespace;
@@ -32,6 +33,8 @@ use certificates::{CertificateError, Material, Stored};
 const READ: Duration = Duration::from_secs(30);
 /// The same while there is no certificate.
 const READ_SOON: Duration = Duration::from_secs(1);
+/// How long connections may take to end.
+const CLOSED: Duration = Duration::from_secs(2);
 /// How many sets of rules are remembered.
 const REMEMBERED: usize = 1_000;
 
@@ -136,6 +139,8 @@ pub struct Webhook {
     /// What was read or written last, by which a deleted Secret is made again.
     last: Mutex<Stored>,
     rules: Mutex<HashMap<String, Arc<Conversion>>>,
+    /// Whether connections are closed after each answer.
+    retired: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Webhook {
@@ -160,7 +165,18 @@ impl Webhook {
             material: Mutex::default(),
             last: Mutex::default(),
             rules: Mutex::default(),
+            retired: watch::Sender::default(),
         })
+    }
+
+    /// Closes each connection after its next answer: API servers go on with another replica.
+    pub fn retire(&self) {
+        self.retired.send_replace(true);
+    }
+
+    /// Waits until all connections are closed, but not long: API servers keep those open that they do not use.
+    pub async fn closed(&self) {
+        let _ = tokio::time::timeout(CLOSED, self.retired.closed()).await;
     }
 
     /// Serves until it is dropped, with the certificates of the Secret, which this does not write.

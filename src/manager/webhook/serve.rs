@@ -67,12 +67,18 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
         debug!("a TLS handshake with the conversion webhook failed");
         return;
     };
+    // The webhook counts its connections by these.
+    let retired = server.webhook.retired.subscribe();
     let service = service_fn(move |request: Request<Incoming>| {
         let server = Arc::clone(&server);
+        let retired = retired.clone();
         async move {
             let answer = tokio::time::timeout(WHOLE, server.answer(request)).await;
-            let answer =
+            let mut answer =
                 answer.unwrap_or_else(|_| text(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"));
+            if *retired.borrow() {
+                answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -147,4 +153,64 @@ fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+    use rustls::pki_types::pem::PemObject as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::clock;
+    use crate::manager::webhook::certificates::Stored;
+    use crate::manager::webhook::{WebhookAddress, lock};
+
+    #[tokio::test]
+    async fn a_connection_ends_with_the_first_answer_after_the_webhook_is_retired() {
+        let webhook = Webhook::new(WebhookAddress::url("https://127.0.0.1:1").unwrap(), "o", "o");
+        let names = vec!["127.0.0.1".to_owned()];
+        let stored = Stored::default().renewed(&names, clock::now()).unwrap().unwrap();
+        webhook.load(&stored);
+        let ca = lock(&webhook.material).as_ref().unwrap().ca.clone();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // No request reaches an API server.
+        let unused = |_: Request<kube::client::Body>| async {
+            Err::<Response<kube::client::Body>, tower::BoxError>("not used".into())
+        };
+        let cluster = Cluster::new(kube::Client::new(tower::service_fn(unused), "default"));
+        let server = tokio::spawn(serve(Arc::clone(&webhook), listener, cluster));
+
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(rustls::pki_types::CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        let config = rustls::ClientConfig::builder_with_provider(certificates::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let mut stream =
+            tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let mut answers = String::new();
+        for is_retired in [false, true] {
+            if is_retired {
+                webhook.retire();
+            }
+            stream.write_all(b"GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"digest of its rules>\n") {
+                let mut bytes = [0; 1_024];
+                let count = stream.read(&mut bytes).await.unwrap();
+                assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
+                answer.extend_from_slice(&bytes[..count]);
+            }
+            answers = String::from_utf8(answer).unwrap();
+            assert_eq!(answers.contains("connection: close"), is_retired, "{answers}");
+        }
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0, "{answers}");
+        webhook.retired.closed().await;
+        server.abort();
+    }
 }

@@ -1,6 +1,7 @@
 //! Packages that live in the cluster: they are installed, upgraded, refused, rolled back and removed while a manager runs
 //! that was given none.
 
+mod changes;
 mod life;
 mod refused;
 mod removal;

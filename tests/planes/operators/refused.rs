@@ -74,6 +74,33 @@ async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one
     scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
 }
 
+/// Neither is stored: the API server says what is missing.
+#[tokio::test]
+async fn an_operator_without_a_revision_and_a_namespace_that_is_none_are_refused() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("lones", "0.1.0", "old");
+    for (spec, words) in [
+        (json!({}), "spec.revision: Required value"),
+        (json!({"revision": ""}), "spec.revision"),
+        (json!({"revision": "Not A Name"}), "spec.revision"),
+    ] {
+        let operator = json!({
+            "apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": "lones"}, "spec": spec,
+        });
+        for flags in [&["apply", "-f", "-"][..], &["apply", "--server-side", "-f", "-"]] {
+            let told = cluster.kubectl(flags, &operator.to_string()).await.fails();
+            assert!(told.contains(words), "{told}");
+        }
+    }
+    let (code, told) = cluster.told(&["install", package.folder(), "--namespace", "nowhere"]).await;
+    assert!(code == 1 && told.contains("there is no namespace nowhere"), "{code} {told}");
+    assert!(told.contains("operetta-system") && told.contains("kubectl create namespace nowhere"), "{told}");
+    assert!(cluster.find(OPERATOR, "lones").await.is_none());
+    assert!(cluster.find(REVISION, &package.revision().await).await.is_none());
+    assert!(cluster.find(crate::support::ext::NAMESPACE, "nowhere").await.is_none());
+    cluster.install(&package).await;
+}
+
 #[tokio::test]
 async fn an_altered_part_is_refused() {
     let cluster = Cluster::shared().await;

@@ -100,7 +100,16 @@ async fn only_served_namespaces_are_reconciled() {
     here.until("not served", package.kind(), "one", unserved).await;
     here.kubectl(&["delete", "serves.ops.example.org", "one"]).await;
     here.gone(CONFIG_MAP, "one").await;
-    let both = json!({"spec": {"namespaces": {"names": []}}}).to_string();
+    // One that does not exist is served once it does.
+    let later = "serves-later";
+    let names = json!({"namespaces": {"names": [here.namespace(), later], "selector": null}});
+    patch(&cluster, "serves", &names).await;
+    cluster.until("serves", "active", is_active).await;
+    cluster.kubectl(&["create", "namespace", later], "").await.ok();
+    cluster.kubectl(&["-n", later, "apply", "-f", "-"], &package.instance("one", &json!({}))).await.ok();
+    let args = ["-n", later, "wait", "--for=condition=Ready", "serves.ops.example.org/one", "--timeout=180s"];
+    cluster.kubectl(&args, "").await.ok();
+    let both = json!({"spec": {"namespaces": {"names": [], "selector": {}}}}).to_string();
     let told =
         cluster.kubectl(&["patch", "operator", "serves", "--type=merge", "-p", &both], "").await.fails();
     assert!(told.contains("set one of names and selector"), "{told}");

@@ -1,8 +1,11 @@
 //! The manager in pods of a real node, as `operetta manager install` makes it.
 
+mod conversion;
+mod yaml;
+
 use std::sync::Arc;
 
-use operetta::local::{ControlPlane, Mark, Options};
+use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
 use serde_json::{Value, json};
 
 use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, Scene, WEB_APP, name_of};
@@ -26,7 +29,27 @@ struct Cluster {
     plane: Arc<ControlPlane>,
 }
 
+/// The requests of the manager that it had no right to.
+fn denied(requests: &[AuditEvent]) -> Vec<(&str, &str)> {
+    requests
+        .iter()
+        .filter(|request| request.user == user("operetta") && request.code == 403)
+        .map(|request| (request.verb.as_str(), request.resource.as_str()))
+        .collect()
+}
+
 impl Cluster {
+    /// Installs the manager by command.
+    async fn install(&self) {
+        let installed = self.operetta(&["manager", "install", "--timeout", "3m"]).await;
+        if !installed.status.success() {
+            let pods = self.kubectl(&["describe", "pods"]).await.stdout;
+            let logs =
+                self.kubectl(&["logs", "-l", "app.kubernetes.io/name=operetta", "--tail=20"]).await.stdout;
+            panic!("{}\n{pods}\n{logs}", installed.stderr);
+        }
+    }
+
     async fn operetta(&self, args: &[&str]) -> Output {
         operetta(self.plane.kubeconfig_path(), args).await
     }
@@ -60,13 +83,7 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
     let folder = tempfile::tempdir().unwrap();
     let plane = start(&folder.path().join("image")).await;
     let cluster = Cluster { plane: Arc::clone(&plane) };
-    let installed = cluster.operetta(&["manager", "install", "--timeout", "3m"]).await;
-    if !installed.status.success() {
-        let pods = cluster.kubectl(&["describe", "pods"]).await.stdout;
-        let logs =
-            cluster.kubectl(&["logs", "-l", "app.kubernetes.io/name=operetta", "--tail=20"]).await.stdout;
-        panic!("{}\n{pods}\n{logs}", installed.stderr);
-    }
+    cluster.install().await;
     let status = cluster.status().await;
     assert_eq!(status["deployment"]["readyReplicas"], 2, "{status}");
     // The namespace takes no pod with privilege.
@@ -97,12 +114,7 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
         assert!(!made.is_empty(), "{kind:?}");
         assert!(made.iter().all(|account| *account == user("operetta-webapp")), "{kind:?}: {made:?}");
     }
-    let denied: Vec<_> = requests
-        .iter()
-        .filter(|r| r.user == user("operetta") && r.code == 403)
-        .map(|r| (&r.verb, &r.resource))
-        .collect();
-    assert!(denied.is_empty(), "{denied:?}");
+    assert!(denied(&requests).is_empty(), "{:?}", denied(&requests));
 
     // The other replica takes over.
     let leader = cluster.leader("").await;

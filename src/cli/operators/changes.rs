@@ -1,0 +1,52 @@
+//! What a package would change: printed instead of applying it, or in a few lines before that.
+
+use std::sync::Arc;
+
+use super::{End, Failure};
+use crate::cli::connect::Server;
+use crate::cli::{out, preview};
+use crate::package::Package;
+use crate::preview::Report;
+
+/// Previews all instances. `namespace`: that of the manager.
+async fn report(server: &Server, package: &Arc<Package>, namespace: &str) -> Result<Report, Failure> {
+    let input = preview::Input {
+        cluster: &server.cluster,
+        server_version: &server.version,
+        package,
+        scope: &preview::Scope::All,
+        manager_namespace: Some(namespace),
+    };
+    Ok(preview::preview(input).await?)
+}
+
+/// Prints what would change, as `operetta preview` does, with its exit codes.
+pub(super) async fn print(
+    server: &Server,
+    package: &Arc<Package>,
+    namespace: &str,
+    output: Option<preview::Output>,
+) -> End {
+    let report = report(server, package, namespace).await?;
+    Ok(preview::print(output, &report, false))
+}
+
+/// Says in a few lines what is about to change. What cannot be previewed is applied all the same: the manager checks a
+/// revision before it makes it active.
+pub(super) async fn tell(server: &Server, package: &Arc<Package>, namespace: &str) {
+    match report(server, package, namespace).await {
+        Ok(report) => {
+            for line in preview::brief(&report) {
+                out::note(line);
+            }
+            if let Some(problem) = report.problems.first() {
+                let others = match report.problems.len() {
+                    1 => String::new(),
+                    count => format!(", and {} other problems", count - 1),
+                };
+                out::note(format!("warning: the preview is incomplete: {problem}{others}"));
+            }
+        }
+        Err(failure) => out::note(format!("warning: there is no preview: {}", failure.message)),
+    }
+}
