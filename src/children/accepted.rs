@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::names;
 use super::observed::Observed;
 use super::origins::InstanceInput;
+use super::record_key::RecordKey;
 
 /// Above this many bytes the record does without the spec.
 const MOST_WITH_SPEC: usize = 128 << 10;
@@ -29,18 +30,19 @@ pub(super) struct AcceptedTarget {
 }
 
 impl AcceptedTarget {
-    /// Reads the annotation of an instance. Empty if it is about another instance.
-    pub(super) fn read(instance: &Value) -> Self {
+    /// Reads the annotation of an instance. Empty if it is about another instance, or if nothing proves that Operetta has
+    /// written it: its spec has passed no validation then.
+    pub(super) fn read(instance: &Value, key: &RecordKey) -> Self {
         let meta = &instance["metadata"];
         let uid = meta["uid"].as_str().unwrap_or_default();
-        let record = meta["annotations"][names::ACCEPTED].as_str();
-        let record: Option<Self> = record.and_then(|text| serde_json::from_str(text).ok());
+        let record = meta["annotations"][names::ACCEPTED].as_str().and_then(|text| key.open(text));
+        let record: Option<Self> = record.and_then(|text| serde_json::from_str(&text).ok());
         record
             .filter(|record| record.uid == uid)
             .unwrap_or_else(|| Self { uid: uid.to_owned(), ..Self::default() })
     }
 
-    /// The value of the annotation; `None` if there is nothing to record.
+    /// What the annotation is to hold beside its proof; `None` if there is nothing to record.
     pub(super) fn text(&self) -> Option<String> {
         if self.children.is_empty() {
             return None;
@@ -88,19 +90,22 @@ mod tests {
     #[test]
     fn a_record_is_of_one_instance_and_bounded() {
         let mut instance = json!({"metadata": {"uid": "u", "labels": {"a": "b"}}, "spec": {"text": "x"}});
-        let mut record = AcceptedTarget::read(&instance);
+        let key = RecordKey::new(b"key");
+        let mut record = AcceptedTarget::read(&instance, &key);
         assert_eq!(record.text(), None);
         record.children.insert("config".into(), "hash".into());
         record.origin = Some(InstanceInput::of(&instance));
         instance["metadata"]["annotations"] = json!({names::ACCEPTED: record.text().unwrap()});
-        assert_eq!(AcceptedTarget::read(&instance), record);
+        assert_eq!(AcceptedTarget::read(&instance, &key).children.len(), 0, "it has no proof");
+        instance["metadata"]["annotations"][names::ACCEPTED] = key.seal(&record.text().unwrap()).into();
+        assert_eq!(AcceptedTarget::read(&instance, &key), record);
         assert_eq!(shown(&instance)["metadata"], json!({"uid": "u", "labels": {"a": "b"}}));
         let mut edited = instance.clone();
         edited["spec"] = json!({"text": "y"});
         edited["metadata"]["labels"] = json!({"c": "d"});
         assert_eq!(record.origin.as_ref().unwrap().restored(&edited), instance);
         edited["metadata"]["uid"] = "another".into();
-        assert_eq!(AcceptedTarget::read(&edited).children.len(), 0);
+        assert_eq!(AcceptedTarget::read(&edited, &key).children.len(), 0);
 
         // A large spec is left out, and very many children are not recorded at all.
         instance["spec"]["text"] = "x".repeat(MOST_WITH_SPEC).into();

@@ -52,6 +52,9 @@ pub enum Finding {
     Terminating { item: String, state: String },
     /// Children that were deleted while a change is refused, and cannot be restored.
     Missing { items: Vec<String> },
+    /// While a change is refused, nothing that is deleted can be restored: the key of the record of what was accepted cannot
+    /// be read.
+    RecordUnknown { message: String },
     /// An object is pruned later: once all else is applied, or what the block says.
     PruningWaits { object: ObjectRef, block: Option<Block> },
     /// The deletion of an object holds back others, or its end is awaited.
@@ -271,6 +274,11 @@ impl Finding {
         Some(Self::Paused { write, what: item.name.clone() })
     }
 
+    /// Whether it says that deleted children are not restored while a change is refused.
+    pub(super) fn is_about_missing(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::RecordUnknown { .. })
+    }
+
     /// Itself, if it is such a write.
     pub(super) fn paused_write(&self) -> Option<&Self> {
         matches!(self, Self::Paused { .. }).then_some(self)
@@ -311,7 +319,7 @@ impl Finding {
             Self::Waiting { .. } => "WaitingForDependency",
             Self::Paused { .. } => "Paused",
             Self::Terminating { .. } => "Terminating",
-            Self::Missing { .. } | Self::StaysDeleted { .. } => "Missing",
+            Self::Missing { .. } | Self::RecordUnknown { .. } | Self::StaysDeleted { .. } => "Missing",
             Self::PruningWaits { .. } | Self::Deletion(_) | Self::KindNotListed { .. } => "Pruning",
             Self::RemovalRefused { what: Removal::Unmarking, .. } => "MarksRefused",
             Self::RemovalRefused { error, .. } if error.reason == RIGHTS_MISSING => RIGHTS_MISSING,
@@ -365,6 +373,9 @@ impl Display for Finding {
                      rendered from is not known)",
                     items[..items.len() - more].join(", ")
                 )
+            }
+            Self::RecordUnknown { message } => {
+                write!(f, "what is deleted is not restored until a change is accepted: {message}")
             }
             Self::PruningWaits { object, block: None } => {
                 write!(f, "{object} is pruned once all else is applied")

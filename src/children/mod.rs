@@ -27,6 +27,7 @@ pub mod patches;
 pub mod plans;
 mod projection;
 mod prune;
+mod record_key;
 mod refs;
 mod refused;
 mod render;
@@ -54,6 +55,7 @@ pub use findings::{Finding, Refusal, Removal, Severity, Wait};
 pub use namespace_scope::NamespaceScope;
 pub use observed::{DriftFingerprint, Noted, Observed, Paths, Seen, kept};
 pub use origins::{InstanceInput, ItemId, NEWEST, Origin, Origins};
+pub use record_key::RecordKey;
 pub use refs::{
     FieldProjection, LookupResult, Poll, PollRequest, PollResult, ReadError, Referred, ResourceSelector,
     Select, Selector,

@@ -387,6 +387,7 @@ mod tests {
             polls: HashMap::new(),
             namespace_users: BTreeMap::new(),
             plans: None,
+            record_key: super::super::RecordKey::Unread,
             deletions: None,
             apis: None,
             limits: Totals::NONE,

@@ -11,6 +11,7 @@ use super::deletion_runs::DeletionRuns;
 use super::names;
 use super::observed::Observed;
 use super::plans::{PlanSnapshot, Revision};
+use super::record_key::RecordKey;
 use super::refs::{LookupResult, Poll, PollResult, ResourceSelector};
 use crate::api::{Apis, Gvk, ObjectRef};
 use crate::package::{Package, Resource};
@@ -46,6 +47,8 @@ pub struct Snapshot {
     pub plans: Option<Box<PlanSnapshot>>,
     /// What is known of the runs that delete its `Ask` children; `None` if they are not watched yet.
     pub deletions: Option<Box<DeletionRuns>>,
+    /// The key of the record of the last accepted target.
+    pub record_key: RecordKey,
     /// What the API server serves, or why that is not known; `None` until it has answered.
     pub apis: Option<Result<Arc<Apis>, String>>,
     /// What all evaluations of one decision may use together.
@@ -124,7 +127,8 @@ impl KindInfo {
 }
 
 impl Snapshot {
-    /// An instance without any live object, in a cluster that serves all kinds that its package names.
+    /// An instance without any live object, in a cluster that serves all kinds that its package names. Nothing of its
+    /// decisions is written to a cluster.
     /// `is_namespaced` says of each whether its objects lie in namespaces.
     pub fn new(package: ActivePackage, instance: Value, is_namespaced: impl Fn(&Gvk) -> bool) -> Self {
         let kinds = package.resource().kinds().into_iter();
@@ -143,6 +147,7 @@ impl Snapshot {
             namespace_users: BTreeMap::new(),
             plans: None,
             deletions: None,
+            record_key: RecordKey::Unneeded,
             apis: None,
             limits: Totals::FULL,
         }

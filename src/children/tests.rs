@@ -109,6 +109,7 @@ struct World {
     has_plans: bool,
     /// Whether the package is loaded.
     is_loaded: bool,
+    record_key: RecordKey,
 }
 
 impl World {
@@ -135,6 +136,7 @@ impl World {
             runs: plans::RunStore::default(),
             has_plans: false,
             is_loaded: true,
+            record_key: RecordKey::new(b"key"),
         }
     }
 
@@ -174,6 +176,7 @@ impl World {
             snapshot.package = Err("it is broken".into());
         }
         snapshot.limits = self.totals;
+        snapshot.record_key = self.record_key.clone();
         snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now)));
         snapshot.deletions = Some(Box::new(self.runs.deletions(self.now)));
         snapshot.previous.clone_from(&self.previous);

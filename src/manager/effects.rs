@@ -16,8 +16,8 @@ use super::registry::Registered;
 use super::rights::RightsReviews;
 use super::{Monitor, Observer};
 use crate::api::{CallError, Class};
-use crate::children::Decision;
 use crate::children::plans::KeyProblem;
+use crate::children::{Decision, RecordKey};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
 
@@ -107,6 +107,15 @@ impl Effects {
     /// The key of digests of what may hold secret data, once [`Self::proof_key`] has been read.
     pub(super) fn digest_key(&self) -> Vec<u8> {
         self.proof_key.get().map(|key| key.for_digests().to_vec()).unwrap_or_default()
+    }
+
+    /// The key of the record of the last accepted target.
+    pub(super) fn record_key(&self) -> RecordKey {
+        match (self.proof_key.get(), self.key_problem()) {
+            (Some(key), _) => RecordKey::new(key.for_records()),
+            (None, Some(problem)) => RecordKey::Unreadable(problem.message),
+            (None, None) => RecordKey::Unread,
+        }
     }
 
     /// The uids of objects whose generated values this process has written or verified.

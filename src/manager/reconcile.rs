@@ -133,6 +133,7 @@ impl InstanceReconciler {
         let mut large_permit: Option<Permit> = None;
         let mut decisions = 0;
         let mut has_run_moved = false;
+        let mut needs_record_key = false;
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
@@ -146,7 +147,8 @@ impl InstanceReconciler {
                 decisions = 0;
                 continue;
             }
-            let key_error = self.read_digest_key(&registered).await.err();
+            let needs_key = registered.has_runs || needs_record_key;
+            let key_error = if needs_key { self.read_key().await.err() } else { None };
             if let Some(error) = key_error.as_ref().filter(|error| error.is_fenced()) {
                 return self.failed(key, error);
             }
@@ -163,6 +165,10 @@ impl InstanceReconciler {
                     continue;
                 }
             };
+            if decided.decision.needs_record_key && !needs_key {
+                needs_record_key = true;
+                continue;
+            }
             match self.carry_out(key, &registered, decided, state).await {
                 Next::Decide => {}
                 Next::RunMoved => has_run_moved = true,
@@ -181,12 +187,10 @@ impl InstanceReconciler {
         Outcome::Done
     }
 
-    /// Reads the key of digests, once a process, if the kind has runs.
-    async fn read_digest_key(&self, registered: &Registered) -> Result<(), CallError> {
-        if registered.has_runs
-            && let Err(error) = self.effects.proof_key(&self.namespace).await
-        {
-            warn!(%error, "the key of digests cannot be read");
+    /// Reads the key of digests and records, once a process.
+    async fn read_key(&self) -> Result<(), CallError> {
+        if let Err(error) = self.effects.proof_key(&self.namespace).await {
+            warn!(%error, "the key of digests and records cannot be read");
             return Err(error);
         }
         Ok(())
@@ -455,6 +459,7 @@ impl InstanceReconciler {
             namespace_users: BTreeMap::new(),
             plans,
             deletions,
+            record_key: self.effects.record_key(),
             apis: if reads_cluster { self.watches.served_apis() } else { None },
             limits,
         })

@@ -8,6 +8,7 @@ use super::super::accepted::{AcceptedTarget, there};
 use super::super::diff::{Difference, Drift};
 use super::super::findings::Finding;
 use super::super::origins::{InstanceInput, Origin, Origins};
+use super::super::record_key::RecordKey;
 use super::super::schedule;
 use super::super::state::{AS_ACCEPTED, Failure, ReconcileState};
 use super::super::target::{Item, Target, target};
@@ -15,16 +16,21 @@ use super::{Action, Context, Why, Work, names};
 use crate::api::ObjectRef;
 
 impl Work {
-    /// Restores and repairs the last accepted target where a change is not made; the record of it. `unchanged`: the
-    /// positions of items that keep what they had.
+    /// Restores and repairs the last accepted target where a change is not made; the record of it, or `None` while records
+    /// cannot be told from forged ones. `unchanged`: the positions of items that keep what they had.
     pub(super) fn maintain_accepted(
         &mut self,
         ctx: &Context<'_>,
         target_now: &Target,
         unchanged: &HashSet<usize>,
         at: (&ReconcileState, Duration),
-    ) -> AcceptedTarget {
-        let mut record = AcceptedTarget::read(&ctx.snapshot.instance);
+    ) -> Option<AcceptedTarget> {
+        let key = &ctx.snapshot.record_key;
+        self.needs_record_key = !key.is_usable();
+        if let RecordKey::Unreadable(why) = key {
+            self.findings.push(Finding::RecordUnknown { message: why.to_string() });
+        }
+        let mut record = AcceptedTarget::read(&ctx.snapshot.instance, key);
         let there = there(&ctx.snapshot.observed);
         let mut missing = record.children.clone();
         missing.retain(|name, _| !there.contains_key(name));
@@ -65,7 +71,7 @@ impl Work {
         if !missing.is_empty() {
             self.findings.push(Finding::Missing { items: missing.into_keys().collect() });
         }
-        record
+        key.is_usable().then_some(record)
     }
 
     /// Restores or repairs an item of the last accepted target.
@@ -136,15 +142,21 @@ impl Work {
         if !self.actions.is_empty() {
             return;
         }
-        let recorded = ctx.snapshot.instance["metadata"]["annotations"][names::ACCEPTED].as_str();
+        let key = &ctx.snapshot.record_key;
+        let annotation = ctx.snapshot.instance["metadata"]["annotations"][names::ACCEPTED].as_str();
         let wanted = match record {
             Some(record) if is_lasting(target, state) => record.text(),
             _ if target.is_applied() => None,
             _ => return,
         };
-        let is_refused = wanted.as_deref().is_some_and(|record| state.is_unrecorded(record));
-        if recorded != wanted.as_deref() && !is_refused {
-            self.actions.push(Action::Record(wanted));
+        let is_recorded = match (&wanted, annotation) {
+            (Some(record), Some(annotation)) => key.open(annotation).as_ref() == Some(record),
+            (wanted, annotation) => wanted.is_none() && annotation.is_none(),
+        };
+        let sealed = wanted.and_then(|record| key.seal(&record));
+        let is_refused = sealed.as_deref().is_some_and(|record| state.is_unrecorded(record));
+        if !is_recorded && !is_refused {
+            self.actions.push(Action::Record(sealed));
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct Decision {
     pub accepted: bool,
     /// Changes of the target among the actions that no change of the instance explains.
     pub target_changes: Vec<TargetChange>,
+    /// Whether it would be another with [`crate::children::Snapshot::record_key`], which must be read.
+    pub needs_record_key: bool,
     /// Whether a step of a run waits.
     pub waits_for_step: bool,
     /// For how long the conditions of plans have held, to be remembered.
@@ -93,6 +95,7 @@ impl Decision {
             pending: false,
             accepted: false,
             target_changes: Vec::new(),
+            needs_record_key: false,
             waits_for_step: false,
             conditions: None,
             is_partial: false,

@@ -94,7 +94,7 @@ pub(in crate::children) fn decide_target(
     if let Some(exceeded) = ctx.budget.exceeded() {
         return stopped(ctx, target, exceeded);
     }
-    let Work { checks, actions, asks, findings, again, target_changes, namespaces } = work;
+    let Work { checks, actions, asks, findings, again, target_changes, namespaces, needs_record_key } = work;
     Decision {
         checks,
         actions,
@@ -109,6 +109,7 @@ pub(in crate::children) fn decide_target(
         pending: target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none(),
         accepted: target.is_applied(),
         target_changes,
+        needs_record_key,
         waits_for_step: false,
         conditions: None,
         is_partial: target.items.iter().any(|item| item.is_later),
@@ -129,6 +130,7 @@ struct Work {
     again: Option<Duration>,
     target_changes: Vec<TargetChange>,
     namespaces: Vec<String>,
+    needs_record_key: bool,
 }
 
 impl Work {
@@ -160,7 +162,7 @@ impl Work {
         };
         let keeps_accepted = target.open.values().any(|error| !error.is_waiting())
             || (!unchanged.is_empty() && target.items.iter().any(is_refused));
-        let record = keeps_accepted.then(|| work.maintain_accepted(ctx, target, &unchanged, at));
+        let record = if keeps_accepted { work.maintain_accepted(ctx, target, &unchanged, at) } else { None };
         work.findings.extend(Finding::unknown_refs(target, &work.findings));
         work.prune(ctx, target, schedule, at);
         work.add(prune::outdated_notes(target, at.0, at.1));

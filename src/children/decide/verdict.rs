@@ -136,14 +136,14 @@ pub(super) fn verdict(
 ) -> Verdict {
     let of = |severity: Severity| -> Vec<&Finding> {
         let all = findings.iter().filter(|finding| finding.severity() == severity);
-        all.filter(|finding| !matches!(finding, Finding::Missing { .. })).collect()
+        all.filter(|finding| !finding.is_about_missing()).collect()
     };
     let (mut stalled, mut waiting) = (of(Severity::Stalled), of(Severity::Waiting));
     // What its current step waits for explains why all else waits for the run.
     if waiting.iter().any(|finding| matches!(finding, Finding::RunWaits { .. })) {
         waiting.retain(|finding| !finding.waits_for_run());
     }
-    if let Some(missing) = findings.iter().find(|finding| matches!(finding, Finding::Missing { .. })) {
+    if let Some(missing) = findings.iter().find(|finding| finding.is_about_missing()) {
         let all = if stalled.is_empty() { &mut waiting } else { &mut stalled };
         // Near the front, because a message contains few.
         all.insert(all.len().min(1), missing);

@@ -63,6 +63,18 @@ impl Refusing {
         self.settle()
     }
 
+    /// The record without its proof.
+    fn record(&self) -> Value {
+        let annotation = self.world.instance["metadata"]["annotations"][names::ACCEPTED].as_str().unwrap();
+        let mut record: Value = serde_json::from_str(annotation).unwrap();
+        record.as_object_mut().unwrap().remove("proof").unwrap();
+        record
+    }
+
+    fn put_record(&mut self, text: &str) {
+        self.world.instance["metadata"]["annotations"] = json!({names::ACCEPTED: text});
+    }
+
     fn desired(&self) -> BTreeMap<String, Option<Box<str>>> {
         self.world.objects.iter().map(|(name, object)| (name.clone(), object.desired.clone())).collect()
     }
@@ -103,10 +115,9 @@ fn what_is_missing_comes_back_while_a_change_is_refused() {
 fn what_cannot_come_back_is_named() {
     let mut it = Refusing::new(true);
     // As after an edit that nobody saw: only what is there was recorded, not of what it was rendered.
-    let record = it.world.instance["metadata"]["annotations"][names::ACCEPTED].as_str().unwrap();
-    let mut record: Value = serde_json::from_str(record).unwrap();
+    let mut record = it.record();
     record.as_object_mut().unwrap().remove("origin").unwrap();
-    it.world.instance["metadata"]["annotations"][names::ACCEPTED] = record.to_string().into();
+    it.put_record(&it.world.record_key.seal(&record.to_string()).unwrap());
     it.world.restart();
     let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
     assert!(message.contains("missing until a change is accepted: a ("), "{message}");
@@ -134,4 +145,80 @@ fn what_was_never_accepted_is_not_made() {
     let mut it = Refusing { world };
     assert!(matches!(it.settle(), Verdict::Stalled { .. }));
     assert!(it.world.log.is_empty() && it.world.objects.is_empty(), "{:?}", it.world.log);
+}
+
+/// A user writes the record by hand, with a spec that the API server has never seen, and makes the target fail.
+#[test]
+fn a_record_that_operetta_has_not_written_renders_nothing() {
+    let children = "children:\n  - {id: fixed, template: templates/fixed.yaml}\n  - id: m\n    template: templates/m.yaml\n    forEach: {in: range(spec.size), as: i, key: i}\n";
+    let templates = [("fixed", config("{{ name }}-fixed")), ("m", config("{{ name }}-{{ i }}"))];
+    let package = package(children, &templates);
+    let spec = json!({"text": "forged", "size": 1});
+    let hash = World::settled(package.clone(), &spec).objects["ConfigMap/a-0"].desired.clone().unwrap();
+    let record = json!({"uid": "uid-1", "children": {"m[0]": hash}, "origin": {"spec": spec}}).to_string();
+    let sealed = RecordKey::new(b"key").seal(&record).unwrap();
+    for (annotation, is_made) in [
+        (record.clone(), false),
+        (RecordKey::new(b"another").seal(&record).unwrap(), false),
+        (sealed.replace("forged", "another"), false),
+        // This is what the proof prevents.
+        (sealed, true),
+    ] {
+        let mut it = Refusing { world: World::settled(package.clone(), &json!({"text": "good", "size": 0})) };
+        it.world.edit(json!({"text": "good", "size": "none"}));
+        it.put_record(&annotation);
+        let Verdict::Stalled { message, .. } = it.settle() else { panic!("not stalled") };
+        let log = &it.world.log;
+        assert_eq!(it.world.objects.contains_key("ConfigMap/a-0"), is_made, "{annotation}: {log:?}");
+        assert!(!message.contains("missing"), "a forged record has no children: {message}");
+        // Another takes its place.
+        let record = it.record();
+        assert_eq!(record["children"]["m[0]"].is_string(), is_made, "{record}");
+        assert!(record["children"]["fixed"].is_string(), "{record}");
+    }
+}
+
+/// Earlier versions wrote records without a proof.
+#[test]
+fn a_record_of_an_earlier_version_is_replaced_and_no_child_changes() {
+    let mut it = Refusing::new(true);
+    let before = it.world.server.objects.clone();
+    let unproven = it.record();
+    it.put_record(&unproven.to_string());
+    it.world.restart();
+    it.world.log.clear();
+    it.settle();
+    assert_eq!(it.world.log, ["Record true"]);
+    assert_eq!(it.world.server.objects, before);
+    // The spec before the edit is not taken from it.
+    assert_eq!(it.record(), json!({"uid": "uid-1", "children": unproven["children"]}));
+    it.delete("a-fixed");
+    assert_eq!(it.world.log, ["Restore fixed as last accepted"]);
+    it.world.edit(json!({"text": "better", "stop": false}));
+    it.settle();
+    assert_eq!(it.world.log, ["Update a", "Record false"]);
+}
+
+#[test]
+fn without_its_key_a_record_stays_as_it_is_and_nothing_is_restored_from_it() {
+    let mut it = Refusing::new(true);
+    let key = std::mem::replace(&mut it.world.record_key, RecordKey::Unread);
+    let annotations = it.world.instance["metadata"]["annotations"].clone();
+    assert!(it.world.decide().needs_record_key);
+    it.world.record_key = RecordKey::Unreadable("Secret x cannot be read".into());
+    let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
+    assert!(message.contains("not restored until a change is accepted: Secret x"), "{message}");
+    assert!(it.world.decide().needs_record_key);
+    assert!(it.world.log.is_empty(), "{:?}", it.world.log);
+    assert_eq!(it.world.instance["metadata"]["annotations"], annotations);
+    it.world.record_key = key;
+    it.settle();
+    assert_eq!(it.world.log, ["Restore a as last accepted"]);
+    assert!(!it.world.decide().needs_record_key);
+    // The record goes without its key.
+    it.world.record_key = RecordKey::Unread;
+    it.world.edit(json!({"text": "good", "stop": false}));
+    it.settle();
+    assert_eq!(it.world.log, ["Record false"]);
+    assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs_record_key);
 }

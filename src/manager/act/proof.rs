@@ -25,6 +25,8 @@ pub(in crate::manager) struct ProofKey {
     key: hmac::Key,
     /// The key of digests of what may hold secret data.
     digests: Vec<u8>,
+    /// The key of the records of last accepted targets.
+    records: Vec<u8>,
 }
 
 impl ProofKey {
@@ -51,13 +53,19 @@ impl ProofKey {
 
     fn new(bytes: &[u8]) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, bytes);
-        let digests = hmac::sign(&key, b"operetta.dev/digests v1").as_ref().to_vec();
-        Self { key, digests }
+        let derived = |what: &str| hmac::sign(&key, what.as_bytes()).as_ref().to_vec();
+        let (digests, records) = (derived("operetta.dev/digests v1"), derived("operetta.dev/records v1"));
+        Self { key, digests, records }
     }
 
     /// The key of digests of what may hold secret data.
     pub(in crate::manager) fn for_digests(&self) -> &[u8] {
         &self.digests
+    }
+
+    /// The key of the records of last accepted targets.
+    pub(in crate::manager) fn for_records(&self) -> &[u8] {
+        &self.records
     }
 
     /// Writes the proof into what is applied: about the live object of that uid, or about a new one, whose uid the API
