@@ -1,7 +1,7 @@
 //! Observations of refs: requests that are made repeatedly, for as long as an instance reads the answer. An answer
 //! that has not changed queues no instance.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +20,10 @@ use crate::plan::request::CallFailure;
 
 /// How many requests of one package are under way at once.
 const AT_ONCE: usize = 16;
-/// How many observations a package may have: each keeps an answer of up to 64 KiB.
+/// How many observations a package may have: each keeps an answer of up to 64 KiB. Others wait for a place.
 const MOST: usize = 5_000;
+/// How many of them one instance may have, so that a few instances do not take all places.
+const MOST_OF_INSTANCE: usize = 200;
 /// How long after a failure an observation is made again.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
 /// How long a first answer is awaited in silence; after that the status says that there is none.
@@ -37,15 +39,23 @@ pub(super) struct Polls {
     set: Mutex<Set>,
 }
 
-#[derive(Default)]
 struct Set {
     sources: HashMap<Arc<Poll>, Source>,
     /// What each instance reads.
     reads: HashMap<InstanceKey, Vec<Arc<Poll>>>,
+    /// How many places each package may have, and has.
+    places: usize,
+    taken: HashMap<Box<str>, usize>,
+    /// What waits for a place of its package, in order.
+    waiting: BTreeMap<(Box<str>, u64), Arc<Poll>>,
+    /// The number of the next that waits.
+    next: u64,
 }
 
 struct Source {
     readers: HashSet<InstanceKey>,
+    /// Its number in [`Set::waiting`] while it has no place: it is not asked.
+    waits: Option<u64>,
     result: PollResult,
     /// Grows with each wish for a new answer: an answer to an earlier request is none.
     wanted: u64,
@@ -73,7 +83,7 @@ struct Answer {
 
 impl Polls {
     pub(super) fn new(effects: Arc<Effects>, scheduler: Arc<Scheduler>) -> Self {
-        Self { effects, scheduler, limits: ConcurrencyLimits::new(AT_ONCE), set: Mutex::default() }
+        Self { effects, scheduler, limits: ConcurrencyLimits::new(AT_ONCE), set: Mutex::new(Set::new(MOST)) }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
@@ -83,8 +93,7 @@ impl Polls {
     /// What is known of what an instance observes, as far as [`Self::follow`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
         let set = self.set();
-        let find = |poll: &Arc<Poll>| Some((Arc::clone(poll), set.sources.get(poll)?.result.clone()));
-        set.reads.get(key).into_iter().flatten().filter_map(find).collect()
+        set.known(key)
     }
 
     /// From now on these observations, and no others, are made for the instance. `true` if one of them has an answer
@@ -95,20 +104,17 @@ impl Polls {
         if before == polls {
             return false;
         }
-        let before = before.to_vec();
-        let mut has_answer = false;
-        for poll in polls.iter().filter(|poll| !before.contains(poll)) {
-            has_answer |= set.subscribe(self, key, poll);
-        }
-        for poll in before.iter().filter(|poll| !polls.contains(poll)) {
-            set.unsubscribe(key, poll);
-        }
-        if polls.is_empty() {
-            set.reads.remove(key);
-        } else {
-            set.reads.insert(key.clone(), polls.to_vec());
-        }
-        has_answer
+        set.follow(key, polls, |poll, wake| {
+            let (polls, poll, wake) = (Arc::clone(self), Arc::clone(poll), Arc::clone(wake));
+            tokio::spawn(async move {
+                while let Err(panic) =
+                    super::super::contained(Arc::clone(&polls).run(Arc::clone(&poll), Arc::clone(&wake))).await
+                {
+                    error!(observation = %poll, %panic, "an observation panicked; this is a bug of Operetta, it is made again");
+                    tokio::time::sleep(super::RESTART).await;
+                }
+            })
+        })
     }
 
     /// Repeats all observations of an instance: until they are answered, they are pending. `true` if there are any.
@@ -117,9 +123,9 @@ impl Polls {
     pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {
         let mut set = self.set();
         let polls = set.reads.get(key).cloned().unwrap_or_default();
-        for poll in &polls {
+        for poll in split(&polls).0 {
             let Some(source) = set.sources.get_mut(poll) else { continue };
-            if source.asking && !is_outdated {
+            if source.waits.is_some() || source.asking && !is_outdated {
                 continue;
             }
             source.result = PollResult::Pending;
@@ -153,17 +159,17 @@ impl Polls {
 
     /// Ends all observations.
     pub(super) fn stop(&self) {
-        *self.set() = Set::default();
+        *self.set() = Set::new(MOST);
     }
 
     /// Makes an observation until its task is aborted.
     async fn run(self: Arc<Self>, poll: Arc<Poll>, wake: Arc<Notify>) {
         loop {
-            let begin = |source: &mut Source| {
-                source.asking = true;
-                source.wanted
+            let Some(begun) = self.set().begin(&poll) else { return };
+            let Begun::Asking(began) = begun else {
+                wake.notified().await;
+                continue;
             };
-            let Some(began) = self.set().sources.get_mut(&poll).map(begin) else { return };
             let patience = async {
                 tokio::time::sleep(PATIENCE).await;
                 self.lose_patience(&poll);
@@ -251,45 +257,225 @@ impl Polls {
     }
 }
 
+/// What an observation does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Begun {
+    /// It waits for a place.
+    Waiting,
+    /// It asks, for that wish.
+    Asking(u64),
+}
+
 impl Set {
+    fn new(places: usize) -> Self {
+        let (sources, reads, taken, waiting) = Default::default();
+        Self { sources, reads, places, taken, waiting, next: 0 }
+    }
+
+    /// See [`Polls::known`].
+    fn known(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
+        let polls = self.reads.get(key).map(Vec::as_slice).unwrap_or_default();
+        let (made, refused) = split(polls);
+        let made =
+            made.iter().filter_map(|poll| Some((Arc::clone(poll), self.sources.get(poll)?.result.clone())));
+        let message = || format!("the instance has more than {MOST_OF_INSTANCE} observations");
+        let refused = refused.iter().map(|poll| (Arc::clone(poll), PollResult::Failed(message())));
+        made.chain(refused).collect()
+    }
+
+    /// See [`Polls::follow`]. `spawn`: starts the task of an observation, which its notification wakes.
+    fn follow(
+        &mut self,
+        key: &InstanceKey,
+        polls: &[Arc<Poll>],
+        spawn: impl Fn(&Arc<Poll>, &Arc<Notify>) -> JoinHandle<()>,
+    ) -> bool {
+        let before = self.reads.remove(key).unwrap_or_default();
+        let ((made, refused), (made_before, refused_before)) = (split(polls), split(&before));
+        let known: HashSet<&Arc<Poll>> = made_before.iter().collect();
+        let mut has_answer = refused.iter().any(|poll| !refused_before.contains(poll));
+        for poll in made.iter().filter(|poll| !known.contains(poll)) {
+            has_answer |= self.subscribe(key, poll, &spawn);
+        }
+        let kept: HashSet<&Arc<Poll>> = made.iter().collect();
+        for poll in made_before.iter().filter(|poll| !kept.contains(poll)) {
+            self.unsubscribe(key, poll);
+        }
+        if !polls.is_empty() {
+            self.reads.insert(key.clone(), polls.to_vec());
+        }
+        has_answer
+    }
+
     /// `true` if there is an answer already.
-    fn subscribe(&mut self, polls: &Arc<Polls>, key: &InstanceKey, poll: &Arc<Poll>) -> bool {
+    fn subscribe(
+        &mut self,
+        key: &InstanceKey,
+        poll: &Arc<Poll>,
+        spawn: impl Fn(&Arc<Poll>, &Arc<Notify>) -> JoinHandle<()>,
+    ) -> bool {
         if let Some(source) = self.sources.get_mut(poll) {
             source.readers.insert(key.clone());
             return source.result != PollResult::Pending;
         }
-        let is_too_many = self.sources.keys().filter(|other| other.operator == poll.operator).count() >= MOST;
-        let wake = Arc::new(Notify::new());
-        let (polls, what, notify) = (Arc::clone(polls), Arc::clone(poll), Arc::clone(&wake));
-        let task = tokio::spawn(async move {
-            if is_too_many {
-                return;
-            }
-            while let Err(panic) =
-                super::super::contained(Arc::clone(&polls).run(Arc::clone(&what), Arc::clone(&notify))).await
-            {
-                error!(observation = %what, %panic, "an observation panicked; this is a bug of Operetta, it is made again");
-                tokio::time::sleep(super::RESTART).await;
-            }
-        });
-        let result = if is_too_many {
-            PollResult::Failed(format!("the package has more than {MOST} observations"))
+        let taken = self.taken.entry(poll.operator.clone()).or_default();
+        let (mut waits, mut result) = (None, PollResult::Pending);
+        if *taken < self.places {
+            *taken += 1;
         } else {
-            PollResult::Pending
-        };
+            let number = self.next;
+            self.next += 1;
+            self.waiting.insert((poll.operator.clone(), number), Arc::clone(poll));
+            waits = Some(number);
+            let why = format!("the package has more than {} observations; it waits for a place", self.places);
+            result = PollResult::Failed(why);
+        }
+        let wake = Arc::new(Notify::new());
+        let task = spawn(poll, &wake);
         let readers = HashSet::from([key.clone()]);
         self.sources.insert(
             Arc::clone(poll),
-            Source { readers, result, wanted: 0, asking: false, wake, failures: 0, task },
+            Source { readers, waits, result, wanted: 0, asking: false, wake, failures: 0, task },
         );
-        is_too_many
+        waits.is_some()
     }
 
     fn unsubscribe(&mut self, key: &InstanceKey, poll: &Arc<Poll>) {
         let Some(source) = self.sources.get_mut(poll) else { return };
         source.readers.remove(key);
-        if source.readers.is_empty() {
-            self.sources.remove(poll);
+        if !source.readers.is_empty() {
+            return;
         }
+        let waited = source.waits;
+        self.sources.remove(poll);
+        match waited {
+            Some(number) => drop(self.waiting.remove(&(poll.operator.clone(), number))),
+            None => self.pass_place_on(&poll.operator),
+        }
+    }
+
+    /// A place of a package is free: it goes to the first that waits.
+    fn pass_place_on(&mut self, operator: &str) {
+        let of_package = (Box::<str>::from(operator), 0)..=(Box::<str>::from(operator), u64::MAX);
+        let first =
+            self.waiting.range(of_package).next().map(|(number, poll)| (number.clone(), Arc::clone(poll)));
+        if let Some((number, poll)) = first {
+            self.waiting.remove(&number);
+            if let Some(source) = self.sources.get_mut(&poll) {
+                // It says that it waits until it is answered.
+                source.waits = None;
+                source.wake.notify_one();
+                return;
+            }
+        }
+        if let Some(taken) = self.taken.get_mut(operator) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                self.taken.remove(operator);
+            }
+        }
+    }
+
+    /// The observation is about to be made; `None` if nobody reads it any more.
+    fn begin(&mut self, poll: &Arc<Poll>) -> Option<Begun> {
+        let source = self.sources.get_mut(poll)?;
+        if source.waits.is_some() {
+            return Some(Begun::Waiting);
+        }
+        source.asking = true;
+        Some(Begun::Asking(source.wanted))
+    }
+}
+
+/// Those of an instance that are made, and those that are not.
+fn split(polls: &[Arc<Poll>]) -> (&[Arc<Poll>], &[Arc<Poll>]) {
+    polls.split_at(polls.len().min(MOST_OF_INSTANCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::children::PollRequest;
+    use crate::plan::request::{HttpRequest, Tls};
+
+    fn key(name: &str) -> InstanceKey {
+        InstanceKey { crd: "things.example.org".into(), namespace: Some("n".into()), name: name.into() }
+    }
+
+    fn poll(operator: &str, url: &str) -> Arc<Poll> {
+        let request = HttpRequest {
+            method: "GET".into(),
+            url: url.into(),
+            hosts: Vec::new(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            tls: Tls::default(),
+            redirects: 0,
+            max_bytes: 1,
+            timeout: Duration::from_secs(1),
+        };
+        let (every, keep) = (Duration::from_secs(60), Arc::from([]));
+        Arc::new(Poll { operator: operator.into(), request: PollRequest::Http(request), every, keep })
+    }
+
+    /// A task that never ends.
+    fn idle(_: &Arc<Poll>, _: &Arc<Notify>) -> JoinHandle<()> {
+        tokio::spawn(std::future::pending())
+    }
+
+    fn is_asked(set: &mut Set, poll: &Arc<Poll>) -> bool {
+        matches!(set.begin(poll), Some(Begun::Asking(_)))
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_place_gets_the_next_that_is_free() {
+        let mut set = Set::new(2);
+        let [a, b, c, d, last] = ["a", "b", "c", "d", "e"].map(|url| poll("p", url));
+        assert!(!set.follow(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
+        let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a place"));
+        for (name, poll) in [("second", &c), ("third", &d), ("fourth", &last)] {
+            assert!(set.follow(&key(name), std::slice::from_ref(poll), idle), "it is told at once");
+            assert!(failed(&set, name, poll) && !is_asked(&mut set, poll));
+        }
+        // Another package has places of its own.
+        let other = poll("q", "a");
+        assert!(!set.follow(&key("other"), std::slice::from_ref(&other), idle));
+        assert!(is_asked(&mut set, &other));
+        // One that waits is read no more: it takes no place.
+        set.follow(&key("second"), &[], idle);
+        assert_eq!(set.begin(&c), None);
+        assert!(!is_asked(&mut set, &d));
+        set.follow(&key("first"), std::slice::from_ref(&b), idle);
+        assert!(is_asked(&mut set, &d) && !is_asked(&mut set, &last));
+        // Its task waits for this.
+        set.sources[&d].wake.notified().await;
+        set.follow(&key("first"), &[], idle);
+        assert!(is_asked(&mut set, &last));
+        for name in ["third", "fourth", "other"] {
+            set.follow(&key(name), &[], idle);
+        }
+        assert!(
+            set.sources.is_empty() && set.taken.is_empty() && set.waiting.is_empty() && set.reads.is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn one_instance_has_a_part_of_the_places() {
+        let mut set = Set::new(MOST);
+        let many: Vec<_> = (0..1_000).map(|number| poll("p", &number.to_string())).collect();
+        assert!(set.follow(&key("greedy"), &many, idle));
+        assert_eq!(set.sources.len(), MOST_OF_INSTANCE);
+        let known = set.known(&key("greedy"));
+        assert_eq!(known.len(), 1_000);
+        let refused = known.values().filter(|result| matches!(result, PollResult::Failed(_))).count();
+        assert_eq!(refused, 1_000 - MOST_OF_INSTANCE);
+        assert!(
+            matches!(&known[&many[999]], PollResult::Failed(why) if why.contains("the instance has more than 200"))
+        );
+        // With fewer all are made.
+        assert!(!set.follow(&key("greedy"), &many[900..], idle));
+        assert_eq!(set.sources.len(), 100);
+        assert!(set.known(&key("greedy")).values().all(|result| *result == PollResult::Pending));
+        assert!(is_asked(&mut set, &many[999]) && set.taken["p"] == 100);
     }
 }
