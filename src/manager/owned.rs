@@ -2,12 +2,14 @@
 //! They are kept as JSON text, because parsed objects take ten times the memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::index::{Gone, older};
 use crate::api::Gvk;
 use crate::children::names::{self, Claim, KindMark};
+use crate::plan::{self, MAX_WAITING_PARAMS};
 
 /// Namespace and name.
 type Name = (Option<Box<str>>, Box<str>);
@@ -97,7 +99,9 @@ struct Packed {
     state: Option<RunState>,
     uid: Box<str>,
     resource_version: Box<str>,
-    json: Box<[u8]>,
+    json: Arc<[u8]>,
+    /// The bytes of memory that the parameters of a run take which has not started.
+    waiting: usize,
 }
 
 /// The objects of one kind.
@@ -108,6 +112,8 @@ struct Objects {
     of_claim: HashMap<Claim, BTreeSet<Name>>,
     /// The objects that a running list has shown.
     listed: Option<HashSet<Name>>,
+    /// The sums of [`Packed::waiting`] in each namespace.
+    waiting: HashMap<Option<Box<str>>, usize>,
 }
 
 /// The objects of all kinds.
@@ -125,11 +131,22 @@ impl OwnedObjects {
         names.filter_map(|name| serde_json::from_slice(&kind.objects.get(name)?.json).ok()).collect()
     }
 
-    /// The objects of a kind that name such an instance.
-    pub(super) fn with_claim(&self, gvk: &Gvk, is_such: impl Fn(&Claim) -> bool) -> Vec<Value> {
+    /// The same as JSON texts, to be parsed one after the other: all of them together may be large.
+    pub(super) fn texts_of(&self, gvk: &Gvk, claim: &Claim) -> Vec<Arc<[u8]>> {
+        let Some(kind) = self.kinds.get(gvk) else { return Vec::new() };
+        let names = kind.of_claim.get(claim).into_iter().flatten();
+        names.filter_map(|name| Some(Arc::clone(&kind.objects.get(name)?.json))).collect()
+    }
+
+    /// The objects of a kind that name such an instance, parsed one after the other.
+    pub(super) fn with_claim(
+        &self,
+        gvk: &Gvk,
+        is_such: impl Fn(&Claim) -> bool,
+    ) -> impl Iterator<Item = Value> {
         let objects = self.kinds.get(gvk).into_iter().flat_map(|kind| kind.objects.values());
-        let found = objects.filter(|object| is_such(&object.claim));
-        found.filter_map(|object| serde_json::from_slice(&object.json).ok()).collect()
+        let found = objects.filter(move |object| is_such(&object.claim));
+        found.filter_map(|object| serde_json::from_slice(&object.json).ok())
     }
 
     /// How many runs of an instance of each kind are in each state, by the mark of the kind.
@@ -179,6 +196,23 @@ impl OwnedObjects {
     /// Takes an object from a watch, a read or the reply to a write. `claim`: the instance that it names, if any. Returns
     /// the instances that are concerned; none if the object is known already or is older.
     pub(super) fn put(&mut self, gvk: &Gvk, object: &Value, claim: Option<Claim>) -> Vec<Claim> {
+        self.put_counted(gvk, object, claim, 0)
+    }
+
+    /// The same of a PlanRun, as much of it as is kept: see [`plan::bound`].
+    pub(super) fn put_run(&mut self, gvk: &Gvk, run: &mut Value, claim: Option<Claim>) -> Vec<Claim> {
+        let name = name_of(run);
+        let kind = self.kinds.get(gvk);
+        let others = kind.map_or(0, |kind| {
+            let all = kind.waiting.get(&name.0).copied().unwrap_or_default();
+            all.saturating_sub(kind.objects.get(&name).map_or(0, |packed| packed.waiting))
+        });
+        let room = MAX_WAITING_PARAMS.saturating_sub(others);
+        let waiting = plan::bound(run, &[names::CALLED_BY], room);
+        self.put_counted(gvk, run, claim, waiting)
+    }
+
+    fn put_counted(&mut self, gvk: &Gvk, object: &Value, claim: Option<Claim>, waiting: usize) -> Vec<Claim> {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (uid, resource_version) = (text("uid"), text("resourceVersion"));
         let name = name_of(object);
@@ -201,8 +235,11 @@ impl OwnedObjects {
         if let Some(claim) = claim {
             let json = object.to_string().into_bytes().into();
             let state = RunState::of(object);
-            let packed =
-                Packed { claim, state, uid: uid.into(), resource_version: resource_version.into(), json };
+            let resource_version = resource_version.into();
+            let packed = Packed { claim, state, uid: uid.into(), resource_version, json, waiting };
+            if waiting > 0 {
+                *kind.waiting.entry(name.0.clone()).or_default() += waiting;
+            }
             kind.of_claim.entry(claim).or_default().insert(name.clone());
             kind.objects.insert(name, packed);
             if !concerned.contains(&claim) {
@@ -233,7 +270,13 @@ impl OwnedObjects {
 
 impl Objects {
     fn remove(&mut self, name: &Name) -> Option<Claim> {
-        let Packed { claim, .. } = self.objects.remove(name)?;
+        let Packed { claim, waiting, .. } = self.objects.remove(name)?;
+        if let Some(all) = self.waiting.get_mut(&name.0) {
+            *all = all.saturating_sub(waiting);
+            if *all == 0 {
+                self.waiting.remove(&name.0);
+            }
+        }
         if let Some(names) = self.of_claim.get_mut(&claim) {
             names.remove(name);
             if names.is_empty() {
@@ -254,6 +297,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::template::json_bytes;
 
     fn gvk() -> Gvk {
         Gvk::new("operetta.dev/v1", "PlanRun")
@@ -331,6 +375,60 @@ mod tests {
         let mark = names::kind_mark("Thing.example.org");
         let states = [(RunState::Waiting, 2), (RunState::Asking, 1), (RunState::Active, 1)];
         assert_eq!(owned.run_states(), states.map(|(state, count)| ((mark, state), count)).into());
+    }
+
+    /// A tenant requests runs with as many parameters as an object may have, of an instance that exists or not.
+    #[test]
+    fn the_parameters_of_many_runs_take_bounded_memory() {
+        let mut owned = OwnedObjects::default();
+        let a = claim(&run("", 0, "a")).unwrap();
+        let request = |name: &str, zeros: usize| {
+            let mut run = run(name, 1, "a");
+            run["spec"]["plan"] = "p".into();
+            run["spec"]["params"] = json!({"a": vec![0; zeros]});
+            run
+        };
+        let put = |owned: &mut OwnedObjects, mut run: Value| {
+            let claim = claim(&run);
+            owned.put_run(&gvk(), &mut run, claim)
+        };
+        // 260 KB of text each.
+        for number in 0..300 {
+            assert_eq!(put(&mut owned, request(&format!("large-{number:03}"), 130_000)), [a]);
+        }
+        let bytes = |owned: &OwnedObjects| owned.of(&gvk(), &a).iter().map(json_bytes).sum::<usize>();
+        let slim = bytes(&owned);
+        assert!(slim < 2 << 20, "{slim}");
+        assert!(owned.of(&gvk(), &a).iter().all(|run| run["spec"]["params"].is_null()));
+        // As large as they may be, and many of them.
+        for number in 0..300 {
+            put(&mut owned, request(&format!("many-{number:03}"), 3_500));
+        }
+        let kept = |owned: &OwnedObjects| {
+            owned.of(&gvk(), &a).iter().filter(|run| !run["spec"]["params"].is_null()).count()
+        };
+        let first = kept(&owned);
+        assert!((100..200).contains(&first), "{first}");
+        assert!(bytes(&owned) < 2 * slim + MAX_WAITING_PARAMS, "{}", bytes(&owned));
+        // The first ends, another is deleted: there is room for two.
+        let mut ended = request("many-000", 3_500);
+        ended["metadata"]["resourceVersion"] = "2".into();
+        ended["status"]["phase"] = "Failed".into();
+        put(&mut owned, ended);
+        owned.remove(&gvk(), &request("many-001", 0));
+        assert_eq!(kept(&owned), first - 2);
+        for name in ["new-0", "new-1", "new-2"] {
+            put(&mut owned, request(name, 3_500));
+        }
+        assert_eq!(kept(&owned), first);
+        // The same object again changes nothing.
+        put(&mut owned, request("new-0", 3_500));
+        assert_eq!(kept(&owned), first);
+        // Another namespace has room of its own.
+        let mut elsewhere = request("r", 3_500);
+        elsewhere["metadata"]["namespace"] = "m".into();
+        put(&mut owned, elsewhere);
+        assert!(!owned.named(&gvk(), "m", "r").unwrap()["spec"]["params"].is_null());
     }
 
     #[test]

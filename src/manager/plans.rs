@@ -110,14 +110,16 @@ impl Store {
         };
         let index = self.index();
         let is_stray = |claim: &Claim| names::claims_kind(claim, &label) && index.by_claim(claim).is_none();
-        let runs = self.owned().with_claim(&kind_of(RunObject::PlanRun).gvk, is_stray);
-        runs.iter().filter_map(|run| registry.instance_of_run(run)).collect()
+        let owned = self.owned();
+        let runs = owned.with_claim(&kind_of(RunObject::PlanRun).gvk, is_stray);
+        runs.filter_map(|run| registry.instance_of_run(&run)).collect()
     }
 
     /// Whether an object of that kind belongs to a run of a plan of instances with that label.
     pub(super) fn has_run_object(&self, gvk: &Gvk, kind_label: &str) -> bool {
-        let objects = self.owned().with_claim(gvk, |claim| names::claims_kind(claim, kind_label));
-        objects.iter().any(|object| object["spec"]["plan"] != DELETE_CHILD)
+        let owned = self.owned();
+        let mut objects = owned.with_claim(gvk, |claim| names::claims_kind(claim, kind_label));
+        objects.any(|object| object["spec"]["plan"] != DELETE_CHILD)
     }
 
     /// An object of a run is known to be gone.
@@ -163,7 +165,7 @@ pub(super) struct InstanceRuns {
 /// The answers to runs that cannot run, at most [`MAX_STRAY_WRITES`], and when to look again. `at_home`: why those in the
 /// namespace of the instance cannot run; `kind` and `home`: of the instance.
 fn stray_writes(
-    objects: &[Value],
+    objects: impl IntoIterator<Item = Value>,
     at_home: Option<Stray<'_>>,
     (kind, home): (&str, &str),
     now: Timestamp,
@@ -177,11 +179,11 @@ fn stray_writes(
             Some(stray) if !is_delete => stray,
             _ => continue,
         };
-        let Ok(run) = PlanRun::parse(object) else { continue };
+        let Ok(run) = PlanRun::parse(&object) else { continue };
         let found = plan::stray(&run, stray, now);
         wake = [wake, found.wake].into_iter().flatten().min();
         writes.extend(found.status.map(|status| RunAction::Store {
-            run: RunRef::of(object),
+            run: RunRef::of(&object),
             status: Box::new(status.to_json()),
             intents: Vec::new(),
             event: None,
@@ -214,8 +216,8 @@ impl InstanceReconciler {
         }
         let home = self.home_of(key);
         let now = self.scheduler.clock.now();
-        let objects = self.store.owned_by(key, &kind_of(RunObject::PlanRun).gvk);
-        let (writes, wake) = stray_writes(&objects, at_home, (kind, home), now);
+        let objects = self.store.each_owned_by(key, &kind_of(RunObject::PlanRun).gvk);
+        let (writes, wake) = stray_writes(objects, at_home, (kind, home), now);
         if let Some(wake) = wake {
             self.scheduler.queue.add_after(key.clone(), wake);
         }
@@ -244,11 +246,10 @@ impl InstanceReconciler {
 
     /// The runs of an instance. Those of a cluster-scoped instance count in the manager's namespace alone: a Role of any
     /// other namespace may permit anything there.
-    fn runs_of(&self, key: &InstanceKey) -> Vec<Value> {
+    fn runs_of<'a>(&'a self, key: &'a InstanceKey) -> impl Iterator<Item = Value> + use<'a> {
         let namespace = self.home_of(key);
-        let mut runs = self.store.owned_by(key, &kind_of(RunObject::PlanRun).gvk);
-        runs.retain(|run| run["metadata"]["namespace"] == namespace);
-        runs
+        let runs = self.store.each_owned_by(key, &kind_of(RunObject::PlanRun).gvk);
+        runs.filter(move |run| run["metadata"]["namespace"] == namespace)
     }
 
     /// The PlanRuns that name an instance, parsed once a decision.
@@ -447,7 +448,7 @@ mod tests {
         let missing = Some(Stray::NoInstance { kind: "Desk", name: "a" });
         let mut counts = Vec::new();
         loop {
-            let (writes, wake) = stray_writes(&objects, missing, ("Desk", "n"), now);
+            let (writes, wake) = stray_writes(objects.clone(), missing, ("Desk", "n"), now);
             assert_eq!(wake, Some(Duration::from_secs(50 * 60)), "they wait an hour for their instance");
             if writes.is_empty() {
                 break;
@@ -461,7 +462,7 @@ mod tests {
         }
         assert_eq!(counts, [8, 8, 4]);
         // In a wrong namespace the instance's existence is not told, and the limit is the same.
-        let (writes, _) = stray_writes(&objects, None, ("Desk", "elsewhere"), now);
+        let (writes, _) = stray_writes(objects, None, ("Desk", "elsewhere"), now);
         assert_eq!(writes.len(), 8);
     }
 }

@@ -50,6 +50,13 @@ impl Store {
         self.owned().of(gvk, &claim)
     }
 
+    /// The same, parsed one after the other.
+    pub(super) fn each_owned_by(&self, key: &InstanceKey, gvk: &Gvk) -> impl Iterator<Item = Value> + use<> {
+        let claim = self.index().claim(key);
+        let texts = self.owned().texts_of(gvk, &claim);
+        texts.into_iter().filter_map(|text| serde_json::from_slice(&text).ok())
+    }
+
     /// The kinds whose instances this manager reconciles.
     pub(super) fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
@@ -120,7 +127,10 @@ impl Store {
         let is_cluster_scoped = |kind: &str| registry.by_kind_label(kind).is_some_and(|r| !r.kind.namespaced);
         let claim = owner.claim(&object, is_cluster_scoped);
         let caller = super::owned::caller(&object);
-        let mut concerned = self.owned().put(gvk, &object, claim);
+        let mut concerned = match owner {
+            OwnerField::SpecOf => self.owned().put_run(gvk, &mut object, claim),
+            OwnerField::Labels => self.owned().put(gvk, &object, claim),
+        };
         let is_news = !concerned.is_empty();
         if is_news {
             concerned.extend(caller);

@@ -19,6 +19,7 @@
 //! - [`history()`] is for the status of the instance, [`prunable`] and [`without_record`] for what is kept.
 
 pub mod advance;
+mod bounded;
 mod condition;
 pub mod crds;
 mod ended;
@@ -43,6 +44,7 @@ pub(crate) mod tests;
 
 pub(crate) use advance::MAX_STEPS;
 pub use advance::{REMAINING, advance, releases};
+pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
 pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};
 pub use ended::{Ended, ended};
 pub use history::{Summary, history, prunable, sorted, without_record};

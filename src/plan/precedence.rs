@@ -229,7 +229,7 @@ impl<'a> Rules<'a> {
         self.agenda.wake = Some(self.agenda.wake.map_or(wait, |known| known.min(wait)));
     }
 
-    /// Ends runs that are cancelled or whose state is lost.
+    /// Ends runs that are cancelled, whose state is lost, or whose parameters are not known.
     fn end_invalid(&mut self) {
         for run in self.open() {
             let is_taken = run.taken().is_some();
@@ -239,6 +239,8 @@ impl<'a> Rules<'a> {
                 self.write(run, self.state_lost(run));
             } else if run.spec.cancel {
                 self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
+            } else if !has_started && let Some(why) = &run.left_out {
+                self.stop(run, Phase::Failed, "InvalidParams", why);
             }
         }
     }

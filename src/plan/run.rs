@@ -6,6 +6,8 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::bounded::LEFT_OUT;
+
 /// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and has no
 /// status never runs.
 pub const TAKEN: &str = "operetta.dev/taken";
@@ -55,6 +57,8 @@ pub struct PlanRun {
     pub spec: RunSpec,
     /// Its state; `None` until a manager has seen it.
     pub status: Option<RunStatus>,
+    /// Why its parameters are not known, so that it cannot start: see [`super::bound`].
+    pub left_out: Option<String>,
 }
 
 /// What is asked for.
@@ -458,6 +462,7 @@ impl PlanRun {
             owners: owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
             spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,
             status,
+            left_out: object[LEFT_OUT].as_str().map(str::to_owned),
         })
     }
 

@@ -36,6 +36,9 @@ pub(super) fn params(plan: &PublishedPlan, file: Option<Value>, pairs: &[String]
         };
     };
     let params = Value::Object(params);
+    if let Some(problem) = crate::plan::too_large_params(&params) {
+        return Err(format!("plan {}: {problem}", plan.name));
+    }
     let problems: Vec<String> = crd::validate_part(schema, &params, "params")
         .iter()
         .map(|problem| format!("{}: {}", problem.path, problem.message))
@@ -84,6 +87,8 @@ mod tests {
             let error = of(schema(), pairs).unwrap_err();
             assert!(error.contains(told), "{pairs:?}: {error}");
         }
+        let large = format!("list=[{}]", vec!["0"; 10_000].join(","));
+        assert!(of(schema(), &["to=b", &large]).unwrap_err().contains("128 KiB"));
         assert_eq!(of(None, &[]).unwrap(), Value::Null);
         assert!(of(None, &["a=1"]).unwrap_err().contains("takes no parameters"));
     }

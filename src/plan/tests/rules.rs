@@ -449,11 +449,14 @@ fn wrong_requests_fail_with_a_reason() {
     let mut manager = Manager::new();
     manager.create("params", "repair");
     manager.run_mut("params").spec.params = json!("wrong");
+    manager.create("large", "repair");
+    manager.run_mut("large").left_out = Some("they take too much".into());
     manager.create("missing", "nothing");
     manager.create("retry", "repair");
     manager.run_mut("retry").spec.retry_of = Some("x-1".into());
     manager.settle();
     assert_eq!(manager.phase("params"), (Phase::Failed, "InvalidParams"));
+    assert_eq!(manager.phase("large"), (Phase::Failed, "InvalidParams"));
     assert_eq!(manager.phase("retry"), (Phase::Failed, "NotRetryable"));
     assert_eq!(manager.phase("missing"), (Phase::Pending, "PlanMissing"));
     // Its plan comes with another revision of the package.
