@@ -14,8 +14,7 @@ use crate::cli::out;
 /// image. An SBOM (SPDX) of all crates is an artifact beside it. Tools such as skopeo, crane and oras copy the layout to a
 /// registry; `operetta dev --node --image` runs it.
 ///
-/// The executable must be linked statically, such as by
-/// `RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --target x86_64-unknown-linux-gnu`, or
+/// The executable must be linked statically, such as by `cargo build --release --target x86_64-unknown-linux-musl`, or
 /// with its libraries in the image (--libraries).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -106,8 +105,8 @@ fn image(path: &Path, args: &Args) -> Result<Image<'static>, String> {
     if header.needs_loader {
         if !args.libraries {
             return Err(format!(
-                "{shown} is linked dynamically\n  help: build it with `RUSTFLAGS='-C target-feature=+crt-static' cargo build \
-                 --release --target x86_64-unknown-linux-gnu`, or give --libraries"
+                "{shown} is linked dynamically\n  help: build it with `cargo build --release --target \
+                 x86_64-unknown-linux-musl`, or give --libraries"
             ));
         }
         for library in libraries(path)? {
