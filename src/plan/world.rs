@@ -139,7 +139,6 @@ pub enum JobState {
 
 /// A Job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Job {
     /// Its uid.
     pub uid: String,
