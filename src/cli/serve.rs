@@ -28,7 +28,7 @@ pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
 }
 
 async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Duration) {
-    let connection = |stream| {
+    let connection = |stream, _| {
         let connection = connection(stream, Arc::clone(&monitor), head);
         async move {
             if tokio::time::timeout(WHOLE, connection).await.is_err() {

@@ -25,7 +25,9 @@ use crate::api::ApiKind;
 
 pub use augment::{Additions, augment, taken};
 pub use check::{check, check_schema};
-pub use conversion::{Conversion, ConvertError, Problem, Rule, RuleKind, compile};
+pub use conversion::{
+    Conversion, ConvertError, Problem, Rule, RuleKind, compile, json_entries, json_items, leaves_out,
+};
 pub use defaults::apply_defaults;
 pub use incompatible::{Incompatible, incompatible};
 pub use lookup::{Lookup, lookup, schema_fact};

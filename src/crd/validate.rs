@@ -1,7 +1,9 @@
 //! Validates an object against its schema. Messages never contain values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::{OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, join, other_keys, pattern, properties};
@@ -21,23 +23,65 @@ pub struct Violation {
 /// The structural violations of an object. Apply the defaults first, like the API server. Unknown fields are
 /// violations, because the server drops them. CEL rules are not evaluated.
 pub fn validate(schema: &Value, object: &Value) -> Vec<Violation> {
-    let mut walk = Walk { found: Vec::new() };
-    walk.structure(schema, object, "", true);
-    walk.found
+    Walk::all(schema, object, ("", true), &Patterns::default())
 }
 
 /// The violations of a part of an object at `path`.
 pub fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation> {
-    let mut walk = Walk { found: Vec::new() };
-    walk.structure(schema, value, path, false);
-    walk.found
+    Walk::all(schema, value, (path, false), &Patterns::default())
 }
 
-struct Walk {
+/// Whether a part of an object has no violation. The patterns of the schema are compiled once.
+pub(super) fn fits(schema: &Value, value: &Value, patterns: &Patterns) -> bool {
+    Walk::all(schema, value, ("", false), patterns).is_empty()
+}
+
+/// Compiled patterns. To compile one takes thousands of times as long as to match a short text.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Patterns(Arc<Mutex<HashMap<String, Option<Regex>>>>);
+
+impl Patterns {
+    fn get(&self, pattern: &str) -> Option<Regex> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(matcher) = known.get(pattern) {
+            return matcher.clone();
+        }
+        let matcher = pattern::compile(pattern);
+        known.insert(pattern.to_owned(), matcher.clone());
+        matcher
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// They follow from the schema.
+impl PartialEq for Patterns {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+struct Walk<'p> {
     found: Vec<Violation>,
+    patterns: &'p Patterns,
 }
 
-impl Walk {
+impl<'p> Walk<'p> {
+    fn all(
+        schema: &Value,
+        value: &Value,
+        (path, is_root): (&str, bool),
+        patterns: &'p Patterns,
+    ) -> Vec<Violation> {
+        let mut walk = Self { found: Vec::new(), patterns };
+        walk.structure(schema, value, path, is_root);
+        walk.found
+    }
+
     fn report(&mut self, path: &str, message: impl Into<String>) {
         self.found.push(Violation { path: path.to_owned(), message: message.into(), is_loss: false });
     }
@@ -214,7 +258,7 @@ impl Walk {
     fn string(&mut self, schema: &Value, text: &str, path: &str) {
         self.size(schema, text.chars().count(), ("minLength", "maxLength"), "characters", path);
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-            && pattern::compile(pattern).is_some_and(|matcher| !matcher.is_match(text))
+            && self.patterns.get(pattern).is_some_and(|matcher| !matcher.is_match(text))
         {
             self.report(path, format!("must match the pattern {pattern}"));
         }
@@ -283,8 +327,9 @@ impl Walk {
         for part in list("allOf") {
             self.nested(part, value, path);
         }
+        let patterns = self.patterns;
         let faults = |part: &Value| {
-            let mut walk = Walk { found: Vec::new() };
+            let mut walk = Walk { found: Vec::new(), patterns };
             walk.nested(part, value, path);
             walk.found
         };

@@ -1,24 +1,29 @@
 //! The accept loop of the HTTP servers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
-/// Accepts connections until it is dropped. At most `limit` are open: beyond that the oldest unfinished one is closed for a new
-/// one, so that stuck clients do not block others.
+/// How long a connection stays if there are too many: those of a lower rank go first. Zero at first; the server raises it.
+pub type Rank = Arc<AtomicU8>;
+
+/// Accepts connections until it is dropped. At most `limit` are open: beyond that the oldest unfinished one of the lowest rank is
+/// closed for a new one, so that stuck clients do not block others.
 pub async fn accept<F>(
     listener: TcpListener,
     limit: usize,
     server: &str,
-    mut connection: impl FnMut(TcpStream) -> F,
+    mut connection: impl FnMut(TcpStream, Rank) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut open = JoinSet::new();
-    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
+    let mut oldest: VecDeque<(AbortHandle, Rank)> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -29,13 +34,35 @@ pub async fn accept<F>(
             }
         };
         while open.try_join_next().is_some() {}
-        oldest.retain(|connection| !connection.is_finished());
+        oldest.retain(|(connection, _)| !connection.is_finished());
         if oldest.len() >= limit
-            && let Some(first) = oldest.pop_front()
+            && let Some(least) = least(oldest.iter().map(|(_, rank)| rank))
+            && let Some((connection, _)) = oldest.remove(least)
         {
-            debug!("too many connections to {server}: closing the oldest");
-            first.abort();
+            debug!("too many connections to {server}: closing one");
+            connection.abort();
         }
-        oldest.push_back(open.spawn(connection(stream)));
+        let rank = Rank::default();
+        oldest.push_back((open.spawn(connection(stream, Arc::clone(&rank))), rank));
+    }
+}
+
+/// The first with the lowest rank.
+fn least<'a>(ranks: impl Iterator<Item = &'a Rank>) -> Option<usize> {
+    ranks.enumerate().min_by_key(|(_, rank)| rank.load(Ordering::Relaxed)).map(|(position, _)| position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_connection_of_the_lowest_rank_is_closed() {
+        for (ranks, closed) in
+            [(&[2, 1, 0, 1, 0][..], Some(2)), (&[2, 1, 1], Some(1)), (&[2, 2], Some(0)), (&[], None)]
+        {
+            let ranks: Vec<Rank> = ranks.iter().map(|rank| Arc::new(AtomicU8::new(*rank))).collect();
+            assert_eq!(least(ranks.iter()), closed);
+        }
     }
 }

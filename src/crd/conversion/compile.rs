@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::path::{Path, Segment, show};
 use super::{Conversion, Field, Rules};
+use crate::crd::validate::Patterns;
 use crate::crd::{
     Lookup, OBJECT_FIELDS, OtherKeys, apply_defaults, is_int_or_string, join, kind, lookup, other_keys,
     preserves, properties, schema_of, storage_version, validate_part, versions,
@@ -86,6 +87,7 @@ pub fn compile(crd: &Value, declared: &[(&str, Vec<Rule>)]) -> Result<Conversion
         kind: kind.kind,
         hub: hub.to_owned(),
         versions: std::collections::BTreeMap::new(),
+        patterns: Patterns::default(),
     };
     for name in names.iter().filter(|name| **name != hub) {
         let (Some(own), Some(stored)) = (schema_of(crd, name), schema_of(crd, hub)) else { continue };

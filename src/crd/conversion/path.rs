@@ -1,10 +1,15 @@
 //! Paths of fields, with places for every item of a list or every value of a map.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::node::Node;
+use super::work;
 
 /// One step of a path in a schema.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Segment {
     /// A field.
@@ -20,7 +25,7 @@ pub(super) enum Segment {
 pub(super) type Path = Vec<Segment>;
 
 /// One step of a path in an object.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Step {
     /// A field, or a key of a map.
@@ -43,37 +48,40 @@ pub(super) fn show(path: &[Segment]) -> String {
     text
 }
 
+/// A place in an object.
+pub(super) type Place = Vec<Step>;
+
 /// The places of a path in an object whose parent exists; with positions in lists.
-pub(super) fn places(object: &Value, path: &[Segment]) -> Vec<Vec<Step>> {
+pub(super) fn places(object: &Node<'_>, path: &[Segment]) -> Vec<Place> {
     let mut found = Vec::new();
-    expand(object, path, &mut Vec::new(), &mut found);
+    expand(Some(object), path, &mut Vec::new(), &mut found);
     found
 }
 
-fn expand(here: &Value, path: &[Segment], above: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) {
+fn expand(here: Option<&Node<'_>>, path: &[Segment], above: &mut Place, found: &mut Vec<Place>) {
     let Some((first, rest)) = path.split_first() else {
         found.push(above.clone());
         return;
     };
-    let mut below = |step: Step, value: &Value| {
+    let mut below = |step: Step, value: Option<&Node<'_>>| {
         above.push(step);
         expand(value, rest, above, found);
         above.pop();
     };
     match (first, here) {
-        (Segment::Key(key), Value::Object(map)) => match map.get(key) {
-            Some(value) => below(Step::Key(key.clone()), value),
-            None if rest.is_empty() => below(Step::Key(key.clone()), &Value::Null),
+        (Segment::Key(key), Some(map @ Node::Object(_))) => match map.get(key) {
+            Some(value) => below(Step::Key(key.clone()), Some(value)),
+            None if rest.is_empty() => below(Step::Key(key.clone()), None),
             None => {}
         },
-        (Segment::Each { .. }, Value::Array(items)) => {
+        (Segment::Each { .. }, Some(Node::Array(items))) => {
             for (index, item) in items.iter().enumerate() {
-                below(Step::Index(index), item);
+                below(Step::Index(index), Some(item));
             }
         }
-        (Segment::Each { .. }, Value::Object(map)) => {
+        (Segment::Each { .. }, Some(Node::Object(map))) => {
             for (key, value) in map {
-                below(Step::Key(key.clone()), value);
+                below(Step::Key(key.clone()), Some(value));
             }
         }
         _ => {}
@@ -81,62 +89,73 @@ fn expand(here: &Value, path: &[Segment], above: &mut Vec<Step>, found: &mut Vec
 }
 
 /// The value at a place.
-pub(super) fn get<'a>(object: &'a Value, place: &[Step]) -> Option<&'a Value> {
-    place.iter().try_fold(object, |here, step| match step {
-        Step::Key(key) => here.as_object()?.get(key),
-        Step::Index(index) => here.as_array()?.get(*index),
-        Step::Item(_) => None,
+pub(super) fn get<'n, 'a>(object: &'n Node<'a>, place: &[Step]) -> Option<&'n Node<'a>> {
+    place.iter().try_fold(object, |here, step| match (step, here) {
+        (Step::Key(key), _) => here.get(key),
+        (Step::Index(index), Node::Array(items)) => items.get(*index),
+        _ => None,
     })
 }
 
-fn get_mut<'a>(object: &'a mut Value, place: &[Step]) -> Option<&'a mut Value> {
-    place.iter().try_fold(object, |here, step| match step {
-        Step::Key(key) => here.as_object_mut()?.get_mut(key),
-        Step::Index(index) => here.as_array_mut()?.get_mut(*index),
-        Step::Item(_) => None,
+fn get_mut<'n, 'a>(object: &'n mut Node<'a>, place: &[Step]) -> Option<&'n mut Node<'a>> {
+    place.iter().try_fold(object, |here, step| match (step, here) {
+        (Step::Key(key), here) => here.get_mut(key),
+        (Step::Index(index), Node::Array(items)) => items.get_mut(*index),
+        _ => None,
     })
 }
 
 /// Takes the value at a place out of the object.
-pub(super) fn take(object: &mut Value, place: &[Step]) -> Option<Value> {
+pub(super) fn take<'a>(object: &mut Node<'a>, place: &[Step]) -> Option<Node<'a>> {
     let (last, above) = place.split_last()?;
-    match (get_mut(object, above)?, last) {
-        (Value::Object(map), Step::Key(key)) => map.remove(key),
+    match last {
+        Step::Key(key) => get_mut(object, above)?.remove(key),
         _ => None,
     }
 }
 
 /// Puts a value at a place, and creates the objects above it. Returns how many steps lead to the highest object that was
 /// created, or the value if there is no room for it.
-pub(super) fn put(object: &mut Value, place: &[Step], value: Value) -> Result<Option<usize>, Value> {
+pub(super) fn put<'a>(
+    object: &mut Node<'a>,
+    place: &[Step],
+    value: Node<'a>,
+) -> Result<Option<usize>, Node<'a>> {
     let mut here = object;
     let mut created = None;
     for (depth, step) in place.iter().enumerate() {
         let is_last = depth + 1 == place.len();
         here = match (here, step) {
-            (Value::Object(map), Step::Key(key)) if is_last => {
-                map.insert(key.clone(), value);
+            (here @ Node::Object(_), Step::Key(key)) if is_last => {
+                here.insert(key, value);
                 return Ok(created);
             }
-            (Value::Object(map), Step::Key(key)) => map.entry(key.clone()).or_insert_with(|| {
-                created.get_or_insert(depth + 1);
-                Value::Object(Map::new())
-            }),
-            (Value::Array(items), Step::Index(index)) if *index < items.len() => &mut items[*index],
+            (Node::Object(map), Step::Key(key)) => {
+                let (at, is_new) = Node::entry(map, key);
+                if is_new {
+                    created.get_or_insert(depth + 1);
+                }
+                &mut map[at].1
+            }
+            (Node::Array(items), Step::Index(index)) if *index < items.len() => &mut items[*index],
             _ => return Err(value),
         };
     }
     Err(value)
 }
 
+/// The values of the keys of an item.
+fn key_values(item: &Node<'_>, keys: &[String]) -> Option<Vec<Value>> {
+    work();
+    keys.iter().map(|key| item.get(key)?.as_scalar()).collect()
+}
+
 /// The place with items of lists identified by the values of their keys, where the path names keys.
-pub(super) fn identified(object: &Value, path: &[Segment], place: &[Step]) -> Vec<Step> {
+pub(super) fn identified(object: &Node<'_>, path: &[Segment], place: &[Step]) -> Place {
     let identity = |depth: usize, segment: &Segment, step: &Step| -> Option<Step> {
         let Segment::Each { each } = segment else { return None };
         let (Step::Index(_), false) = (step, each.is_empty()) else { return None };
-        let item = get(object, &place[..=depth])?;
-        let values = each.iter().map(|key| item.get(key).filter(|value| !value.is_object()).cloned());
-        Some(Step::Item(values.collect::<Option<_>>()?))
+        Some(Step::Item(key_values(get(object, &place[..=depth])?, each)?))
     };
     path.iter()
         .zip(place)
@@ -145,21 +164,38 @@ pub(super) fn identified(object: &Value, path: &[Segment], place: &[Step]) -> Ve
         .collect()
 }
 
-/// The place with positions of items instead of their keys; `None` if an item is gone.
-pub(super) fn located(object: &Value, path: &[Segment], place: &[Step]) -> Option<Vec<Step>> {
-    let mut found: Vec<Step> = Vec::new();
-    for (segment, step) in path.iter().zip(place) {
-        found.push(match (segment, step) {
-            (Segment::Each { each }, Step::Item(values)) => {
-                let items = get(object, &found)?.as_array()?;
-                let is_it =
-                    |item: &Value| each.iter().zip(values).all(|(key, value)| item.get(key) == Some(value));
-                Step::Index(items.iter().position(is_it)?)
-            }
-            (_, step) => step.clone(),
-        });
+/// Finds items of lists by the values of their keys, which no rule changes.
+#[derive(Default)]
+pub(super) struct Finder {
+    /// The positions of the items, by the place of the list.
+    lists: HashMap<Place, HashMap<Vec<Value>, usize>>,
+}
+
+impl Finder {
+    /// The place with positions of items instead of their keys; `None` if an item is gone.
+    pub(super) fn located(&mut self, object: &Node<'_>, path: &[Segment], place: &[Step]) -> Option<Place> {
+        let mut found = Place::new();
+        for (segment, step) in path.iter().zip(place) {
+            let step = match (segment, step) {
+                (Segment::Each { each }, Step::Item(values)) => {
+                    if !self.lists.contains_key(&found) {
+                        let Node::Array(items) = get(object, &found)? else { return None };
+                        let mut positions = HashMap::new();
+                        for (position, item) in items.iter().enumerate() {
+                            if let Some(values) = key_values(item, each) {
+                                positions.entry(values).or_insert(position);
+                            }
+                        }
+                        self.lists.insert(found.clone(), positions);
+                    }
+                    Step::Index(*self.lists.get(&found)?.get(values)?)
+                }
+                (_, step) => step.clone(),
+            };
+            found.push(step);
+        }
+        Some(found)
     }
-    Some(found)
 }
 
 /// Whether a place is one of a path.

@@ -1,8 +1,16 @@
 //! Conversions of written and generated objects.
 
-use serde_json::{Value, json};
+use std::cell::Cell;
 
+use serde_json::{Map, Value, json};
+
+use super::kept::{KEPT, MAX_ANNOTATIONS};
 use super::*;
+
+thread_local! {
+    /// The repeated steps of this test.
+    pub(super) static WORK: Cell<usize> = const { Cell::new(0) };
+}
 
 /// A CRD with the schemas of the spec in `v1alpha1`, and in the storage version `v1`.
 fn crd(own: &Value, hub: &Value) -> Value {
@@ -100,7 +108,24 @@ fn instance(version: &str, spec: Value) -> Value {
 }
 
 fn convert(conversion: &Conversion, object: &Value, to: &str) -> Value {
-    conversion.convert(object.clone(), &format!("g.org/{to}")).unwrap()
+    try_convert(conversion, object, to, &[]).unwrap()
+}
+
+fn try_convert(
+    conversion: &Conversion,
+    object: &Value,
+    to: &str,
+    stored: &[&str],
+) -> Result<Value, ConvertError> {
+    let stored: Vec<String> = stored.iter().map(|version| (*version).to_owned()).collect();
+    let text = conversion.convert(&object.to_string(), &format!("g.org/{to}"), &stored)?;
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+/// What the annotations of an object take.
+fn annotations(object: &Value) -> usize {
+    let all = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    all.map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
 }
 
 #[test]
@@ -196,6 +221,143 @@ fn the_annotation_cannot_make_an_object_unreadable_or_invalid() {
     for object in [new, back] {
         assert!(object["metadata"]["annotations"][KEPT].as_str().unwrap().contains("12345"), "{object}");
     }
+}
+
+#[test]
+fn what_does_not_fit_in_the_annotations_is_left_out_and_only_its_loss_is_refused() {
+    let text = json!({"type": "string"});
+    let (own, hub) = (object(&json!({"note": text, "b": text})), object(&json!({"big": text, "b": text})));
+    let conversion =
+        compile(&crd(&own, &hub), &[("v1alpha1", vec![keep("spec.note"), keep("spec.big")])]).unwrap();
+    let with = |version: &str, spec: Value, own: usize| {
+        let mut object = instance(version, spec);
+        object["metadata"]["annotations"] = json!({"a": "ä".repeat((own - 1) / 2)});
+        object
+    };
+    let large = "x".repeat(300 << 10);
+    // All readers can read it. A write in the other version is refused, and one in its own is not.
+    for (spec, own) in [
+        (json!({"big": large}), 101),
+        (json!({"big": "y"}), MAX_ANNOTATIONS - 1),
+        (json!({"big": "y"}), MAX_ANNOTATIONS - 51),
+    ] {
+        let first = with("v1", spec.clone(), own);
+        let there = convert(&conversion, &first, "v1alpha1");
+        assert!(annotations(&there) <= MAX_ANNOTATIONS, "{}", annotations(&there));
+        assert_eq!(there["spec"], json!({}));
+        let refused = try_convert(&conversion, &there, "v1", &["v1"]);
+        assert!(matches!(refused, Err(ConvertError::LeftOut { .. })), "{own}: {refused:?}");
+        // As long as objects may be stored in that version, it may be a read, and the mark a user's.
+        let read = try_convert(&conversion, &there, "v1", &["v1alpha1", "v1"]).unwrap();
+        assert_eq!((&read["spec"], annotations(&read)), (&json!({}), annotations(&first)));
+    }
+    // Up to the limit everything is kept.
+    let kept = r#"{"v1":[[["spec","big"],"y"]]}"#.len() + KEPT.len();
+    let fits = with("v1", json!({"big": "y"}), (MAX_ANNOTATIONS - kept - 1) / 2 * 2 + 1);
+    let there = convert(&conversion, &fits, "v1alpha1");
+    assert!(MAX_ANNOTATIONS - annotations(&there) < 2);
+    assert_eq!(convert(&conversion, &there, "v1"), fits);
+    // Nothing is stored that loses a value of the version in which it was written.
+    let old = with("v1alpha1", json!({"note": large}), 101);
+    let refused = try_convert(&conversion, &old, "v1", &["v1"]);
+    assert!(matches!(refused, Err(ConvertError::NoRoom { .. })), "{refused:?}");
+    let read = try_convert(&conversion, &old, "v1", &["v1alpha1"]).unwrap();
+    let mark = read["metadata"]["annotations"][KEPT].as_str().unwrap();
+    let leaves_out = |text: &str| leaves_out(Some(&BTreeMap::from([(KEPT.to_owned(), text.to_owned())])));
+    assert!(leaves_out(mark), "{mark}");
+    assert!(!leaves_out(r#"{"v1":[[["spec","big"],"left out"]]}"#));
+    // A mark that a user sets in the storage version has no effect.
+    let mut marked = with("v1", json!({"b": "b"}), 101);
+    marked["metadata"]["annotations"][KEPT] = r#"{"v1":"left out"}"#.into();
+    let there = convert(&conversion, &marked, "v1alpha1");
+    assert_eq!(there["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    assert_eq!(convert(&conversion, &there, "v1")["spec"], marked["spec"]);
+}
+
+#[test]
+fn deep_values_and_numbers_are_kept_as_they_are_written() {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"n": {"type": "integer"}}});
+    let (own, hub) = (object(&json!({})), object(&json!({"free": open, "ratio": {"type": "number"}})));
+    let rules = vec![keep("spec.free"), default("spec.ratio", json!(0.3))];
+    let conversion = compile(&crd(&own, &hub), &[("v1alpha1", rules)]).unwrap();
+    let deep = "{\"a\":".repeat(1_000) + "1.0e+2" + &"}".repeat(1_000);
+    let object = |n: &str, ratio: &str| {
+        format!(
+            r#"{{"apiVersion":"g.org/v1","kind":"W","metadata":{{"name":"x"}},"spec":{{"free":{{"n":{n},"x":{deep}}},"ratio":{ratio}}}}}"#
+        )
+    };
+    for ratio in ["0.30000000000000004", "0.1234567890123456789", "0.3", "1e-7"] {
+        let first = object("1", ratio);
+        let there = conversion.convert(&first, "g.org/v1alpha1", &[]).unwrap();
+        assert_eq!(conversion.convert(&there, "g.org/v1", &[]).unwrap(), first);
+    }
+    // A deep value is validated all the same.
+    let there = conversion.convert(&object("1", "1"), "g.org/v1alpha1", &[]).unwrap();
+    let evil = there.replace(r#"{\"n\":1"#, r#"{\"n\":\"evil\""#);
+    assert_ne!(evil, there);
+    assert!(!conversion.convert(&evil, "g.org/v1", &[]).unwrap().contains("free\":{"), "{evil}");
+}
+
+#[test]
+fn the_work_grows_with_the_object_and_not_with_its_square() {
+    let pools = |fields: Value| {
+        json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": object(&fields)})
+    };
+    let word = json!({"type": "string", "pattern": "^[a-z]{1,20}$"});
+    let own = object(&json!({"pools": pools(json!({"name": {"type": "string"}}))}));
+    let hub = object(&json!({"mode": word, "pools": pools(json!({"name": {"type": "string"}, "zone": word,
+        "extra": object(&json!({"a": word}))}))}));
+    let rules =
+        vec![default("spec.pools[*].zone", json!("a")), keep("spec.pools[*].extra.a"), keep("spec.mode")];
+    let conversion = compile(&crd(&own, &hub), &[("v1alpha1", rules)]).unwrap();
+    let items = 3_000;
+    let pools = |fields: &Value| -> Value {
+        (0..items)
+            .map(|number| {
+                let mut pool = fields.clone();
+                pool["name"] = format!("n{number}").into();
+                pool
+            })
+            .collect()
+    };
+    let work_of = |object: &Value, to: &str| {
+        WORK.set(0);
+        let converted = convert(&conversion, object, to);
+        (WORK.get(), converted)
+    };
+    // Kept entries of each item, and absent ones.
+    for fields in [json!({"zone": "b"}), json!({"extra": {}}), json!({"zone": "a"})] {
+        let new = instance("v1", json!({"pools": pools(&fields)}));
+        let (there, old) = work_of(&new, "v1alpha1");
+        let (back, again) = work_of(&old, "v1");
+        assert_eq!(again, new);
+        assert!(there.max(back) <= 12 * items, "{fields}: {there}, {back}");
+    }
+    // Entries that a user made up: of no field, of one field, of items that do not exist.
+    let mut places: Vec<Value> = (0..5_000).map(|_| json!([[], "a"])).collect();
+    places.extend((0..2_000).map(|_| json!([["spec", "mode"], "b"])));
+    places.extend((0..2_000).map(|number| json!([["spec", "pools", [format!("x{number}")], "zone"], "b"])));
+    let mut old = instance("v1alpha1", json!({"pools": pools(&json!({}))}));
+    old["metadata"]["annotations"] = json!({KEPT: json!({"v1": places}).to_string()});
+    let (work, new) = work_of(&old, "v1");
+    assert_eq!((&new["spec"]["mode"], &new["spec"]["pools"][7]["zone"]), (&json!("b"), &json!("a")));
+    assert!(work <= 4_000 + 4 * items, "{work}");
+    assert_eq!(conversion.patterns.count(), 1);
+}
+
+#[test]
+fn a_default_is_not_multiplied_without_end() {
+    let map =
+        |fields: &Value| object(&json!({"l": {"type": "object", "additionalProperties": object(fields)}}));
+    let (own, hub) = (map(&json!({})), map(&json!({"text": {"type": "string"}})));
+    let large = "x".repeat(50 << 10);
+    let conversion =
+        compile(&crd(&own, &hub), &[("v1alpha1", vec![default("spec.l[*].text", large.into())])]).unwrap();
+    let map: Map<String, Value> = (0..2_000).map(|number| (number.to_string(), json!({}))).collect();
+    let new = convert(&conversion, &instance("v1alpha1", json!({"l": map})), "v1");
+    assert!(new.to_string().len() < 20 << 20);
 }
 
 /// A value that fits a schema. Keys of lists are unique.

@@ -35,6 +35,12 @@ pub(super) enum MigrationError {
     /// Objects would lose values.
     #[error("instances hold values that the schema of the storage version does not have: {0}")]
     Lossy(String),
+    /// Objects have lost values in the conversion.
+    #[error(
+        "the values of {0} that the storage version does not have do not fit in the annotations: write the object in the \
+         version that has them, with smaller values"
+    )]
+    LeftOut(String),
 }
 
 impl MigrationError {
@@ -43,7 +49,7 @@ impl MigrationError {
         match self {
             Self::Changed(_) => true,
             Self::Call(_, error) => error.class != Class::Permanent,
-            Self::Lossy(_) => false,
+            Self::Lossy(_) | Self::LeftOut(_) => false,
         }
     }
 }
@@ -54,6 +60,14 @@ struct Stored {
     name: String,
     uid: String,
     resource_version: String,
+    /// The conversion to the storage version left values out.
+    is_cut: bool,
+}
+
+impl Stored {
+    fn shown(&self) -> String {
+        self.namespace.iter().chain([&self.name]).map(String::as_str).collect::<Vec<_>>().join("/")
+    }
 }
 
 /// Migrates all objects of a CRD and returns how many there are. Does nothing if no version but the storage version is
@@ -71,6 +85,7 @@ pub(super) async fn migrate(cluster: &Cluster, seen: &Value) -> Result<usize, Mi
     refuse_losses(cluster, &live, &from).await?;
     let query = Query { metadata_only: true, ..Query::default() };
     let keep = |raw: Raw| Stored {
+        is_cut: crd::leaves_out(raw.metadata.annotations.as_ref()),
         namespace: raw.metadata.namespace,
         name: raw.metadata.name.unwrap_or_default(),
         uid: raw.metadata.uid.unwrap_or_default(),
@@ -78,6 +93,9 @@ pub(super) async fn migrate(cluster: &Cluster, seen: &Value) -> Result<usize, Mi
     };
     let failed = |error| MigrationError::Call("the objects cannot be listed".to_owned(), error);
     let objects = cluster.list_all(&kind, &query, keep).await.map_err(failed)?;
+    if let Some(first) = objects.iter().find(|object| object.is_cut) {
+        return Err(MigrationError::LeftOut(first.shown()));
+    }
     let count = objects.len();
     info!(crd = %name, from = from.join(","), to, objects = count, "migrating stored objects");
     let done = AtomicUsize::new(0);
@@ -151,8 +169,7 @@ async fn rewrite(cluster: &Cluster, kind: &ApiKind, object: &Stored) -> Result<(
                 wait *= 2;
             }
             Err(error) => {
-                let name = namespace.map_or_else(|| object.name.clone(), |n| format!("{n}/{}", object.name));
-                return Err(MigrationError::Call(name, error));
+                return Err(MigrationError::Call(object.shown(), error));
             }
         }
     }

@@ -4,11 +4,12 @@
 //! replica needs neither the packages nor the Lease, and instances stay readable while a package cannot be loaded. Only the
 //! leader writes the Secret and the CRDs.
 
+mod bodies;
 mod certificates;
 mod review;
+mod rules;
 mod serve;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +27,6 @@ use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
 use crate::clock;
 use crate::cluster::Cluster;
-use crate::crd::Conversion;
 use certificates::{CertificateError, Material, Stored};
 
 /// How often the Secret is read. A certificate is replaced a month before its end.
@@ -35,8 +35,6 @@ const READ: Duration = Duration::from_secs(30);
 const READ_SOON: Duration = Duration::from_secs(1);
 /// How long connections may take to end.
 const CLOSED: Duration = Duration::from_secs(2);
-/// How many sets of rules are remembered.
-const REMEMBERED: usize = 1_000;
 
 /// Where API servers find the webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +136,6 @@ pub struct Webhook {
     material: Mutex<Option<Arc<Material>>>,
     /// What was read or written last, by which a deleted Secret is made again.
     last: Mutex<Stored>,
-    rules: Mutex<HashMap<String, Arc<Conversion>>>,
     /// Whether connections are closed after each answer.
     retired: watch::Sender<bool>,
 }
@@ -164,7 +161,6 @@ impl Webhook {
             namespace: namespace.to_owned(),
             material: Mutex::default(),
             last: Mutex::default(),
-            rules: Mutex::default(),
             retired: watch::Sender::default(),
         })
     }
@@ -274,30 +270,6 @@ impl Webhook {
         info!(secret = %self.secret, namespace = %self.namespace, "the certificates of the conversion webhook are renewed");
         self.load(&new);
         Ok(())
-    }
-
-    /// The rules of a CRD. `digest`: those that an API server asks for; others are used if these are not known, because
-    /// the CRD has been changed since.
-    async fn rules(&self, cluster: &Cluster, crd: &str, digest: &str) -> Result<Arc<Conversion>, String> {
-        let key = format!("{crd}/{digest}");
-        if let Some(known) = lock(&self.rules).get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let live = cluster.get(&ApiKind::crd(), None, crd).await;
-        let live = live.map_err(|error| format!("the CRD {crd} cannot be read: {error}"))?;
-        let text = live.as_ref().and_then(|live| live["metadata"]["annotations"][names::CONVERSION].as_str());
-        let text = text.ok_or_else(|| format!("the CRD {crd} has no rules ({})", names::CONVERSION))?;
-        let rules: Conversion = serde_json::from_str(text)
-            .map_err(|error| format!("the rules of the CRD {crd} cannot be read: {error}"))?;
-        let rules = Arc::new(rules);
-        let mut known = lock(&self.rules);
-        if known.len() >= REMEMBERED {
-            known.clear();
-        }
-        if names::short_hash(text, 16) == digest {
-            known.insert(key, Arc::clone(&rules));
-        }
-        Ok(rules)
     }
 }
 

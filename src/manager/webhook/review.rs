@@ -1,76 +1,97 @@
 //! `ConversionReview` (apiextensions.k8s.io/v1): the request of an API server and its answer.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::crd::Conversion;
+use crate::crd::{Conversion, json_entries, json_items};
 
-/// Why a body is no review.
+/// The body is no review.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum ReviewError {
-    #[error("the body is no JSON that can be read: {0}")]
-    Json(String),
-    #[error("the body must be a ConversionReview of apiextensions.k8s.io/v1 with a request")]
-    NoReview,
-}
+#[error("the body must be a ConversionReview of apiextensions.k8s.io/v1 with a request")]
+pub(super) struct NoReview;
 
-/// A review that was asked for.
+/// A review that was asked for. Its objects are not read here: they may be deep, and many.
 #[derive(Debug, PartialEq)]
-pub(super) struct Review {
+pub(super) struct Review<'a> {
     uid: Value,
     api_version: String,
-    objects: Vec<Value>,
+    objects: Vec<&'a str>,
 }
 
-impl Review {
-    pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
-        let mut body: Value =
-            serde_json::from_slice(body).map_err(|error| ReviewError::Json(error.to_string()))?;
-        let is_review = body["apiVersion"] == "apiextensions.k8s.io/v1" && body["kind"] == "ConversionReview";
-        let Some(request) = body.get_mut("request").and_then(Value::as_object_mut) else {
-            return Err(ReviewError::NoReview);
-        };
-        let api_version = request.get("desiredAPIVersion").and_then(Value::as_str).map(str::to_owned);
-        let (Some(api_version), Some(Value::Array(objects))) = (api_version, request.remove("objects"))
-        else {
-            return Err(ReviewError::NoReview);
-        };
-        let uid = request.remove("uid").unwrap_or_default();
-        if !is_review {
-            return Err(ReviewError::NoReview);
+impl<'a> Review<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, NoReview> {
+        Self::of(body).ok_or(NoReview)
+    }
+
+    fn of(body: &'a [u8]) -> Option<Self> {
+        let string = |text: &str| serde_json::from_str::<String>(text).ok();
+        let (mut api_version, mut kind, mut request) = (None, None, None);
+        for (key, value) in json_entries(std::str::from_utf8(body).ok()?)? {
+            match key.as_str() {
+                "apiVersion" => api_version = string(value),
+                "kind" => kind = string(value),
+                "request" => request = Some(value),
+                _ => {}
+            }
         }
-        Ok(Self { uid, api_version, objects })
+        if api_version? != "apiextensions.k8s.io/v1" || kind? != "ConversionReview" {
+            return None;
+        }
+        let (mut uid, mut desired, mut objects) = (Value::Null, None, None);
+        for (key, value) in json_entries(request?)? {
+            match key.as_str() {
+                "uid" => uid = string(value)?.into(),
+                "desiredAPIVersion" => desired = string(value),
+                "objects" => objects = json_items(value),
+                _ => {}
+            }
+        }
+        Some(Self { uid, api_version: desired?, objects: objects? })
     }
 
     /// Converts the objects. The first that cannot be converted makes the whole review fail; there is no other answer.
-    pub(super) fn answer(self, conversion: &Conversion) -> Value {
-        let mut converted = Vec::with_capacity(self.objects.len());
-        for object in self.objects {
-            let (namespace, name) = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
-            let about = [namespace, name].into_iter().filter_map(Value::as_str).collect::<Vec<_>>().join("/");
-            match conversion.convert(object, &self.api_version) {
-                Ok(object) => converted.push(object),
-                Err(error) => return failed(&self.uid, &format!("{about}: {error}")),
+    pub(super) fn answer(&self, conversion: &Conversion, stored: &[String]) -> String {
+        let mut converted = String::new();
+        for object in &self.objects {
+            match conversion.convert(object, &self.api_version, stored) {
+                Ok(object) => {
+                    if !converted.is_empty() {
+                        converted.push(',');
+                    }
+                    converted.push_str(&object);
+                }
+                Err(error) => {
+                    let result =
+                        json!({"status": "Failure", "message": format!("{}: {error}", name_of(object))});
+                    return self.response(&result, "");
+                }
             }
         }
-        answer(&self.uid, &json!({"status": "Success"}), &converted.into())
+        self.response(&json!({"status": "Success"}), &format!(",\"convertedObjects\":[{converted}]"))
     }
 
-    /// The answer if there are no rules.
-    pub(super) fn refuse(&self, message: &str) -> Value {
-        failed(&self.uid, message)
+    fn response(&self, result: &Value, more: &str) -> String {
+        let uid = &self.uid;
+        format!(
+            r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{{"uid":{uid},"result":{result}{more}}}}}"#
+        )
     }
 }
 
-fn failed(uid: &Value, message: &str) -> Value {
-    answer(uid, &json!({"status": "Failure", "message": message}), &Value::Null)
-}
-
-fn answer(uid: &Value, result: &Value, converted: &Value) -> Value {
-    let mut response = json!({"uid": uid, "result": result});
-    if !converted.is_null() {
-        response["convertedObjects"] = converted.clone();
+/// The namespace and name of an object, as far as it has them.
+fn name_of(object: &str) -> String {
+    #[derive(Default, Deserialize)]
+    struct Named {
+        #[serde(default)]
+        metadata: Metadata,
     }
-    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response})
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        namespace: Option<String>,
+        name: Option<String>,
+    }
+    let Metadata { namespace, name } = serde_json::from_str::<Named>(object).unwrap_or_default().metadata;
+    namespace.into_iter().chain(name).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -83,10 +104,15 @@ mod tests {
         .unwrap()
     }
 
-    fn review(objects: &Value) -> Result<Review, ReviewError> {
-        let body = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
-            "request": {"uid": "u", "desiredAPIVersion": "g.org/v1", "objects": objects}});
-        Review::read(body.to_string().as_bytes())
+    fn review(objects: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{{
+                "uid":"u","desiredAPIVersion":"g.org/v1","objects":{objects}}}}}"#
+        )
+    }
+
+    fn answer(objects: &str) -> String {
+        Review::read(review(objects).as_bytes()).unwrap().answer(&conversion(), &[])
     }
 
     #[test]
@@ -95,12 +121,16 @@ mod tests {
             json!({"apiVersion": format!("g.org/{version}"), "kind": "W",
                 "metadata": {"namespace": "n", "name": name}, "spec": {"replicas": 2}})
         };
-        let good = review(&json!([object("v1alpha1", "a"), object("v1alpha1", "b")])).unwrap();
-        let answer = good.answer(&conversion());
-        assert_eq!(answer["response"]["uid"], "u");
-        assert_eq!(answer["response"]["result"], json!({"status": "Success"}));
-        assert_eq!(answer["response"]["convertedObjects"][1]["metadata"]["name"], "b");
-        assert_eq!(answer["response"]["convertedObjects"][0]["spec"], json!({"size": 2}));
+        let good = json!([object("v1alpha1", "a"), object("v1alpha1", "b")]);
+        let response = |objects: &Value| {
+            serde_json::from_str::<Value>(&answer(&objects.to_string())).unwrap()["response"].clone()
+        };
+        let answer = response(&good);
+        assert_eq!(answer["uid"], "u");
+        assert_eq!(answer["result"], json!({"status": "Success"}));
+        assert_eq!(answer["convertedObjects"][1]["metadata"]["name"], "b");
+        assert_eq!(answer["convertedObjects"][0]["spec"], json!({"size": 2}));
+        assert_eq!(response(&json!([]))["convertedObjects"], json!([]));
 
         for (object, words) in [
             (object("v3", "bad"), "n/bad: apiVersion: the version v3 is not known"),
@@ -108,21 +138,41 @@ mod tests {
             (json!({"apiVersion": "g.org/v1", "kind": "W"}), ": metadata: must be an object"),
             (json!([]), ": apiVersion: must be of the group g.org"),
         ] {
-            let answer = review(&json!([object])).unwrap().answer(&conversion());
-            assert_eq!(answer["response"]["result"], json!({"status": "Failure", "message": words}));
-            assert_eq!(answer["response"].get("convertedObjects"), None);
+            let answer = response(&json!([object]));
+            assert_eq!(answer["result"], json!({"status": "Failure", "message": words}));
+            assert_eq!(answer.get("convertedObjects"), None);
         }
     }
 
     #[test]
+    fn a_deep_object_and_its_numbers_come_back_as_they_were() {
+        let deep = "{\"a\":".repeat(1_000) + "0.30000000000000004" + &"}".repeat(1_000);
+        let object = |version: &str, field: &str| {
+            format!(
+                r#"{{"apiVersion":"g.org/{version}","kind":"W","metadata":{{"name":"x"}},"spec":{{"free":{deep},"{field}":1e2}}}}"#
+            )
+        };
+        let (old, new) = (object("v1alpha1", "replicas"), object("v1", "size"));
+        let answer = answer(&format!("[{old},{old}]"));
+        assert!(answer.contains(&format!("\"convertedObjects\":[{new},{new}]")), "{answer}");
+    }
+
+    #[test]
     fn other_bodies_are_refused() {
-        assert_eq!(review(&json!("x")), Err(ReviewError::NoReview));
-        for body in ["{}", "[]", "7", r#"{"request":{"desiredAPIVersion":"g.org/v1","objects":[]}}"#] {
-            assert_eq!(Review::read(body.as_bytes()), Err(ReviewError::NoReview), "{body}");
-        }
         let deep = "[".repeat(100_000);
-        for body in ["", "{", &deep] {
-            assert!(matches!(Review::read(body.as_bytes()), Err(ReviewError::Json(_))));
+        let no_objects = review("7");
+        for body in [
+            "",
+            "{",
+            "{}",
+            "[]",
+            "7",
+            r#"{"request":{"desiredAPIVersion":"g.org/v1","objects":[]}}"#,
+            &deep,
+            &no_objects,
+        ] {
+            assert_eq!(Review::read(body.as_bytes()), Err(NoReview), "{body}");
         }
+        assert_eq!(Review::read(&[0xff]), Err(NoReview));
     }
 }

@@ -2,28 +2,40 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinError;
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
-use super::super::accept::accept;
+use super::super::accept::{Rank, accept};
+use super::bodies::{Bodies, BodyError};
 use super::review::Review;
+use super::rules::{Known, RulesCache};
 use super::{Current, Webhook, certificates};
+use crate::api::ApiKind;
 use crate::cluster::Cluster;
 
 /// The largest request. An API server sends the objects of one request; each has at most 1.5 MiB in etcd.
 const MAX_BODY: usize = 32 << 20;
-/// How many requests are read and answered at once, so that large ones do not take all memory.
+/// The memory of all requests until they are answered.
+const BODIES: usize = 64 << 20;
+/// How many requests are answered at once. Each counts by its size, because a value takes up to 13 times its text.
 const REQUESTS: usize = 16;
+/// A request counts one for each of these, up to half of [`REQUESTS`]: an object is 8 MiB at most.
+const UNIT: usize = 1 << 20;
+/// The time for a body. API servers send it at once.
+const BODY: Duration = Duration::from_secs(10);
 /// The time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The time until the head of the next request. API servers close unused connections after 90 s; if the server were the
@@ -31,7 +43,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(120);
 /// The time for one request. API servers wait for 30 s.
 const WHOLE: Duration = Duration::from_secs(25);
-/// The maximum number of open connections. Beyond it the oldest is closed.
+/// The maximum number of open connections.
 const CONNECTIONS: usize = 256;
 
 /// Serves until it is dropped.
@@ -50,34 +62,61 @@ pub(super) async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster:
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let server = Arc::new(Server { webhook, cluster, requests: Semaphore::new(REQUESTS) });
-    let connection = |stream| connection(Arc::clone(&server), acceptor.clone(), stream);
+    let rules = RulesCache::new(Box::new(move |crd| {
+        let cluster = cluster.clone();
+        Box::pin(
+            async move { cluster.get(&ApiKind::crd(), None, &crd).await.map_err(|error| error.to_string()) },
+        )
+    }));
+    let server = Arc::new(Server::new(rules));
+    let connection =
+        |stream, rank| connection(Arc::clone(&server), Arc::clone(&webhook), acceptor.clone(), stream, rank);
     accept(listener, CONNECTIONS, "the conversion webhook", connection).await;
 }
 
+/// The rank of a connection that was used for a conversion: API servers keep theirs.
+const USED: u8 = 1;
+/// The rank of such a connection while it has a request.
+const IN_USE: u8 = 2;
+
 struct Server {
-    webhook: Arc<Webhook>,
-    cluster: Cluster,
-    requests: Semaphore,
+    rules: RulesCache,
+    bodies: Arc<Bodies>,
+    requests: Arc<Semaphore>,
 }
 
-async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStream) {
+async fn connection(
+    server: Arc<Server>,
+    webhook: Arc<Webhook>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    rank: Rank,
+) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
         debug!("a TLS handshake with the conversion webhook failed");
         return;
     };
-    // The webhook counts its connections by these.
-    let retired = server.webhook.retired.subscribe();
+    requests(server, stream, rank, webhook.retired.subscribe()).await;
+}
+
+/// Answers the requests of a connection. The webhook counts its connections by the receivers.
+async fn requests<S>(server: Arc<Server>, stream: S, rank: Rank, retired: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = service_fn(move |request: Request<Incoming>| {
-        let server = Arc::clone(&server);
-        let retired = retired.clone();
+        let (server, rank, retired) = (Arc::clone(&server), Arc::clone(&rank), retired.clone());
         async move {
+            let _ = rank.compare_exchange(USED, IN_USE, Ordering::Relaxed, Ordering::Relaxed);
             let answer = tokio::time::timeout(WHOLE, server.answer(request)).await;
             let mut answer =
                 answer.unwrap_or_else(|_| text(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"));
             if *retired.borrow() {
                 answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
+            if answer.status() == StatusCode::OK || rank.load(Ordering::Relaxed) == IN_USE {
+                rank.store(USED, Ordering::Relaxed);
             }
             Ok::<_, Infallible>(answer)
         }
@@ -92,6 +131,10 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
 }
 
 impl Server {
+    fn new(rules: RulesCache) -> Self {
+        Self { rules, bodies: Bodies::new(BODIES), requests: Arc::new(Semaphore::new(REQUESTS)) }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').collect();
@@ -111,42 +154,67 @@ impl Server {
         if request.method() != Method::POST {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
         }
-        let Ok(_permit) = self.requests.acquire().await else {
+        // Before the body, which may take memory and time.
+        let known = match self.rules.find(crd, digest).await {
+            Ok(known) => known,
+            Err(message) => return text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{message}\n")),
+        };
+        let read = tokio::time::timeout(BODY, self.bodies.read(request.into_body(), MAX_BODY)).await;
+        let body = match read {
+            Ok(Ok(body)) => body,
+            Ok(Err(error)) => {
+                let status = match error {
+                    BodyError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+                    BodyError::CutOff => StatusCode::BAD_REQUEST,
+                    BodyError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                return text(status, &format!("{error}\n"));
+            }
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
+        };
+        let Some(permit) = self.permit(body.bytes.len()).await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         };
-        let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
-            let message = format!("the body is larger than {} MiB, or was cut off\n", MAX_BODY >> 20);
-            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        };
-        let body = body.to_bytes();
-        let rules = self.webhook.rules(&self.cluster, crd, digest).await;
-        let crd = crd.to_owned();
-        // Not on the threads of the connections. A panic is contained.
-        let answer = tokio::task::spawn_blocking(move || {
-            let review = Review::read(&body).map_err(|error| error.to_string())?;
-            Ok::<_, String>(match rules {
-                Ok(rules) => review.answer(&rules),
-                Err(message) => {
-                    warn!(%crd, "objects cannot be converted: {message}");
-                    review.refuse(&message)
-                }
-            })
+        let answer = within(permit, move || {
+            let Known { rules, stored } = known;
+            Review::read(&body.bytes).map(|review| review.answer(&rules, &stored))
         });
         match answer.await {
             Ok(Ok(answer)) => {
-                let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+                let mut response = Response::new(Full::new(Bytes::from(answer)));
                 response
                     .headers_mut()
                     .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
                 response
             }
-            Ok(Err(message)) => text(StatusCode::BAD_REQUEST, &format!("{message}\n")),
+            Ok(Err(error)) => text(StatusCode::BAD_REQUEST, &format!("{error}\n")),
             Err(error) => {
                 error!(%error, "a conversion panicked; this is a bug of Operetta");
                 text(StatusCode::INTERNAL_SERVER_ERROR, "the conversion failed\n")
             }
         }
     }
+
+    /// The permit to answer a request of that size.
+    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = bytes.div_ceil(UNIT).clamp(1, REQUESTS / 2);
+        let units = u32::try_from(units).unwrap_or(1);
+        Arc::clone(&self.requests).acquire_many_owned(units).await.ok()
+    }
+}
+
+/// Runs work that does not wait. It goes on if nobody waits for it any more, so the permit is its own. Not on the threads of
+/// the connections. A panic is contained.
+async fn within<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(permit);
+        done
+    })
+    .await
 }
 
 fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
@@ -159,12 +227,85 @@ fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
 mod tests {
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+    use crate::children::names;
     use crate::clock;
     use crate::manager::webhook::certificates::Stored;
     use crate::manager::webhook::{WebhookAddress, lock};
+
+    const RULES: &str = r#"{"group":"g.org","kind":"W","hub":"v1","versions":{"v0":{}}}"#;
+
+    fn server() -> Arc<Server> {
+        let read = |name: String| {
+            let crd = json!({"metadata": {"annotations": {names::CONVERSION: RULES}}});
+            let crd = (name == "ws.g.org").then_some(crd);
+            Box::pin(std::future::ready(Ok(crd))) as futures::future::BoxFuture<'static, _>
+        };
+        Arc::new(Server::new(RulesCache::new(Box::new(read))))
+    }
+
+    /// A connection on which this was sent.
+    async fn send(server: &Arc<Server>, text: &str) -> DuplexStream {
+        let (mut client, stream) = tokio::io::duplex(1 << 20);
+        tokio::spawn(requests(Arc::clone(server), stream, Rank::default(), watch::channel(false).1));
+        client.write_all(text.as_bytes()).await.unwrap();
+        client
+    }
+
+    fn head(crd: &str, length: usize) -> String {
+        let digest = names::short_hash(RULES, 16);
+        format!("POST /convert/{crd}/{digest} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")
+    }
+
+    async fn answer(mut client: DuplexStream) -> String {
+        let mut text = Vec::new();
+        let mut part = [0; 4_096];
+        loop {
+            let count = client.read(&mut part).await.unwrap();
+            text.extend_from_slice(&part[..count]);
+            let text = String::from_utf8_lossy(&text);
+            if count == 0 || text.ends_with('}') || text.ends_with("\n\n") || text.ends_with(")\n") {
+                return text.into_owned();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_that_do_not_come_hold_up_no_other_request() {
+        let server = server();
+        let mut stuck = Vec::new();
+        for _ in 0..2 * REQUESTS {
+            stuck.push(send(&server, &(head("ws.g.org", 1_000) + "{")).await);
+        }
+        let object = json!({"apiVersion": "g.org/v0", "kind": "W", "metadata": {"name": "x"}});
+        let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "request": {"uid": "u", "desiredAPIVersion": "g.org/v1", "objects": [object]}})
+        .to_string();
+        let answer = answer(send(&server, &(head("ws.g.org", review.len()) + &review)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""status":"Success""#), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn the_body_for_a_crd_without_rules_is_not_awaited() {
+        let answer = answer(send(&server(), &(head("xs.g.org", 1_000) + "{")).await).await;
+        assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("has no rules"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_conversion_keeps_its_permit_when_nobody_waits_for_it() {
+        let server = server();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let permit = server.permit(3 * UNIT).await.unwrap();
+        let work = within(permit, move || wait.recv());
+        assert!(tokio::time::timeout(Duration::from_millis(10), work).await.is_err());
+        assert_eq!(server.requests.available_permits(), REQUESTS - 3);
+        go.send(()).unwrap();
+        let all = server.requests.acquire_many(u32::try_from(REQUESTS).unwrap());
+        drop(tokio::time::timeout(Duration::from_mins(1), all).await.unwrap().unwrap());
+    }
 
     #[tokio::test]
     async fn a_connection_ends_with_the_first_answer_after_the_webhook_is_retired() {

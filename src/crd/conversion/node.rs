@@ -1,0 +1,320 @@
+//! JSON of which only what the rules reach is read; the rest stays as text. So neither the depth of an object nor the
+//! digits of a number matter, and a value takes little more memory than its text.
+
+use std::rc::Rc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+
+use super::path::{Path, Segment};
+
+/// How deep a value is read to compare it with a schema. `serde_json` permits 128 levels.
+const DEPTH: usize = 100;
+
+/// A JSON value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Node<'a> {
+    /// A part of the text that was given.
+    Part(&'a str),
+    /// Other text.
+    Own(Rc<str>),
+    /// Sorted by key.
+    Object(Vec<(String, Node<'a>)>),
+    Array(Vec<Node<'a>>),
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn string(text: &str) -> Self {
+        Self::Own(Value::from(text).to_string().into())
+    }
+
+    pub(super) fn empty_object() -> Self {
+        Self::Object(Vec::new())
+    }
+
+    /// Reads the objects and lists on these paths.
+    pub(super) fn open<'p>(&mut self, paths: impl IntoIterator<Item = &'p Path>) {
+        for path in paths {
+            self.open_path(path);
+        }
+    }
+
+    fn open_path(&mut self, path: &[Segment]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        let read = match self {
+            Self::Part(text) => Self::read(text, Self::Part),
+            Self::Own(text) => Self::read(text, |part| Self::Own(part.into())),
+            _ => None,
+        };
+        if let Some(read) = read {
+            *self = read;
+        }
+        match (first, self) {
+            (Segment::Key(key), Self::Object(map)) => {
+                if let Ok(at) = find(map, key) {
+                    map[at].1.open_path(rest);
+                }
+            }
+            (Segment::Each { .. }, Self::Array(items)) => {
+                items.iter_mut().for_each(|item| item.open_path(rest));
+            }
+            (Segment::Each { .. }, Self::Object(map)) => {
+                map.iter_mut().for_each(|(_, value)| value.open_path(rest));
+            }
+            _ => {}
+        }
+    }
+
+    /// One level of a text.
+    fn read<'t>(text: &'t str, part: impl Fn(&'t str) -> Self) -> Option<Self> {
+        if let Some(items) = items(text) {
+            return Some(Self::Array(items.into_iter().map(part).collect()));
+        }
+        let entries = entries(text)?;
+        let mut map: Vec<(String, Self)> =
+            entries.into_iter().map(|(key, value)| (key, part(value))).collect();
+        map.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Of a key that is there twice the last counts.
+        map.dedup_by(|later, earlier| {
+            let is_same = later.0 == earlier.0;
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
+        Some(Self::Object(map))
+    }
+
+    /// The text, if it has not been read.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Part(text) => Some(text),
+            Self::Own(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(map) = self else { return None };
+        find(map, key).ok().map(|at| &map[at].1)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        let Self::Object(map) = self else { return None };
+        find(map, key).ok().map(|at| &mut map[at].1)
+    }
+
+    /// Its value under that key, and whether it was created: an object then.
+    pub(super) fn entry(map: &mut Vec<(String, Self)>, key: &str) -> (usize, bool) {
+        match find(map, key) {
+            Ok(at) => (at, false),
+            Err(at) => {
+                map.insert(at, (key.to_owned(), Self::empty_object()));
+                (at, true)
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: &str, value: Self) {
+        if let Self::Object(map) = self {
+            let (at, _) = Self::entry(map, key);
+            map[at].1 = value;
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Self> {
+        let Self::Object(map) = self else { return None };
+        find(map, key).ok().map(|at| map.remove(at).1)
+    }
+
+    pub(super) fn is_object(&self) -> bool {
+        match self {
+            Self::Object(_) => true,
+            _ => self.text().is_some_and(|text| text.starts_with('{')),
+        }
+    }
+
+    pub(super) fn is_empty_object(&self) -> bool {
+        match self {
+            Self::Object(map) => map.is_empty(),
+            _ => self.text().is_some_and(is_empty_object),
+        }
+    }
+
+    /// A string, if it is one.
+    pub(super) fn as_string(&self) -> Option<String> {
+        self.text().filter(|text| text.starts_with('"')).and_then(|text| serde_json::from_str(text).ok())
+    }
+
+    /// Anything but an object or a list.
+    pub(super) fn as_scalar(&self) -> Option<Value> {
+        let text = self.text().filter(|text| !text.starts_with(['{', '[']))?;
+        serde_json::from_str(text).ok()
+    }
+
+    pub(super) fn write(&self, out: &mut String) {
+        match self {
+            Self::Part(text) => out.push_str(text),
+            Self::Own(text) => out.push_str(text),
+            Self::Object(map) => {
+                out.push('{');
+                for (number, (key, value)) in map.iter().enumerate() {
+                    if number > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(&Value::from(key.as_str()).to_string());
+                    out.push(':');
+                    value.write(out);
+                }
+                out.push('}');
+            }
+            Self::Array(items) => {
+                out.push('[');
+                for (number, item) in items.iter().enumerate() {
+                    if number > 0 {
+                        out.push(',');
+                    }
+                    item.write(out);
+                }
+                out.push(']');
+            }
+        }
+    }
+
+    pub(super) fn to_text(&self) -> Rc<str> {
+        if let Self::Own(text) = self {
+            return Rc::clone(text);
+        }
+        let mut out = String::new();
+        self.write(&mut out);
+        out.into()
+    }
+}
+
+fn find<T>(map: &[(String, T)], key: &str) -> Result<usize, usize> {
+    map.binary_search_by(|(known, _)| known.as_str().cmp(key))
+}
+
+pub(super) fn is_empty_object(text: &str) -> bool {
+    text.strip_prefix('{').is_some_and(|rest| rest.trim_start() == "}")
+}
+
+/// The value of a text, to compare it with a schema. What is deeper than a schema can describe is null.
+pub(super) fn value_of(text: &str) -> Value {
+    // It fails for what is nested too deep.
+    serde_json::from_str(text).unwrap_or_else(|_| shallow(text, DEPTH))
+}
+
+fn shallow(text: &str, depth: usize) -> Value {
+    if depth == 0 {
+        return Value::Null;
+    }
+    if let Some(entries) = entries(text) {
+        let entries = entries.into_iter().map(|(key, value)| (key, shallow(value, depth - 1)));
+        return Value::Object(entries.collect::<Map<_, _>>());
+    }
+    match items(text) {
+        Some(items) => items.into_iter().map(|item| shallow(item, depth - 1)).collect(),
+        None => serde_json::from_str(text).unwrap_or_default(),
+    }
+}
+
+/// The fields of an object, with the text of each value; `None` if it is no JSON object. Does not recurse.
+pub fn entries(text: &str) -> Option<Vec<(String, &str)>> {
+    let mut rest = Rest(text.trim_ascii());
+    rest.skip('{')?;
+    let mut found = Vec::new();
+    if rest.skip('}').is_none() {
+        loop {
+            let (key, _) = rest.next::<String>()?;
+            rest.skip(':')?;
+            found.push((key, rest.next::<IgnoredAny>()?.1));
+            if rest.skip(',').is_none() {
+                break;
+            }
+        }
+        rest.skip('}')?;
+    }
+    found.shrink_to_fit();
+    rest.0.is_empty().then_some(found)
+}
+
+/// The text of each item of a list; `None` if it is no JSON list. Does not recurse.
+pub fn items(text: &str) -> Option<Vec<&str>> {
+    let mut rest = Rest(text.trim_ascii());
+    rest.skip('[')?;
+    let mut found = Vec::new();
+    if rest.skip(']').is_none() {
+        loop {
+            found.push(rest.next::<IgnoredAny>()?.1);
+            if rest.skip(',').is_none() {
+                break;
+            }
+        }
+        rest.skip(']')?;
+    }
+    found.shrink_to_fit();
+    rest.0.is_empty().then_some(found)
+}
+
+/// What is left of a text.
+struct Rest<'a>(&'a str);
+
+impl<'a> Rest<'a> {
+    fn skip(&mut self, sign: char) -> Option<()> {
+        self.0 = self.0.strip_prefix(sign)?.trim_ascii_start();
+        Some(())
+    }
+
+    /// The next value, and its text.
+    fn next<T: Deserialize<'a>>(&mut self) -> Option<(T, &'a str)> {
+        let mut values = serde_json::Deserializer::from_str(self.0).into_iter::<T>();
+        let value = values.next()?.ok()?;
+        let (text, rest) = self.0.split_at(values.byte_offset());
+        self.0 = rest.trim_ascii_start();
+        Some((value, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_level_is_read_and_the_rest_is_text() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let text = format!(" {{ \"b\" : {deep} , \"a\\n\":-1.50e3,\"c\":\"}}\"}}\n");
+        assert_eq!(
+            entries(&text).unwrap(),
+            [("b".to_owned(), deep.as_str()), ("a\n".to_owned(), "-1.50e3"), ("c".to_owned(), "\"}\"")]
+        );
+        assert_eq!(items("[ 1 ,{} , null]").unwrap(), ["1", "{}", "null"]);
+        assert_eq!((entries("{}"), items("[ ]")), (Some(vec![]), Some(vec![])));
+        for text in [
+            "",
+            "{",
+            "[",
+            "{]",
+            "[}",
+            "[1,]",
+            "[1 2]",
+            "{\"a\"}",
+            "{\"a\":1,}",
+            "{1:2}",
+            "[1]x",
+            "{} {}",
+            "7",
+        ] {
+            assert_eq!((entries(text), items(text)), (None, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_too_deep_is_compared_down_to_a_depth() {
+        let deep = format!("{{\"a\":1,\"b\":{}{}}}", "[".repeat(1_000), "]".repeat(1_000));
+        let value = value_of(&deep);
+        assert_eq!(value["a"], 1);
+        assert!(value["b"][0][0].is_array());
+    }
+}
