@@ -105,7 +105,7 @@ impl<'a> Node<'a> {
         find(map, key).ok().map(|at| &mut map[at].1)
     }
 
-    /// Its value under that key, and whether it was created: an object then.
+    /// The position of a key, and whether it was added, with an empty object.
     pub(super) fn entry(map: &mut Vec<(String, Self)>, key: &str) -> (usize, bool) {
         match find(map, key) {
             Ok(at) => (at, false),
