@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
 /// How long a connection stays if there are too many: those of a lower rank go first. Zero at first; the server raises it.
-pub type Rank = Arc<AtomicU8>;
+pub(super) type Rank = Arc<AtomicU8>;
 
 /// Accepts connections until it is dropped. At most `limit` are open: beyond that the oldest unfinished one of the lowest rank is
 /// closed for a new one, so that stuck clients do not block others.
