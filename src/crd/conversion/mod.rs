@@ -188,7 +188,7 @@ impl Conversion {
             self.to_hub(&mut node, from, rules, is_write)?;
         }
         if let Some(rules) = self.versions.get(to) {
-            self.from_hub(&mut node, to, rules);
+            self.hub_to(&mut node, to, rules);
         }
         node.insert("apiVersion", Node::string(api_version));
         let mut text = String::new();
@@ -231,7 +231,7 @@ impl Conversion {
         Ok(())
     }
 
-    fn from_hub(&self, object: &mut Node<'_>, to: &str, rules: &Rules) {
+    fn hub_to(&self, object: &mut Node<'_>, to: &str, rules: &Rules) {
         let mut kept = Kept::read(object).unwrap_or_default();
         // In the hub nothing is missing; the mark is a user's.
         kept.forget_left_out();

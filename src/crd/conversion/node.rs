@@ -24,7 +24,7 @@ pub(super) enum Node<'a> {
     Array(Vec<Node<'a>>),
 }
 
-impl<'a> Node<'a> {
+impl Node<'_> {
     pub(super) fn string(text: &str) -> Self {
         Self::Own(Value::from(text).to_string().into())
     }
@@ -57,10 +57,14 @@ impl<'a> Node<'a> {
                 }
             }
             (Segment::Each { .. }, Self::Array(items)) => {
-                items.iter_mut().for_each(|item| item.open_path(rest));
+                for item in items {
+                    item.open_path(rest);
+                }
             }
             (Segment::Each { .. }, Self::Object(map)) => {
-                map.iter_mut().for_each(|(_, value)| value.open_path(rest));
+                for (_, value) in map {
+                    value.open_path(rest);
+                }
             }
             _ => {}
         }
