@@ -61,6 +61,7 @@ pub(in crate::cli) struct UpgradeArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 struct What {
     /// A folder, a tar archive (.tgz, .tar), or - for an archive on standard input
     #[arg(value_name = "PACKAGE")]
