@@ -137,14 +137,30 @@ pub(super) struct Index {
     /// Deleted instances with children that are still to be orphaned.
     deleted_instances: HashMap<InstanceKey, Instance>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
-    /// The objects that running lists of child kinds have shown, by the kind of instances whose children are listed.
-    relist_kinds: HashMap<Gvk, HashMap<Option<Box<str>>, HashSet<ObjectRef>>>,
+    /// The objects that running lists of child kinds have shown, by what is listed.
+    relist_kinds: HashMap<Gvk, HashMap<ChildPart, HashSet<ObjectRef>>>,
     children: HashSet<Child>,
     /// By the uid on their label, in the order of [`ObjectRef`].
     of_instance: HashMap<Arc<str>, Vec<Arc<Observed>>>,
     /// The uids on the labels of children with a claim, mostly one.
     uids_of_claim: HashMap<Claim, Vec<Arc<str>>>,
     gone: Gone,
+}
+
+/// Which children of a kind a watch brings; by default all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct ChildPart {
+    /// The label of the kind of instances whose children they are; `None` is all.
+    pub(super) kind: Option<Box<str>>,
+    /// Their namespace; `None` is all, and cluster-scoped children.
+    pub(super) namespace: Option<Box<str>>,
+}
+
+impl ChildPart {
+    fn has(&self, child: &Observed) -> bool {
+        self.kind.as_deref().is_none_or(|label| names::claims_kind(&child.claim, label))
+            && (self.namespace.is_none() || self.namespace.as_deref() == child.object.namespace.as_deref())
+    }
 }
 
 /// Where an object came from.
@@ -496,25 +512,22 @@ impl Index {
         }
     }
 
-    /// A list of a child kind begins. `of`: the label of the kind of instances whose children are listed; `None` is all.
-    pub(super) fn begin_kind(&mut self, gvk: &Gvk, of: Option<&str>) {
-        self.relist_kinds.entry(gvk.clone()).or_default().insert(of.map(Into::into), HashSet::new());
+    /// A list of a child kind begins, of that part.
+    pub(super) fn begin_kind(&mut self, gvk: &Gvk, part: ChildPart) {
+        self.relist_kinds.entry(gvk.clone()).or_default().insert(part, HashSet::new());
     }
 
     /// A list of a child kind is complete; returns the instances of children that it has not shown.
-    pub(super) fn end_kind(&mut self, gvk: &Gvk, of: Option<&str>) -> Vec<InstanceKey> {
-        let part: Option<Box<str>> = of.map(Into::into);
+    pub(super) fn end_kind(&mut self, gvk: &Gvk, part: &ChildPart) -> Vec<InstanceKey> {
         let mut listed = HashSet::new();
         if let Some(lists) = self.relist_kinds.get_mut(gvk) {
-            listed = lists.remove(&part).unwrap_or_default();
+            listed = lists.remove(part).unwrap_or_default();
             if lists.is_empty() {
                 self.relist_kinds.remove(gvk);
             }
         }
         let mut gone = self.of_kind(gvk);
-        gone.retain(|child| {
-            of.is_none_or(|label| names::claims_kind(&child.claim, label)) && !listed.contains(&child.object)
-        });
+        gone.retain(|child| part.has(child) && !listed.contains(&child.object));
         gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect()
     }
 
@@ -525,10 +538,16 @@ impl Index {
         }
     }
 
-    /// The kind is not watched any more.
-    pub(super) fn drop_kind(&mut self, gvk: &Gvk, of: Option<&str>) {
-        self.begin_kind(gvk, of);
-        drop(self.end_kind(gvk, of));
+    /// A part of the children of a kind is not watched any more. Those in other parts that are watched are kept.
+    pub(super) fn drop_kind(&mut self, gvk: &Gvk, part: &ChildPart, watched: &[ChildPart]) {
+        if let Some(lists) = self.relist_kinds.get_mut(gvk) {
+            lists.remove(part);
+        }
+        for child in self.of_kind(gvk) {
+            if part.has(&child) && !watched.iter().any(|part| part.has(&child)) {
+                drop(self.remove_child(&child.object, &child.uid, None));
+            }
+        }
     }
 
     fn of_kind(&self, gvk: &Gvk) -> Vec<Arc<Observed>> {
@@ -637,18 +656,26 @@ mod tests {
             index.put_child(of(name, label), Origin::Watch);
         }
         // Two lists run side by side; each removes only what belongs to it.
-        index.begin_kind(&gvk, Some("One.x"));
-        index.begin_kind(&gvk, Some("Two.x"));
+        let part = |label: &str| ChildPart { kind: Some(label.into()), namespace: None };
+        index.begin_kind(&gvk, part("One.x"));
+        index.begin_kind(&gvk, part("Two.x"));
         index.put_child(of("c1", "One.x"), Origin::Watch);
-        assert_eq!(index.end_kind(&gvk, Some("One.x")), [key("a")]);
+        assert_eq!(index.end_kind(&gvk, &part("One.x")), [key("a")]);
         assert_eq!(names(&index), ["c1", "d1", "d2"]);
         index.put_child(of("d2", "Two.x"), Origin::Watch);
-        assert_eq!(index.end_kind(&gvk, Some("Two.x")), [key("a")]);
+        assert_eq!(index.end_kind(&gvk, &part("Two.x")), [key("a")]);
         assert_eq!(names(&index), ["c1", "d2"]);
-        index.drop_kind(&gvk, Some("One.x"));
+        // Of one namespace only, and not what another watch brings.
+        let in_namespace = |namespace: &str| ChildPart { namespace: Some(namespace.into()), ..part("One.x") };
+        index.drop_kind(&gvk, &in_namespace("m"), &[]);
+        index.drop_kind(&gvk, &part("One.x"), &[in_namespace("n")]);
+        index.begin_kind(&gvk, in_namespace("m"));
+        assert_eq!(index.end_kind(&gvk, &in_namespace("m")), []);
+        assert_eq!(names(&index), ["c1", "d2"]);
+        index.drop_kind(&gvk, &in_namespace("n"), &[]);
         assert_eq!(names(&index), ["d2"]);
-        index.begin_kind(&gvk, None);
-        assert_eq!(index.end_kind(&gvk, None), [key("a")]);
+        index.begin_kind(&gvk, ChildPart::default());
+        assert_eq!(index.end_kind(&gvk, &ChildPart::default()), [key("a")]);
         assert_eq!(names(&index), [""; 0]);
     }
 

@@ -189,12 +189,12 @@ impl Parts {
             scheduler: Arc::clone(&scheduler),
             watches: Arc::clone(&watches),
             state: Mutex::default(),
-            namespace: config.namespace,
+            namespace: config.namespace.clone(),
             lease: config.lease,
             follows: config.follows_operators,
             webhook: config.webhook,
         });
-        let operators = Arc::new(OperatorReconciler::new(&store, &effects, &scheduler, &watches, &crds));
+        let operators = Arc::new(OperatorReconciler::new(&store, &effects, &scheduler, &watches, &crds, config.namespace));
         Self { store, effects, scheduler, watches, instances, crds, operators }
     }
 }

@@ -139,7 +139,10 @@ impl Monitor {
                     return Err(format!("refused: {}", refused.join("; ")));
                 }
                 let waiting = parts.watches.unlisted();
-                if waiting.is_empty() {
+                let lacking = parts.watches.refused_to_packages();
+                if waiting.is_empty() && !lacking.is_empty() {
+                    Ok(format!("ready; refused to packages: {}", lacking.join("; ")))
+                } else if waiting.is_empty() {
                     Ok("all watches are up".into())
                 } else {
                     Err(format!("waiting for the first list of {}", waiting.join(", ")))

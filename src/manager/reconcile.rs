@@ -389,7 +389,7 @@ impl InstanceReconciler {
         // list and a failure of it queue all instances, so none is forgotten here.
         let mut kinds = Vec::with_capacity(registered.child_kinds.len());
         for gvk in &registered.child_kinds {
-            kinds.push(info(gvk.clone(), self.listing(gvk, registered)?));
+            kinds.push(info(gvk.clone(), self.listing(gvk, registered, key)?));
         }
         let (instance, previous, observed, previous_children) = {
             let mut index = self.store.index();
@@ -419,6 +419,9 @@ impl InstanceReconciler {
         };
         let settings = self.store.settings.get(registered.operator()).unwrap_or_default();
         let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
+        if is_deleting && self.watches.watch_deletion(registered, key) {
+            return None;
+        }
         let package = match self.store.settings.serves(&settings, key.namespace.as_deref()) {
             Serves::No if package.is_ok() && !is_deleting => Err(format!(
                 "the Operator {} does not serve the namespace {}: its children stay as they are, and nothing repairs \
@@ -500,8 +503,8 @@ impl InstanceReconciler {
     }
 
     /// Whether the objects of a kind are known; `None` while they are listed for the first time.
-    fn listing(&self, gvk: &Gvk, registered: &Registered) -> Option<Listing> {
-        let state = self.watches.children_state(gvk, registered);
+    fn listing(&self, gvk: &Gvk, registered: &Registered, key: &InstanceKey) -> Option<Listing> {
+        let state = self.watches.children_state(gvk, registered, key.namespace.as_deref());
         let reason = state.reason(gvk).unwrap_or_default();
         Some(match state {
             WatchState::Pending => return None,

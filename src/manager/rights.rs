@@ -27,8 +27,10 @@ const AGAIN: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 /// How many rights a message names.
 const MOST: usize = 12;
+/// In how many of the namespaces that an `Operator` names its condition looks for missing rights. Instances find them in all.
+const MOST_NAMESPACES: usize = 100;
 
-/// The answers about each package.
+/// The answers about each package, which instances of one namespace share.
 #[derive(Default)]
 pub(super) struct RightsReviews(Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<Review>>>>);
 
@@ -45,10 +47,23 @@ struct Basis {
 #[derive(Default)]
 struct Review {
     basis: Basis,
-    /// The rights that are not granted in all namespaces, and when that was asked.
-    missing: Option<(Rights, Instant)>,
-    /// Those of them that are not granted in a namespace either.
-    by_namespace: HashMap<Box<str>, (Rights, Instant)>,
+    /// Of the rights that are granted in all namespaces.
+    everywhere: Option<Answer>,
+    /// Of those that are granted in a namespace.
+    by_namespace: HashMap<Box<str>, Answer>,
+}
+
+/// The rights that are missing, and when that was asked.
+struct Answer {
+    missing: Rights,
+    at: Instant,
+}
+
+impl Answer {
+    /// Whether it counts still. `again`: also if nothing was missing, it does not for ever.
+    fn counts(&self, again: bool) -> bool {
+        (self.missing.is_empty() && !again) || self.at.elapsed() < AGAIN
+    }
 }
 
 impl RightsReviews {
@@ -65,31 +80,90 @@ impl RightsReviews {
         at: At<'_>,
         again: bool,
     ) -> Result<Option<CallError>, CallError> {
-        let Some(user) = clients.user_of(&registered.package_name) else { return Ok(None) };
-        if registered.package.is_none() {
+        let package = &registered.package_name;
+        let Some(user) = clients.user_of(package).filter(|_| registered.package.is_some()) else {
             return Ok(None);
-        }
-        let review = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(all.entry(Arc::clone(&registered.package_name)).or_default())
         };
-        let registry = store.registry();
-        let of_package: Vec<&Arc<Registered>> =
-            registry.iter().filter(|known| known.package_name == registered.package_name).collect();
-        let cluster = clients.for_operator(&registered.package_name);
-        let served = |gvk: &Gvk| store.kinds.known(gvk).map(|kind| ApiKind::clone(&kind));
-        let missing = {
-            let mut review = review.lock().await;
-            let needed = || needed(&of_package, &served);
-            review.renew(&cluster, basis(&of_package), needed, at.manager, again).await?;
-            review.missing_in(&cluster, at).await?
-        };
+        let missing = self.missing(clients, store, package, at, again).await?;
         if missing.is_empty() {
             return Ok(None);
         }
-        warn!(package = %registered.package_name, %user, missing = %list(&missing), "the account lacks rights");
-        Ok(Some(refusal(&registered.package_name, &user, &missing)))
+        warn!(%package, %user, missing = %list(&missing), "the account lacks rights");
+        let role = match at.home.filter(|_| is_limited(store, package)) {
+            Some(home) => format!("Role {} in {home}", rights::account(package)),
+            None => format!("ClusterRole {}", rights::account(package)),
+        };
+        Ok(Some(refusal(package, &user, &role, &missing)))
     }
+
+    /// The rights that the account of a package lacks, each as text: in all namespaces that its `Operator` serves.
+    ///
+    /// # Errors
+    /// The API server cannot be asked now.
+    pub(super) async fn missing_of_package(
+        &self,
+        clients: &Clients,
+        store: &Store,
+        package: &Arc<str>,
+        manager: &str,
+        again: bool,
+    ) -> Result<Option<Missing>, CallError> {
+        let Some(user) = clients.user_of(package) else { return Ok(None) };
+        let settings = store.settings.get(package);
+        let names = settings.as_ref().and_then(|settings| settings.names());
+        let homes: Vec<Option<&str>> = match names {
+            Some(names) => names.iter().take(MOST_NAMESPACES).map(|name| Some(name.as_str())).collect(),
+            None => vec![None],
+        };
+        let mut rights = BTreeSet::new();
+        for home in homes {
+            for right in self.missing(clients, store, package, At { manager, home }, again).await?.iter() {
+                rights.insert(match home.filter(|_| right.place == Place::Home) {
+                    Some(home) => format!("{right} in {home}"),
+                    None => right.to_string(),
+                });
+            }
+        }
+        Ok(Some(Missing { user, rights }))
+    }
+
+    async fn missing(
+        &self,
+        clients: &Clients,
+        store: &Store,
+        package: &Arc<str>,
+        at: At<'_>,
+        again: bool,
+    ) -> Result<Rights, CallError> {
+        let review = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(Arc::clone(package)).or_default())
+        };
+        let registry = store.registry();
+        let of_package: Vec<&Arc<Registered>> =
+            registry.iter().filter(|known| known.package_name == *package).collect();
+        let cluster = clients.for_operator(package);
+        let served = |gvk: &Gvk| store.kinds.known(gvk).map(|kind| ApiKind::clone(&kind));
+        let mut review = review.lock().await;
+        let basis = basis(&of_package);
+        if basis != review.basis {
+            *review = Review { basis, ..Review::default() };
+        }
+        let needed = || needed(&of_package, &served);
+        review.missing(&cluster, needed, at, is_limited(store, package), again).await
+    }
+}
+
+/// The rights that an account lacks.
+pub(super) struct Missing {
+    pub(super) user: String,
+    /// Each as text, with its namespace if it is needed in that one.
+    pub(super) rights: BTreeSet<String>,
+}
+
+/// Whether a package has its rights in the namespaces that its `Operator` names, and not in all.
+fn is_limited(store: &Store, package: &str) -> bool {
+    store.settings.get(package).is_some_and(|settings| settings.names().is_some())
 }
 
 /// The revisions of a package by their digests, over all of its kinds.
@@ -128,46 +202,78 @@ pub(super) struct At<'a> {
 }
 
 impl Review {
-    /// Asks for all rights once for each basis, and for missing ones again after a while.
-    async fn renew(
+    /// Asks for all rights once for each basis, and for missing ones again after a while. First for those that are granted in
+    /// all namespaces; for an account that `is_limited`, in the namespace of the instance alone.
+    async fn missing(
         &mut self,
         cluster: &Cluster,
-        basis: Basis,
         needed: impl Fn() -> Rights,
-        manager_namespace: &str,
+        at: At<'_>,
+        is_limited: bool,
         again: bool,
-    ) -> Result<(), CallError> {
-        if basis != self.basis {
-            *self = Self { basis, ..Self::default() };
+    ) -> Result<Rights, CallError> {
+        if let Some(known) = at.home.and_then(|home| self.by_namespace.get(home))
+            && known.counts(again)
+        {
+            return Ok(known.missing.clone());
         }
-        let due = match &self.missing {
-            Some((_, at)) if at.elapsed() < AGAIN => return Ok(()),
-            Some((missing, _)) if missing.is_empty() && !again => return Ok(()),
-            // All of them: when somebody grants one, others may go.
-            None | Some(_) => needed(),
+        let wanted = match at.home.filter(|_| is_limited) {
+            Some(_) => needed(),
+            None => self.everywhere(cluster, needed, at.manager, again).await?,
         };
-        let missing = denied(cluster, &due, manager_namespace, None).await?;
+        let Some(home) = at.home.filter(|_| !wanted.is_empty()) else { return Ok(wanted) };
+        // A Role there may grant what no `ClusterRole` does.
+        let missing = self.by_namespace.get(home).map(|known| &known.missing);
+        let missing = denied_again(cluster, missing, &wanted, at.manager, Some(home)).await?;
+        if is_limited && missing.is_empty() {
+            info!(namespace = home, rights = wanted.iter().count(), "the account has the rights that it needs there");
+        }
+        let answer = Answer { missing: missing.clone(), at: Instant::now() };
+        self.by_namespace.insert(home.into(), answer);
+        Ok(missing)
+    }
+
+    /// The rights that are not granted in all namespaces.
+    async fn everywhere(
+        &mut self,
+        cluster: &Cluster,
+        needed: impl Fn() -> Rights,
+        manager: &str,
+        again: bool,
+    ) -> Result<Rights, CallError> {
+        if let Some(known) = self.everywhere.as_ref().filter(|known| known.counts(again)) {
+            return Ok(known.missing.clone());
+        }
+        let due = needed();
+        let missing = self.everywhere.as_ref().map(|known| &known.missing);
+        let missing = denied_again(cluster, missing, &due, manager, None).await?;
         if missing.is_empty() {
             info!(rights = due.iter().count(), "the account has the rights that the package needs");
         }
-        self.missing = Some((missing, Instant::now()));
-        self.by_namespace.clear();
-        Ok(())
-    }
-
-    /// The rights that are missing for instances in a namespace: a Role there may grant what no `ClusterRole` does.
-    async fn missing_in(&mut self, cluster: &Cluster, at: At<'_>) -> Result<Rights, CallError> {
-        let Some((missing, _)) = &self.missing else { return Ok(Rights::default()) };
-        let Some(namespace) = at.home.filter(|_| !missing.is_empty()) else { return Ok(missing.clone()) };
-        if let Some((known, at)) = self.by_namespace.get(namespace)
-            && (known.is_empty() || at.elapsed() < AGAIN)
-        {
-            return Ok(known.clone());
+        let answer = Answer { missing: missing.clone(), at: Instant::now() };
+        if self.everywhere.replace(answer).is_none_or(|before| before.missing != missing) {
+            self.by_namespace.clear();
         }
-        let missing = denied(cluster, missing, at.manager, Some(namespace)).await?;
-        self.by_namespace.insert(namespace.into(), (missing.clone(), Instant::now()));
         Ok(missing)
     }
+}
+
+/// The rights that the API server denies of those that were missing, or, if it grants them all now, of all: when somebody grants
+/// one, others may go.
+async fn denied_again(
+    cluster: &Cluster,
+    missing: Option<&Rights>,
+    all: &Rights,
+    manager_namespace: &str,
+    namespace: Option<&str>,
+) -> Result<Rights, CallError> {
+    if let Some(missing) = missing {
+        let still = denied(cluster, missing, manager_namespace, namespace).await?;
+        if !still.is_empty() {
+            return Ok(still);
+        }
+    }
+    denied(cluster, all, manager_namespace, namespace).await
 }
 
 /// The rights that the API server denies. Those that are needed in the namespace of an instance are asked for in
@@ -211,12 +317,11 @@ fn question(right: &Right, namespace: Option<&str>) -> Value {
     })
 }
 
-fn refusal(package: &str, user: &str, missing: &Rights) -> CallError {
+fn refusal(package: &str, user: &str, role: &str, missing: &Rights) -> CallError {
     let rules: Vec<String> = missing.rules().iter().map(flow).collect();
     let message = format!(
-        "{user} lacks rights that the package {package} needs: {}; apply what `operetta rbac` prints for the package, or add to `rules` of the ClusterRole {}: [{}]",
+        "{user} lacks rights that the package {package} needs: {}; apply what `operetta rbac` prints for the package, or add to `rules` of the {role}: [{}]",
         list(missing),
-        rights::account(package),
         rules.join(", "),
     );
     // No 403: it is not the object that is refused.
@@ -251,7 +356,7 @@ mod tests {
         let mut missing = Rights::default();
         missing.add(&Place::Home, "", "secrets", &["list", "watch"]);
         missing.add(&Place::Home, "apps", "deployments", &["delete"]);
-        let text = refusal("web", "system:serviceaccount:o:operetta-web", &missing).to_string();
+        let text = refusal("web", "system:serviceaccount:o:operetta-web", "ClusterRole operetta-web", &missing).to_string();
         for words in [
             "system:serviceaccount:o:operetta-web lacks rights that the package web needs: list secrets, watch secrets, \
              delete deployments.apps;",

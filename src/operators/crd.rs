@@ -151,6 +151,11 @@ fn status() -> Value {
                     },
                 },
             },
+            "missingRights": {
+                "type": "array", "items": {"type": "string"},
+                "description": "What the account of the package may not do that the package needs, such as `list configmaps in \
+                    team-a`.",
+            },
             "upgrade": {
                 "type": "object",
                 "description": "How far instances are moved to the target revision; there while some are not.",
@@ -168,7 +173,8 @@ fn status() -> Value {
             "conditions": {
                 "type": "array",
                 "description": "Active: a revision is active. Ready: the one that the spec names is, and all instances \
-                    have it. Reconciling and Stalled are there while they hold.",
+                    have it. Reconciling, Stalled and RightsMissing (the account of the package lacks rights) are there while \
+                    they hold.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": {

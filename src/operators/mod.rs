@@ -15,7 +15,7 @@ pub use crd::{crd, kind};
 pub use decide::{Next, next};
 pub use objects::{Object, Packed, operator, pack};
 pub use spec::OperatorSpec;
-pub use status::{Facts, Lost, Observed, Rollout, Standing, Target, patch, standing};
+pub use status::{Facts, Lost, MissingRights, Observed, Rollout, Standing, Target, patch, standing};
 
 /// The label of an `OperatorRevision`: its package.
 pub use crate::package::store::objects::PACKAGE;

@@ -4,11 +4,14 @@ use serde_json::{Map, Value, json};
 
 /// Longest message of a condition, in characters; the API allows 32,768.
 const MESSAGE: usize = 4_096;
-/// The conditions of ours. The last two are there while they hold, as kstatus has them.
+/// How many missing rights the status names.
+const MOST_RIGHTS: usize = 200;
+/// The conditions of ours. The last three are there while they hold, as kstatus has them.
 const ACTIVE: &str = "Active";
 const READY: &str = "Ready";
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
+const RIGHTS_MISSING: &str = "RightsMissing";
 
 /// What is known of an `Operator` at one moment.
 #[derive(Debug)]
@@ -23,6 +26,37 @@ pub struct Facts<'a> {
     pub active: Option<(&'a str, &'a str)>,
     /// How many instances each revision has; `None` while they are being listed.
     pub instances: Option<&'a [(String, usize)]>,
+    /// What the account of the package may not do that the package needs, if it has an account; `None` if that cannot be asked
+    /// now.
+    pub rights: Option<MissingRights>,
+}
+
+/// What the account of a package may not do that the package needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MissingRights {
+    /// The user name of the account.
+    pub user: String,
+    /// Each right as text, such as `list configmaps in team-a`.
+    pub rights: Vec<String>,
+    /// The watches that the API server refuses, with its words.
+    pub refused: Vec<String>,
+}
+
+impl MissingRights {
+    fn is_empty(&self) -> bool {
+        self.rights.is_empty() && self.refused.is_empty()
+    }
+
+    fn message(&self, package: &str) -> String {
+        let mut parts = Vec::new();
+        if !self.rights.is_empty() {
+            parts.push(format!("{} may not: {}", self.user, self.rights.join(", ")));
+        }
+        if !self.refused.is_empty() {
+            parts.push(format!("refused: {}", self.refused.join("; ")));
+        }
+        format!("apply what `operetta rbac` prints for the package {package}; {}", parts.join("; "))
+    }
 }
 
 /// How far instances are moved to the active revision.
@@ -177,6 +211,12 @@ pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     if rollout.is_some() || !current["upgrade"].is_null() {
         wanted.insert("upgrade".into(), rollout.unwrap_or_default());
     }
+    if let Some(missing) = &facts.rights
+        && !(missing.rights.is_empty() && current["missingRights"].is_null())
+    {
+        let names: Vec<&String> = missing.rights.iter().take(MOST_RIGHTS).collect();
+        wanted.insert("missingRights".into(), if names.is_empty() { Value::Null } else { json!(names) });
+    }
     wanted.insert("conditions".into(), conditions(current, facts, now));
     wanted.retain(|key, value| current.get(key) != Some(&*value));
     (!wanted.is_empty()).then_some(Value::Object(wanted))
@@ -220,7 +260,16 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     } else if is_reconciling {
         add(RECONCILING, true, reason, &stays(facts.active));
     }
-    let is_ours = |c: &Value| [ACTIVE, READY, RECONCILING, STALLED].iter().any(|ours| c["type"] == *ours);
+    let mut ours = vec![ACTIVE, READY, RECONCILING, STALLED];
+    if let Some(missing) = &facts.rights {
+        ours.push(RIGHTS_MISSING);
+        if !missing.is_empty() {
+            // An `OperatorRevision` has the name of its package and a digest.
+            let package = target.rsplit_once('-').map_or(target, |(package, _)| package);
+            add(RIGHTS_MISSING, true, RIGHTS_MISSING, &missing.message(package));
+        }
+    }
+    let is_ours = |c: &Value| ours.iter().any(|ours| c["type"] == *ours);
     all.extend(there.iter().filter(|c| !is_ours(c)).cloned());
     Value::Array(all)
 }

@@ -31,7 +31,7 @@ fn what_was_active_comes_first_after_a_start() {
 }
 
 fn facts(progress: Target, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
-    Facts { generation: 3, target: "a-2", progress, active, instances: Some(&[]) }
+    Facts { generation: 3, target: "a-2", progress, active, instances: Some(&[]), rights: None }
 }
 
 fn apply(mut current: serde_json::Value, facts: &Facts<'_>) -> serde_json::Value {
@@ -46,6 +46,28 @@ fn apply(mut current: serde_json::Value, facts: &Facts<'_>) -> serde_json::Value
 
 fn seen(status: &serde_json::Value) -> Observed {
     standing(&json!({"metadata": {"generation": 3}, "spec": {"revision": "a-2"}, "status": status}))
+}
+
+#[test]
+fn missing_rights_are_named_while_they_are_missing() {
+    let of = |rights: Option<MissingRights>| Facts { rights, ..facts(Target::Active, Some(("a-2", "1.0.0"))) };
+    let (user, rights) = ("system:serviceaccount:o:operetta-a".to_owned(), vec!["list secrets in n".to_owned()]);
+    let status = apply(json!({}), &of(Some(MissingRights { user, rights, refused: vec!["refs v1 Secret: 403".into()] })));
+    let condition = |status: &serde_json::Value| {
+        let all = status["conditions"].as_array().unwrap();
+        all.iter().find(|c| c["type"] == "RightsMissing").map(|c| c["message"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        condition(&status).unwrap(),
+        "apply what `operetta rbac` prints for the package a; system:serviceaccount:o:operetta-a may not: list secrets in n; \
+         refused: refs v1 Secret: 403"
+    );
+    assert_eq!(status["missingRights"], json!(["list secrets in n"]));
+    assert_eq!(seen(&status).standing, Standing::Active, "the revision is active all the same");
+    let status = apply(status, &of(None));
+    assert!(condition(&status).is_some(), "nobody could ask");
+    let status = apply(status, &of(Some(MissingRights::default())));
+    assert_eq!((condition(&status), &status["missingRights"]), (None, &json!(null)));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod bare;
 mod count;
 mod measure;
@@ -55,6 +56,10 @@ struct Args {
     /// Instead: N runs of a plan of five steps side by side, and single runs, beside a bare client that sends the same writes
     #[arg(long, value_name = "N")]
     plans: Option<usize>,
+
+    /// Instead: the manager as it is and with accounts of packages (`operetta run --impersonate`), in turn
+    #[arg(long)]
+    impersonate: bool,
 
     /// Requests in flight of the bare client [default: as many as the manager's]
     #[arg(long, value_name = "N")]
@@ -130,6 +135,15 @@ async fn run(args: &Args) -> Result<()> {
         let poisoned = poisoned?;
         println!("\n{poisoned}");
         return write(args.json.as_deref(), &(serde_json::to_string_pretty(&poisoned)? + "\n"));
+    }
+
+    if args.impersonate {
+        let plane = start(vec!["--audit-log-path=".into()]).await?;
+        let accounts = accounts::run(&plane, &package, args.instances, args.rounds, concurrency).await;
+        plane.stop().await;
+        let accounts = accounts?;
+        println!("\n{accounts}");
+        return write(args.json.as_deref(), &(serde_json::to_string_pretty(&accounts)? + "\n"));
     }
 
     let counted = if args.counted == 0 {

@@ -92,7 +92,9 @@ pub(crate) async fn run(
         let managers = async || -> Result<_> {
             let backlog = bench.backlog(&name("backlog"), instances).await?;
             tell("backlog", backlog.all);
-            let arriving = bench.arriving(&name("arriving"), instances).await?;
+            let namespace = name("arriving");
+            bench.bare.create_namespace(&namespace).await?;
+            let arriving = bench.arriving(&namespace, instances, &arguments()).await?;
             tell("arriving", arriving.all);
             Ok((backlog, arriving))
         };
@@ -172,9 +174,14 @@ impl Bench<'_> {
         self.to_ready(namespace, count, manager, readiness, started, before).await
     }
 
-    async fn arriving(&self, namespace: &str, count: usize) -> Result<ManagerRound> {
-        self.bare.create_namespace(namespace).await?;
-        let manager = self.manager().await?;
+    /// The manager runs, then the instances come. The namespace is there.
+    pub(crate) async fn arriving(
+        &self,
+        namespace: &str,
+        count: usize,
+        arguments: &[&str],
+    ) -> Result<ManagerRound> {
+        let manager = self.manager_of(arguments).await?;
         until_quiet(self.plane).await?;
 
         let resource = resource(self.package)?;

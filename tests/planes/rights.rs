@@ -1,59 +1,26 @@
 //! Rights of packages and of the manager, with the authorizer of a real API server: the manager has an account with its own
 //! rights, and each package one with the derived rights.
 
-mod examples;
+mod each;
+mod lives;
+mod namespaces;
+mod tenants;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
+use operetta::local::{ControlPlane, Options};
 use operetta::package;
-use operetta::rights::{self, Right, Rights};
+use operetta::rights::{self, Rights};
 use serde_json::{Value, json};
 
 use crate::support::ext::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, INGRESS, Kind, LONG, SERVICE, Scene,
-    WEB_APP, condition, file, list, watching,
+    CONFIG_MAP, DEPLOYMENT, INGRESS, Kind, LONG, SERVICE, Scene, WEB_APP, condition, file, watching,
 };
 use crate::support::rights::{SYSTEM, apply, grant, grant_with, manager, run, user};
 use crate::support::{eventually, kubectl_of, options};
 
 const WEBAPP: &str = "operators/webapp";
-
-/// What the lives below do not reach, by package, and when it is needed.
-const UNREACHED: [(&str, &str, &[&str]); 5] = [
-    (
-        "webapp",
-        "a later version of the package without such a child deletes it",
-        &["delete deployments.apps", "delete services"],
-    ),
-    ("etcd", "the same", &["delete configmaps", "delete services", "delete poddisruptionbudgets.policy"]),
-    (
-        "etcd",
-        "volumes, see tests/nodes/etcd.rs",
-        &[
-            "get persistentvolumeclaims",
-            "create persistentvolumeclaims",
-            "patch persistentvolumeclaims",
-            "delete persistentvolumeclaims",
-        ],
-    ),
-    ("etcd", "TLS, see tests/nodes/etcd.rs", &["list secrets", "watch secrets"]),
-    (
-        "etcd",
-        "backups and restores, see tests/nodes/etcd.rs",
-        &[
-            "get jobs.batch",
-            "create jobs.batch",
-            "patch jobs.batch",
-            "delete jobs.batch",
-            "get pods/log",
-            "list etcdclusters.etcd.database.coreos.com",
-            "watch etcdclusters.etcd.database.coreos.com",
-        ],
-    ),
-];
 
 /// A control plane whose admission also checks who sets ownerReferences.
 async fn strict_plane() -> Arc<ControlPlane> {
@@ -65,147 +32,6 @@ async fn strict_plane() -> Arc<ControlPlane> {
 fn derived(folder: &str) -> Rights {
     let (package, _) = package::load(Path::new(folder)).unwrap_or_else(|errors| panic!("{errors:?}"));
     rights::derive(&[&package], &|_| None).rights
-}
-
-/// What requests have used of rights, as `verb resource`.
-fn used<'a>(requests: impl IntoIterator<Item = &'a AuditEvent>) -> BTreeSet<String> {
-    let mut used = BTreeSet::new();
-    for request in requests.into_iter().filter(|request| !request.resource.is_empty()) {
-        let mut add = |verb: &str| {
-            let (group, resource) = (request.group.clone(), request.resource.clone());
-            let resource = match request.subresource.as_str() {
-                "" => resource,
-                subresource => format!("{resource}/{subresource}"),
-            };
-            let right = Right { place: rights::Place::Home, group, resource, name: None, verb: verb.into() };
-            used.insert(right.to_string());
-        };
-        add(&request.verb);
-        // An apply that creates the object is authorized for both.
-        if request.verb == "patch" && request.code == 201 {
-            add("create");
-        }
-        // Servers that do not stream lists are asked for them.
-        if request.verb == "watch" {
-            add("list");
-        }
-        // A connection by WebSocket is, too.
-        if request.subresource == "exec" {
-            add("create");
-        }
-    }
-    used
-}
-
-/// The same of a set of rights, wherever they are granted.
-fn texts(rights: &Rights) -> BTreeSet<String> {
-    let anywhere = |right: &Right| Right { place: rights::Place::Home, name: None, ..right.clone() };
-    rights.iter().map(|right| anywhere(right).to_string()).collect()
-}
-
-#[tokio::test]
-async fn packages_use_the_derived_rights_and_no_others() {
-    let plane = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
-    crate::support::etcd::watch(&plane);
-    let etcd = crate::support::etcd::package();
-    grant(&plane, &[WEBAPP, etcd], |_| {}).await;
-    let mut operetta = run(&plane, &kubeconfig, &[WEBAPP, etcd]);
-    watching(&mut operetta, 4).await;
-    life_of_a_webapp(&Scene::on(&plane).await).await;
-    life_of_an_etcd(&Scene::on(&plane).await).await;
-    drop(operetta);
-
-    let requests = plane.audit().requests_since(Mark::START).unwrap();
-    let own = user(rights::MANAGER);
-    let of_manager: Vec<&AuditEvent> = requests.iter().filter(|request| request.user == own).collect();
-    let denied: Vec<AuditEvent> = of_manager.iter().filter(|r| r.code == 403).map(|r| (*r).clone()).collect();
-    assert!(denied.is_empty(), "denied:\n{}", list(&denied));
-
-    let mut wrong = Vec::new();
-    for (folder, name) in [(WEBAPP, "webapp"), (etcd, "etcd")] {
-        let account = user(&rights::account(name));
-        let used = used(of_manager.iter().copied().filter(|request| request.acting_as == account));
-        let mut used: BTreeSet<String> = used.into_iter().filter(|right| !is_of_everybody(right)).collect();
-        let derived = texts(&derived(folder));
-        // Asked for by the admission of ownerReferences: without it all applies were refused.
-        used.extend(derived.iter().filter(|right| right.ends_with("/finalizers")).cloned());
-        for right in used.difference(&derived) {
-            wrong.push(format!("{name}: {right} is used and not derived"));
-        }
-        let known =
-            || UNREACHED.iter().filter(|(package, ..)| *package == name).flat_map(|(_, _, rights)| *rights);
-        for right in derived.difference(&used).filter(|right| !known().any(|known| known == right)) {
-            wrong.push(format!("{name}: {right} is derived and not used"));
-        }
-        for right in known().filter(|right| !derived.contains(**right)) {
-            wrong.push(format!("{name}: {right} is not derived, take it off the list"));
-        }
-    }
-    // What the manager does as itself concerns no child and no ref.
-    let itself = of_manager.iter().copied().filter(|request| request.acting_as.is_empty());
-    let used: BTreeSet<String> = used(itself).into_iter().filter(|right| !is_of_everybody(right)).collect();
-    let mut allowed = texts(&rights::manager::rights());
-    for resource in [
-        "webapps.apps.operetta.dev",
-        "etcdclusters.etcd.database.coreos.com",
-        "etcdbackups.etcd.database.coreos.com",
-        "etcdrestores.etcd.database.coreos.com",
-    ] {
-        allowed.extend(["get", "list", "watch", "patch"].map(|verb| format!("{verb} {resource}")));
-        allowed.insert(format!("patch {resource}/status"));
-    }
-    wrong.extend(used.difference(&allowed).map(|right| format!("the manager itself: {right}")));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// What every user may do.
-fn is_of_everybody(right: &str) -> bool {
-    right.starts_with("create selfsubject")
-}
-
-async fn life_of_a_webapp(scene: &Scene) {
-    scene.apply(&file("examples/webapp/full.yaml")).await;
-    scene.ready(WEB_APP, "shop").await;
-    for kind in [CONFIG_MAP, DEPLOYMENT, SERVICE, INGRESS, AUTOSCALER, DISRUPTION_BUDGET] {
-        lose_label(scene, kind, "shop").await;
-    }
-    let less = json!({"spec": {
-        "host": null, "tlsSecret": null, "ingressClassName": null, "config": null, "autoscaling": null, "minAvailable": null,
-    }});
-    scene.patch(WEB_APP, "shop", "merge", &less).await;
-    for kind in [CONFIG_MAP, INGRESS, AUTOSCALER, DISRUPTION_BUDGET] {
-        scene.gone(kind, "shop").await;
-    }
-    scene.kubectl(&["delete", "webapp", "shop", "--wait=false"]).await;
-    scene.gone(WEB_APP, "shop").await;
-}
-
-/// An object without our label must be read before it is applied.
-async fn lose_label(scene: &Scene, kind: Kind, name: &str) {
-    let labels = json!({"metadata": {"labels": {"operetta.dev/instance-uid": null}}});
-    scene.patch(kind, name, "merge", &labels).await;
-    let is_ours = |object: &Value| object["metadata"]["labels"]["operetta.dev/instance-uid"].is_string();
-    scene.until("labelled again", kind, name, is_ours).await;
-}
-
-async fn life_of_an_etcd(scene: &Scene) {
-    let name = "example-etcd-cluster";
-    scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
-    scene.ready(ETCD, name).await;
-    let bootstrap = format!("{name}-bootstrap");
-    for (kind, name) in [(SERVICE, name), (DISRUPTION_BUDGET, name), (CONFIG_MAP, &bootstrap)] {
-        lose_label(scene, kind, name).await;
-    }
-    for size in [5, 3] {
-        scene.patch(ETCD, name, "merge", &json!({"spec": {"size": size}})).await;
-        let is_sized = |object: &Value| {
-            object["status"]["readyMembers"] == size && crate::support::ext::is_ready(object)
-        };
-        scene.until("resized", ETCD, name, is_sized).await;
-    }
-    scene.kubectl(&["delete", "etcdcluster", name, "--wait=false"]).await;
-    scene.gone(ETCD, name).await;
 }
 
 #[tokio::test]

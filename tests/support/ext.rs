@@ -166,7 +166,7 @@ async fn shared_manager() {
             // Kept for as long as the manager runs: it reads changed files again.
             let etcd = super::etcd::package().to_owned();
             let packages = SHARED.map(|name| if name == "operators/etcd" { &*etcd } else { name });
-            let mut operetta = run_shared(plane, &packages).await;
+            let mut operetta = run_shared(plane, &[], &packages).await;
             // The package `places` has two kinds, and `etcd` three.
             watching(&mut operetta, SHARED.len() + 3).await;
             Mutex::new(operetta)
@@ -174,17 +174,18 @@ async fn shared_manager() {
         .await;
 }
 
-/// With `OPERETTA_TEST_IMPERSONATE=1` the manager and its packages have no rights but those that are derived.
-async fn run_shared(plane: &ControlPlane, packages: &[&str]) -> Operetta {
+/// Starts a manager that tests share. With `OPERETTA_TEST_IMPERSONATE=1` the manager and its packages have no rights but those
+/// that are derived.
+pub async fn run_shared(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
     if std::env::var_os("OPERETTA_TEST_IMPERSONATE").is_none() {
-        return run(plane, packages);
+        return run_flags(plane, flags, packages);
     }
     let folders = packages.iter().map(|p| if p.contains('/') { (*p).to_owned() } else { fixture(p) });
     let folders: Vec<String> = folders.collect();
     let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
     let kubeconfig = super::rights::manager(plane).await;
     super::rights::grant(plane, &folders, |_| {}).await;
-    super::rights::run(plane, &kubeconfig, &folders)
+    super::rights::run_flags(plane, &kubeconfig, flags, &folders)
 }
 
 /// Starts `operetta run` with these packages: folders, or names of fixtures.
@@ -498,7 +499,7 @@ pub fn copy_package(
 /// Whether a request is the manager's: the components have users of their own, and what tests ask bears
 /// the name of kubectl or of the control plane.
 pub fn is_managers(event: &AuditEvent) -> bool {
-    event.user == "admin"
+    (event.user == "admin" || event.user == super::rights::user(operetta::rights::MANAGER))
         && !event.user_agent.starts_with("kubectl")
         && !event.user_agent.starts_with("operetta-local/")
 }

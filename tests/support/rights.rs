@@ -6,6 +6,7 @@ use operetta::local::ControlPlane;
 use operetta::rights;
 use serde_json::{Value, json};
 
+use super::ext::LONG;
 use super::{Operetta, kubectl_of, operetta};
 
 /// The manager's namespace.
@@ -67,7 +68,24 @@ pub async fn grant_with(
 
 /// Starts a manager of these packages as its account, which acts as theirs.
 pub fn run(plane: &ControlPlane, kubeconfig: &Path, packages: &[&str]) -> Operetta {
-    let mut args = vec!["run", "--leader-elect=false", "--impersonate", "--namespace", SYSTEM];
+    run_flags(plane, kubeconfig, &[], packages)
+}
+
+/// The same, with flags.
+pub fn run_flags(plane: &ControlPlane, kubeconfig: &Path, flags: &[&str], packages: &[&str]) -> Operetta {
+    let mut args = vec!["run", "--impersonate", "--namespace", SYSTEM];
+    if !flags.iter().any(|flag| flag.starts_with("--leader-elect=")) {
+        args.push("--leader-elect=false");
+    }
+    args.extend(flags);
     args.extend(packages);
     Operetta::run_as_user(plane, kubeconfig, &args)
+}
+
+/// Starts a manager as its account that follows the Operators of the cluster, and acts as the accounts of their packages.
+pub async fn follow(plane: &ControlPlane, kubeconfig: &Path) -> Operetta {
+    let args = ["run", "--leader-elect=false", "--impersonate", "--namespace", SYSTEM];
+    let mut operetta = Operetta::run_as_user(plane, kubeconfig, &args);
+    operetta.wait_for("following the Operators of the cluster", LONG).await;
+    operetta
 }

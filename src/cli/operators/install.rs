@@ -169,7 +169,7 @@ pub(super) async fn install(args: &InstallArgs) -> End {
     }
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
     if what.rights {
-        rights::grant(&server.cluster, &ready.package, None, &what.namespace).await?;
+        rights::grant(&server.cluster, &ready.package, there.as_ref(), None, &what.namespace).await?;
     }
     // Whoever has created it owns its fields, which are the same.
     if there.is_none() {
@@ -200,7 +200,7 @@ pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
     }
     apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
     if what.rights {
-        rights::grant(&server.cluster, &ready.package, active, &what.namespace).await?;
+        rights::grant(&server.cluster, &ready.package, Some(&live), active, &what.namespace).await?;
     }
     if live["spec"]["revision"] != ready.packed.revision.as_str() {
         apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;

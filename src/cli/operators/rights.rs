@@ -8,6 +8,7 @@ use crate::children::names;
 use crate::cli::rbac::{self, Live};
 use crate::cluster::Cluster;
 use crate::manager::load_revision;
+use crate::operators::OperatorSpec;
 use crate::package::Package;
 use crate::rights::{self, Placement};
 
@@ -19,13 +20,18 @@ pub(super) fn objects(package: &Package, namespace: &str) -> Vec<Value> {
 }
 
 /// Applies the objects. The account keeps what the revision that is active until then needs, and what the manager needs to
-/// delete children of kinds that the package has no more.
+/// delete children of kinds that the package has no more. If the live `Operator` names namespaces, the account gets Roles there,
+/// and what it had in others is deleted.
 pub(super) async fn grant(
     cluster: &Cluster,
     package: &Package,
+    operator: Option<&Value>,
     active: Option<&str>,
     namespace: &str,
 ) -> Result<(), Failure> {
+    let spec = operator.and_then(|operator| OperatorSpec::parse(operator).ok());
+    let names = spec.and_then(|spec| spec.namespaces?.names);
+    let at = Placement { namespaces: names, ..Placement::everywhere(namespace) };
     let live = Live::read(cluster).await.map_err(|error| not_applied("the rights", &error))?;
     let mut earlier = Vec::new();
     if let Some(active) = active {
@@ -35,14 +41,15 @@ pub(super) async fn grant(
         }
     }
     let earlier: Vec<&Package> = earlier.iter().collect();
-    for object in rbac::objects(package, &earlier, &live, &Placement::everywhere(namespace)) {
-        let Some(gvk) = Gvk::of(&object) else { continue };
+    let objects = rbac::objects(package, &earlier, &live, &at);
+    for object in &objects {
+        let Some(gvk) = Gvk::of(object) else { continue };
         let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
-        if let Err(error) = cluster.apply(&kind, &object, FIELD_MANAGER, true).await {
-            return Err(not_applied(&format!("{} {}", gvk.kind, name_of(&object)), &error));
+        if let Err(error) = cluster.apply(&kind, object, FIELD_MANAGER, true).await {
+            return Err(not_applied(&format!("{} {}", gvk.kind, name_of(object)), &error));
         }
     }
-    Ok(())
+    if at.namespaces.is_some() { delete_all_but(cluster, &package.name, &objects).await } else { Ok(()) }
 }
 
 fn not_applied(what: &str, error: &CallError) -> Failure {
@@ -57,6 +64,10 @@ fn not_applied(what: &str, error: &CallError) -> Failure {
 
 /// Deletes the objects of a package that is gone, in whatever namespaces they are.
 pub(super) async fn revoke(cluster: &Cluster, package: &str) -> Result<(), Failure> {
+    delete_all_but(cluster, package, &[]).await
+}
+
+async fn delete_all_but(cluster: &Cluster, package: &str, kept: &[Value]) -> Result<(), Failure> {
     for (api_version, name) in [
         (RBAC, "ClusterRoleBinding"),
         (RBAC, "ClusterRole"),
@@ -67,7 +78,12 @@ pub(super) async fn revoke(cluster: &Cluster, package: &str) -> Result<(), Failu
         let kind = ApiKind::built_in(api_version, name);
         let listed = cluster.list(&kind, None, &format!("{}={package}", names::OPERATOR)).await;
         let listed = listed.map_err(|error| refused(&format!("{name}s cannot be listed"), &error))?;
-        for object in listed.iter().filter(|object| rights::is_of_package(object, package)) {
+        let is_same = |one: &Value, other: &Value| {
+            one["metadata"]["name"] == other["metadata"]["name"]
+                && one["metadata"]["namespace"] == other["metadata"]["namespace"]
+        };
+        let is_kept = |object: &Value| kept.iter().any(|kept| kept["kind"] == name && is_same(kept, object));
+        for object in listed.iter().filter(|o| rights::is_of_package(o, package) && !is_kept(o)) {
             apply::delete(cluster, &kind, object).await?;
         }
     }

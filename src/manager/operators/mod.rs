@@ -24,11 +24,10 @@ use crate::api::CallError;
 use crate::backoff::{Backoff, Retry};
 use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
-use crate::operators::{self, Facts, Lost, Next, OperatorSpec, Target};
+use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Target};
 use crate::package::{Package, store};
 use rollout::Fleet;
-use settings::Settings;
-pub(super) use settings::{AllSettings, Serves};
+pub(super) use settings::{AllSettings, Serves, Settings};
 pub(super) use start::{Found, find, start};
 
 /// How long until a revision that cannot be loaded is read again, if no event comes.
@@ -45,6 +44,8 @@ pub(super) struct OperatorReconciler {
     scheduler: Arc<Scheduler>,
     watches: Arc<Watches>,
     crds: Arc<CrdReconciler>,
+    /// The manager's namespace.
+    namespace: String,
     /// Without those whose reconcile runs.
     known: Mutex<BTreeMap<Arc<str>, Known>>,
     /// Those that have changed since they were read.
@@ -79,6 +80,7 @@ impl OperatorReconciler {
         scheduler: &Arc<Scheduler>,
         watches: &Arc<Watches>,
         crds: &Arc<CrdReconciler>,
+        namespace: String,
     ) -> Self {
         Self {
             store: Arc::clone(store),
@@ -86,6 +88,7 @@ impl OperatorReconciler {
             scheduler: Arc::clone(scheduler),
             watches: Arc::clone(watches),
             crds: Arc::clone(crds),
+            namespace,
             known: Mutex::default(),
             changed: Mutex::default(),
         }
@@ -136,7 +139,8 @@ impl OperatorReconciler {
         }
         let (target, moves) = self.plan_moves(name, &object, target, &view, fleet.as_ref());
         let is_rolling = matches!(target, Target::RollingOut(_));
-        let written = self.write_status(name, object, target, &view, fleet.as_ref()).await;
+        let rights = self.missing_rights(name).await;
+        let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref()).await;
         let outcome = match written {
             Ok(object) => {
                 // What the status does not record yet is not begun.
@@ -222,6 +226,7 @@ impl OperatorReconciler {
             self.watches.open_operator_kind(&start::namespaces());
         }
         if self.store.settings.set(name, settings) {
+            self.watches.place_children();
             self.queue_instances(name);
         }
         // The defaults of a revision that is not active are not known yet.
@@ -290,7 +295,7 @@ impl OperatorReconciler {
         &self,
         name: &str,
         object: Value,
-        progress: Target,
+        (progress, rights): (Target, Option<MissingRights>),
         view: &View,
         fleet: Option<&Fleet>,
     ) -> Result<Value, CallError> {
@@ -307,6 +312,7 @@ impl OperatorReconciler {
             progress,
             active: active.as_ref().map(|(revision, version)| (revision.as_str(), version.as_str())),
             instances: instances.as_deref(),
+            rights,
         };
         let now = self.scheduler.clock.now().to_string();
         let Some(patch) = operators::patch(&object["status"], &facts, &now) else { return Ok(object) };
@@ -328,6 +334,32 @@ impl OperatorReconciler {
             }
         }
         Ok(written)
+    }
+
+    /// What the account of the package may not do that the package needs. It costs no request while nothing is missing.
+    async fn missing_rights(&self, name: &Arc<str>) -> Option<MissingRights> {
+        let Effects { clients, rights, .. } = &*self.effects;
+        let refused = self.watches.refused_of(name);
+        // A right that was granted may have been taken back.
+        let again = !refused.is_empty();
+        match rights.missing_of_package(clients, &self.store, name, &self.namespace, again).await {
+            Ok(Some(missing)) => {
+                let rights = missing.rights.into_iter().collect();
+                Some(MissingRights { user: missing.user, rights, refused })
+            }
+            // Packages have no accounts.
+            Ok(None) => Some(MissingRights::default()),
+            // The manager may not act as the account, and so cannot ask for its rights.
+            Err(error) if error.is_unauthorized() => {
+                let user = clients.user_of(name).unwrap_or_default();
+                let refused = refused.into_iter().chain([error.to_string()]).collect();
+                Some(MissingRights { user, rights: Vec::new(), refused })
+            }
+            Err(error) => {
+                warn!(operator = %name, %error, "the rights of the package cannot be asked for");
+                None
+            }
+        }
     }
 
     /// How many instances each revision has.

@@ -53,6 +53,14 @@ impl Settings {
         Ok(Self { defaults: Arc::new(spec.defaults.clone()), namespaces })
     }
 
+    /// The namespaces, if they are named one by one.
+    pub(in crate::manager) fn names(&self) -> Option<&BTreeSet<String>> {
+        match &self.namespaces {
+            Namespaces::Names(names) => Some(names),
+            Namespaces::All | Namespaces::Selector(_) => None,
+        }
+    }
+
     /// Whether the labels of namespaces decide.
     pub(in crate::manager) fn reads_labels(&self) -> bool {
         matches!(self.namespaces, Namespaces::Selector(_))

@@ -8,6 +8,7 @@ use kube::runtime::watcher;
 use super::OwnedKind;
 use crate::api::{ApiKind, Gvk};
 use crate::children::{FieldProjection, ResourceSelector, Select, names};
+use crate::manager::index::ChildPart;
 use crate::manager::owned::OwnerField;
 use crate::manager::registry::Registered;
 
@@ -39,6 +40,14 @@ pub(super) struct Part {
     pub(super) package: Arc<str>,
     /// Of children: only those of the instances with this label [`names::KIND`], so that no object is kept twice.
     pub(super) kind: Option<Arc<str>>,
+}
+
+/// The package whose account reads what instances read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Reader {
+    pub(super) package: Arc<str>,
+    /// Whether its rights are limited to some namespaces, so that it cannot list all.
+    pub(super) is_limited: bool,
 }
 
 /// What is kept of each object, and for whom. An observation that is polled (`exec`, `http`) belongs here as one more
@@ -74,11 +83,12 @@ impl WatchKey {
         Self::all(gvk.clone(), Projection::Child)
     }
 
-    /// The children of a kind, of one kind of instances, as the account of their package reads them.
-    pub(super) fn children_of(gvk: &Gvk, registered: &Registered) -> Self {
+    /// The children of a kind, of one kind of instances, as the account of their package reads them. `namespace`: those in
+    /// that namespace; `None` is all.
+    pub(super) fn children_of(gvk: &Gvk, registered: &Registered, namespace: Option<&str>) -> Self {
         let kind = Some(registered.kind_label().into());
         let part = Some(Part { package: Arc::clone(&registered.package_name), kind });
-        Self { part, ..Self::children(gvk) }
+        Self { part, namespace: namespace.map(Into::into), ..Self::children(gvk) }
     }
 
     /// Objects that belong to instances and are kept whole.
@@ -108,11 +118,11 @@ impl WatchKey {
 
     /// The watch that is to bring what an instance reads. One object that is read by name is watched by name, so that
     /// other objects cause no traffic. A connection each for thousands of names would be worse: above a limit, names
-    /// of one namespace, and then of all namespaces, share a watch. `package`: whose account reads, if it has one. `count`
+    /// of one namespace, and then of all namespaces, share a watch. `reader`: whose account reads, if it has one. `count`
     /// returns how many watches match.
     pub(super) fn route(
         selector: &ResourceSelector,
-        package: Option<&Arc<str>>,
+        reader: Option<&Reader>,
         count: impl Fn(&dyn Fn(&WatchKey) -> bool) -> usize,
     ) -> Self {
         let key = |namespace: Option<Box<str>>, select: Option<Select>| Self {
@@ -120,8 +130,9 @@ impl WatchKey {
             namespace,
             select,
             projection: Projection::Ref(selector.keep.clone()),
-            part: package.map(|package| Part { package: Arc::clone(package), kind: None }),
+            part: reader.map(|reader| Part { package: Arc::clone(&reader.package), kind: None }),
         };
+        let package = reader.map(|reader| &reader.package);
         let same_kind = |key: &Self| {
             let is_ref = matches!(key.projection, Projection::Ref(_));
             is_ref && key.gvk == selector.gvk && key.part.as_ref().map(|part| &part.package) == package
@@ -133,7 +144,8 @@ impl WatchKey {
         }
         let shared = key(selector.namespace.clone(), None);
         let namespaces = |key: &Self| same_kind(key) && key.select.is_none();
-        if count(&|key| *key == shared) > 0 || count(&namespaces) < NAMESPACES_PER_KIND {
+        let is_limited = reader.is_some_and(|reader| reader.is_limited);
+        if is_limited || count(&|key| *key == shared) > 0 || count(&namespaces) < NAMESPACES_PER_KIND {
             shared
         } else {
             key(None, None)
@@ -143,6 +155,11 @@ impl WatchKey {
     /// The label [`names::KIND`] of the instances whose children it brings; `None` is all.
     pub(super) fn kind_label(&self) -> Option<&str> {
         self.part.as_ref().and_then(|part| part.kind.as_deref())
+    }
+
+    /// Which children of its kind it brings.
+    pub(super) fn child_part(&self) -> ChildPart {
+        ChildPart { kind: self.kind_label().map(Into::into), namespace: self.namespace.clone() }
     }
 
     /// Whether the manager is ready only once it is listed.
@@ -195,31 +212,40 @@ impl fmt::Display for WatchKey {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_few_names_have_a_watch_each_and_many_share_one() {
+    /// The watches for these objects, by namespace and name.
+    fn routes(reader: Option<&Reader>, read: impl IntoIterator<Item = (String, String)>) -> Vec<WatchKey> {
         let mut keys: Vec<WatchKey> = Vec::new();
-        let mut add = |namespace: &str, name: &str| {
+        for (namespace, name) in read {
             let selector = ResourceSelector {
                 gvk: Gvk::new("v1", "Secret"),
                 namespace: Some(namespace.into()),
                 select: Select::Name(name.into()),
                 keep: FieldProjection { paths: Arc::from([]), content: true },
             };
-            let key = WatchKey::route(&selector, None, |like| keys.iter().filter(|key| like(key)).count());
+            let key = WatchKey::route(&selector, reader, |like| keys.iter().filter(|key| like(key)).count());
             if !keys.contains(&key) {
                 keys.push(key);
             }
-            keys.len()
-        };
-        for number in 0..100 {
-            add("a", &format!("s{number}"));
         }
-        assert_eq!(add("a", "more"), NAMES_PER_NAMESPACE + 1, "names of one namespace share one watch");
-        for number in 0..1_000 {
-            add(&format!("n{number}"), "tls");
-        }
-        let most = add("x", "tls");
-        assert!(most <= SELECTIVE_PER_KIND + NAMESPACES_PER_KIND + 2, "{most} watches");
+        keys
+    }
+
+    #[test]
+    fn a_few_names_have_a_watch_each_and_many_share_one() {
+        let of_one = || (0..100).map(|number| ("a".to_owned(), format!("s{number}")));
+        assert_eq!(routes(None, of_one()).len(), NAMES_PER_NAMESPACE + 1, "names of one namespace share one watch");
+        let of_many = (0..1_000).map(|number| (format!("n{number}"), "tls".to_owned()));
+        let keys = routes(None, of_one().chain(of_many));
+        assert!(keys.len() <= SELECTIVE_PER_KIND + NAMESPACES_PER_KIND + 2, "{} watches", keys.len());
         assert!(keys.iter().any(|key| key.namespace.is_none() && key.select.is_none()));
+    }
+
+    #[test]
+    fn an_account_of_some_namespaces_never_lists_all() {
+        let reader = Reader { package: "p".into(), is_limited: true };
+        let read = (0..1_000).map(|number| (format!("n{}", number % 100), format!("s{number}")));
+        let keys = routes(Some(&reader), read);
+        assert!(keys.iter().all(|key| key.namespace.is_some()));
+        assert!(keys.len() <= SELECTIVE_PER_KIND + 100, "{} watches", keys.len());
     }
 }

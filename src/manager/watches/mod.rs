@@ -6,6 +6,7 @@
 
 mod apis;
 mod key;
+mod places;
 mod polls;
 mod read_objects;
 mod resilient;
@@ -34,7 +35,7 @@ use crate::api::{ApiKind, Gvk};
 use crate::children::{LookupResult, Poll, PollResult, ReadError, ResourceSelector, Selector};
 pub(super) use apis::Known;
 use apis::ServedApis;
-use key::{Projection, WatchKey};
+use key::{Projection, Reader, WatchKey};
 use polls::Polls;
 use read_objects::ReadObjects;
 use task::Task;
@@ -96,16 +97,18 @@ struct Set {
     reads: HashMap<InstanceKey, Reads>,
     /// Objects that belong to instances and are watched whatever packages need.
     always: HashSet<WatchKey>,
+    /// Namespaces that are not served and have instances of a CRD that are being deleted.
+    unserved: HashMap<Arc<str>, BTreeSet<Box<str>>>,
 }
 
 /// What is read, and the package whose account reads it, if packages have accounts.
-type Route = (Option<Arc<str>>, ResourceSelector);
+type Route = (Option<Reader>, ResourceSelector);
 
 /// What an instance reads.
 #[derive(Default, Clone)]
 struct Reads {
     /// The package whose account reads it, if packages have accounts.
-    package: Option<Arc<str>>,
+    reader: Option<Reader>,
     selectors: Vec<ResourceSelector>,
 }
 
@@ -181,32 +184,15 @@ impl Watches {
         }
     }
 
-    /// The watches that bring the children of a kind.
-    fn keys_of(&self, gvk: &Gvk) -> Vec<WatchKey> {
-        if !self.effects.clients.has_accounts() {
-            return vec![WatchKey::children(gvk)];
-        }
-        let registry = self.store.registry();
-        let with_kind = registry.iter().filter(|registered| registered.child_kinds.contains(gvk));
-        with_kind.map(|registered| WatchKey::children_of(gvk, registered)).collect()
-    }
-
-    /// The watch that brings the children of a kind that instances of that kind have.
-    fn key_of(&self, gvk: &Gvk, registered: &Registered) -> WatchKey {
-        if self.effects.clients.has_accounts() {
-            WatchKey::children_of(gvk, registered)
-        } else {
-            WatchKey::children(gvk)
-        }
-    }
-
     /// The package whose account reads what an instance reads; `None` if packages have no accounts.
-    fn reader(&self, key: &InstanceKey) -> Option<Arc<str>> {
+    fn reader(&self, key: &InstanceKey) -> Option<Reader> {
         if !self.effects.clients.has_accounts() {
             return None;
         }
         // An instance whose kind is not registered reads nothing.
-        self.store.registry().get(&key.crd).map(|registered| Arc::clone(&registered.package_name))
+        let package = Arc::clone(&self.store.registry().get(&key.crd)?.package_name);
+        let is_limited = self.served_by_name(&package).is_some();
+        Some(Reader { package, is_limited })
     }
 
     /// The CRD of a kind has changed: what the server makes of a desired object may differ from what it made before,
@@ -303,44 +289,21 @@ impl Watches {
         for key in unneeded {
             let Some(Entry { watch, task: former, read, .. }) = set.entries.remove(&key) else { continue };
             let (gvk, is_child) = (key.gvk.clone(), key.projection == Projection::Child);
-            info!(%gvk, "no longer watched: no package uses it");
+            info!(watch = %key, "no longer watched: no package uses it");
             former.abort();
             let this = Arc::clone(self);
-            let kind = key.part.as_ref().and_then(|part| part.kind.clone());
+            let part = key.child_part();
             let task = tokio::spawn(async move {
                 let _ = former.await;
-                let kind = kind.as_deref();
                 if !is_child {
-                    this.store.owned().drop_kind(&gvk);
-                } else if kind.is_none() || !this.brings(&gvk, kind) {
-                    this.store.index().drop_kind(&gvk, kind);
+                    return this.store.owned().drop_kind(&gvk);
                 }
+                // With accounts another watch may bring the same objects, in other namespaces or for another package.
+                let watched = if part.kind.is_some() { this.watched_parts(&gvk) } else { Vec::new() };
+                this.store.index().drop_kind(&gvk, &part, &watched);
             });
             set.entries.insert(key, Entry { watch, task, is_closing: true, read });
         }
-    }
-
-    /// Whether the children of a kind are known that instances of that kind have.
-    pub(super) fn children_state(&self, gvk: &Gvk, registered: &Registered) -> WatchState {
-        self.state_of(&self.key_of(gvk, registered))
-    }
-
-    /// The same for the instances of a CRD.
-    pub(super) fn children_state_of_crd(&self, gvk: &Gvk, crd: &str) -> WatchState {
-        if !self.effects.clients.has_accounts() {
-            return self.state_of(&WatchKey::children(gvk));
-        }
-        let registered = self.store.registry().get(crd);
-        registered.map_or(WatchState::Pending, |registered| self.children_state(gvk, &registered))
-    }
-
-    /// Whether an open watch brings these children.
-    fn brings(&self, gvk: &Gvk, kind: Option<&str>) -> bool {
-        let set = self.set();
-        set.entries.iter().any(|(key, entry)| {
-            let is_child = key.projection == Projection::Child && key.gvk == *gvk;
-            is_child && key.kind_label() == kind && !entry.is_closing
-        })
     }
 
     /// Whether objects that [`Self::watch_owned`] watches are known.
@@ -379,9 +342,9 @@ impl Watches {
     /// What is known of what an instance reads, as far as [`Self::follow`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> BTreeMap<ResourceSelector, LookupResult> {
         let set = self.set();
-        let Some(Reads { package, selectors }) = set.reads.get(key) else { return BTreeMap::new() };
+        let Some(Reads { reader, selectors }) = set.reads.get(key) else { return BTreeMap::new() };
         let find = |selector: &ResourceSelector| {
-            let route = set.routes.get(&(package.clone(), selector.clone()));
+            let route = set.routes.get(&(reader.clone(), selector.clone()));
             let entry = route.and_then(|route| set.entries.get(route));
             entry.map_or(LookupResult::Pending, |entry| entry.read.find(selector))
         };
@@ -391,27 +354,31 @@ impl Watches {
     /// From now on changes of these objects, and no others, queue the instance. `true` if some of them were not
     /// followed before: then they are to be looked up again.
     pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
-        let package = self.reader(key);
+        let reader = self.reader(key);
         let mut set = self.set();
-        let before = set.reads.get(key).cloned().unwrap_or_default();
-        let is_same_reader = before.package == package;
-        if before.selectors == selectors && (is_same_reader || selectors.is_empty()) {
+        let mut before = set.reads.get(key).cloned().unwrap_or_default();
+        if before.reader == reader && before.selectors == selectors {
             return false;
         }
+        if before.reader != reader {
+            // Both readers may use the same watch.
+            for selector in std::mem::take(&mut before.selectors) {
+                set.unsubscribe(key, &(before.reader.clone(), selector));
+            }
+        }
         let mut has_new = false;
-        let was_read = |selector: &&ResourceSelector| is_same_reader && before.selectors.contains(selector);
+        let was_read = |selector: &&ResourceSelector| before.selectors.contains(selector);
         for selector in selectors.iter().filter(|selector| !was_read(selector)) {
             has_new = true;
-            set.subscribe(self, key, &(package.clone(), selector.clone()));
+            set.subscribe(self, key, &(reader.clone(), selector.clone()));
         }
-        let is_read = |selector: &&ResourceSelector| is_same_reader && selectors.contains(selector);
-        for selector in before.selectors.iter().filter(|selector| !is_read(selector)) {
-            set.unsubscribe(key, &(before.package.clone(), selector.clone()));
+        for selector in before.selectors.iter().filter(|selector| !selectors.contains(selector)) {
+            set.unsubscribe(key, &(before.reader.clone(), selector.clone()));
         }
         if selectors.is_empty() {
             set.reads.remove(key);
         } else {
-            set.reads.insert(key.clone(), Reads { package, selectors: selectors.to_vec() });
+            set.reads.insert(key.clone(), Reads { reader, selectors: selectors.to_vec() });
         }
         has_new
     }
@@ -486,9 +453,36 @@ impl Watches {
         essential.iter().filter(|watch| watch.is_awaited()).map(|watch| watch.name.clone()).collect()
     }
 
-    /// Instances and children that the server does not allow to watch, and why.
+    /// Instances and children that the server does not allow to watch, and why; not those that are the matter of one package.
     pub(super) fn refused(&self) -> Vec<String> {
-        self.select(WatchKey::is_essential).iter().filter_map(|watch| watch.refusal()).collect()
+        self.refusals(|key| key.is_essential() && !self.is_of_package(key))
+    }
+
+    /// The same of the matter of packages: one whose rights are missing does not keep the manager from working for the others.
+    pub(super) fn refused_to_packages(&self) -> Vec<String> {
+        self.refusals(|key| key.is_essential() && self.is_of_package(key))
+    }
+
+    fn is_of_package(&self, key: &WatchKey) -> bool {
+        let has_accounts = self.effects.clients.has_accounts();
+        has_accounts && matches!(key.projection, Projection::Instance(_) | Projection::Child)
+    }
+
+    fn refusals(&self, is_wanted: impl Fn(&WatchKey) -> bool) -> Vec<String> {
+        self.select(is_wanted).iter().filter_map(|watch| watch.refusal()).collect()
+    }
+
+    /// What the server does not allow the account of a package to watch, or the manager of its instances, and why.
+    pub(super) fn refused_of(&self, package: &str) -> Vec<String> {
+        let registry = self.store.registry();
+        let is_of_package = |key: &WatchKey| match (&key.projection, &key.part) {
+            (Projection::Instance(crd), _) => {
+                registry.get(crd).is_some_and(|registered| *registered.package_name == *package)
+            }
+            (_, Some(part)) => *part.package == *package,
+            (_, None) => false,
+        };
+        self.refusals(is_of_package)
     }
 
     /// Ends all watches.
@@ -539,10 +533,10 @@ impl Set {
     }
 
     fn subscribe(&mut self, watches: &Arc<Watches>, key: &InstanceKey, wanted: &Route) {
-        let (package, selector) = wanted;
+        let (reader, selector) = wanted;
         let route = match self.routes.get(wanted) {
             Some(route) => route.clone(),
-            None => WatchKey::route(selector, package.as_ref(), |like| {
+            None => WatchKey::route(selector, reader.as_ref(), |like| {
                 self.entries.keys().filter(|key| like(key)).count()
             }),
         };

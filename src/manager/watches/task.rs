@@ -67,6 +67,11 @@ impl Task {
             let mut nudged = std::pin::pin!(self.watches.discover.notified());
             nudged.as_mut().enable();
             match self.discover(was_served).await {
+                Ok(Discovered::Served(_)) if self.watches.is_misplaced(&self.key) => {
+                    // It closes this watch, which must not wait for its own end.
+                    let watches = Arc::clone(&self.watches);
+                    tokio::spawn(async move { watches.place_children() });
+                }
                 Ok(Discovered::Served(found)) => {
                     let lost = match self.follow(&found, &WatchState::Watching).await {
                         Ok(()) if self.is_ref() => ReadError::KindMissing,
@@ -286,12 +291,15 @@ impl Task {
         if self.is_decided_by() {
             let account = self.key.part.as_ref();
             let account = account.and_then(|part| self.watches.effects.clients.user_of(&part.package));
-            let fix = match account {
-                _ if !is_forbidden => String::new(),
-                Some(user) => format!("; {user} needs the verbs list and watch for it, in all namespaces"),
-                None => {
-                    "; the manager's account needs the verbs list and watch for it, in all namespaces".into()
-                }
+            let place = match &self.key.namespace {
+                Some(namespace) => format!("in the namespace {namespace}"),
+                None => "in all namespaces".to_owned(),
+            };
+            let user = account.unwrap_or_else(|| "the manager's account".to_owned());
+            let fix = if is_forbidden {
+                format!("; {user} needs the verbs list and watch for it, {place}")
+            } else {
+                String::new()
             };
             text = format!("{gvk} cannot be watched: {text}{fix}");
         }
@@ -334,8 +342,15 @@ impl Task {
             let WatchKey { gvk, .. } = &self.key;
             let reason = self.watch.state().reason(gvk).unwrap_or_default();
             warn!(%gvk, %reason, "its objects are unknown");
-            self.watches.scheduler.add_all(self.watches.store.all_instances());
+            self.watches.scheduler.add_all(self.concerned());
         }
+    }
+
+    /// The instances that decide by what the watch brings.
+    fn concerned(&self) -> Vec<InstanceKey> {
+        let store = &self.watches.store;
+        let of_kind = self.key.kind_label().and_then(|label| store.registry().by_kind_label(label));
+        of_kind.map_or_else(|| store.all_instances(), |registered| store.instances_of(&registered.crd))
     }
 
     /// Changes what refs read of this watch, unless it is closed; queues the instances that are concerned.
@@ -449,7 +464,7 @@ impl Task {
         let store = &self.watches.store;
         let concerned = match event {
             Event::Init => {
-                store.index().begin_kind(gvk, self.key.kind_label());
+                store.index().begin_kind(gvk, self.key.child_part());
                 Vec::new()
             }
             Event::InitApply(raw) | Event::Apply(raw) => match self.observe(&raw, whole) {
@@ -464,9 +479,9 @@ impl Task {
                 store.index().remove_child(&self.reference(&raw), uid(&raw), version).into_iter().collect()
             }
             Event::InitDone => {
-                let gone = store.index().end_kind(gvk, self.key.kind_label());
+                let gone = store.index().end_kind(gvk, &self.key.child_part());
                 // The objects are in the index before the state changes.
-                if self.watch.listed(state.clone()) { store.all_instances() } else { gone }
+                if self.watch.listed(state.clone()) { self.concerned() } else { gone }
             }
         };
         self.watches.scheduler.add_all(concerned);

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::barrier::Address;
-use crate::support::ext::{Kind, Scene, kind, run_flags, watching};
+use crate::support::ext::{Kind, Scene, kind, run_shared, watching};
 use crate::support::plans::{Api, LOOPBACK, with_api};
 use crate::support::{Operetta, plane};
 
@@ -70,7 +70,7 @@ impl Stage {
                 let folders: Vec<&str> =
                     copies.iter().map(|copy| copy.path().to_str().expect("UTF-8")).collect();
                 let flags = ["--leader-elect=false", "--leader-elect-resource-name=plans", LOOPBACK];
-                let mut manager = run_flags(plane().await, &flags, &folders);
+                let mut manager = run_shared(plane().await, &flags, &folders).await;
                 watching(&mut manager, PACKAGES.len() + 1).await;
                 // The manager has read them.
                 drop(copies);

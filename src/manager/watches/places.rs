@@ -1,0 +1,186 @@
+//! In which namespaces children are watched. Without accounts a watch is of all namespaces, and for all packages. The account
+//! of a package whose `Operator` names its namespaces has rights there alone, so the watches are one for each namespace.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use super::key::{Projection, WatchKey};
+use super::{IfOpen, WatchState, Watches};
+use crate::api::{ApiKind, BuiltIn, Gvk};
+use crate::children::{NamespaceScope, ReadError};
+use crate::manager::index::{ChildPart, InstanceKey};
+use crate::manager::operators::Settings;
+use crate::manager::registry::Registered;
+
+impl Watches {
+    /// The namespaces that a package serves, if its `Operator` names them and it has an account of its own.
+    pub(super) fn served_by_name(&self, package: &str) -> Option<Arc<Settings>> {
+        if !self.effects.clients.has_accounts() {
+            return None;
+        }
+        self.store.settings.get(package).filter(|settings| settings.names().is_some())
+    }
+
+    /// The watches that bring the children of a kind, of all kinds of instances.
+    pub(super) fn keys_of(&self, gvk: &Gvk) -> Vec<WatchKey> {
+        if !self.effects.clients.has_accounts() {
+            return vec![WatchKey::children(gvk)];
+        }
+        let registry = self.store.registry();
+        let with_kind = registry.iter().filter(|registered| registered.child_kinds.contains(gvk));
+        with_kind.flat_map(|registered| self.keys_for(gvk, registered)).collect()
+    }
+
+    /// The watches that bring the children of a kind that instances of that kind have.
+    fn keys_for(&self, gvk: &Gvk, registered: &Registered) -> Vec<WatchKey> {
+        if !self.effects.clients.has_accounts() {
+            return vec![WatchKey::children(gvk)];
+        }
+        let settings = self.served_by_name(&registered.package_name);
+        let names = settings.as_ref().and_then(|settings| settings.names());
+        let known = self.store.kinds.known(gvk);
+        let Some(names) = names.filter(|_| is_by_namespace(gvk, known.as_deref(), registered)) else {
+            return vec![WatchKey::children_of(gvk, registered, None)];
+        };
+        let mut all: BTreeSet<Box<str>> = names.iter().map(|name| name.as_str().into()).collect();
+        if let NamespaceScope::Beyond(beyond) = &registered.namespace_scope {
+            all.extend(beyond.iter().map(|name| name.as_str().into()));
+        }
+        all.extend(self.set().unserved.get(&registered.crd).into_iter().flatten().cloned());
+        all.iter().map(|namespace| WatchKey::children_of(gvk, registered, Some(namespace))).collect()
+    }
+
+    /// Whether a watch of children is another than it should be: its kind has turned out to have, or not to have, namespaces.
+    pub(super) fn is_misplaced(&self, key: &WatchKey) -> bool {
+        key.projection == Projection::Child && key.part.is_some() && !self.keys_of(&key.gvk).contains(key)
+    }
+
+    /// Opens the watches of children that are needed now, and closes the others: an `Operator` may name other namespaces than
+    /// before.
+    pub(in crate::manager) fn place_children(self: &Arc<Self>) {
+        let kinds = self.store.registry().child_kinds();
+        for gvk in &kinds {
+            self.open_children(gvk, IfOpen::Keep);
+        }
+        self.keep_children(&kinds);
+    }
+
+    /// An instance in a namespace that is not served is being deleted: its children there are watched, so that the deletion
+    /// can be completed. `true` if they were not watched before.
+    pub(in crate::manager) fn watch_deletion(
+        self: &Arc<Self>,
+        registered: &Registered,
+        key: &InstanceKey,
+    ) -> bool {
+        let Some(namespace) = key.namespace.as_deref() else { return false };
+        let settings = self.served_by_name(&registered.package_name);
+        if settings.and_then(|settings| Some(settings.names()?.contains(namespace))).unwrap_or(true) {
+            return false;
+        }
+        let crd = Arc::clone(&registered.crd);
+        let is_new = self.set().unserved.entry(crd).or_default().insert(namespace.into());
+        if is_new {
+            for gvk in &registered.child_kinds {
+                self.open_children(gvk, IfOpen::Keep);
+            }
+        }
+        is_new
+    }
+
+    /// Whether the children of a kind are known that instances of that kind in that namespace have.
+    pub(in crate::manager) fn children_state(
+        &self,
+        gvk: &Gvk,
+        registered: &Registered,
+        home: Option<&str>,
+    ) -> WatchState {
+        let keys = self.keys_for(gvk, registered);
+        let mut is_home = false;
+        let concerns = |key: &WatchKey| match key.namespace.as_deref() {
+            None => true,
+            Some(namespace) => home == Some(namespace) || registered.namespace_scope.has(namespace),
+        };
+        let mut states = Vec::new();
+        for key in keys.iter().filter(|key| concerns(key)) {
+            is_home |= key.namespace.is_none() || key.namespace.as_deref() == home;
+            states.push(self.state_of(key));
+        }
+        if !is_home && let Some(home) = home {
+            let reason = format!("the Operator {} does not serve the namespace {home}", registered.package_name);
+            return WatchState::Unavailable(ReadError::Failed(reason));
+        }
+        worst(states)
+    }
+
+    /// The same for all instances of a CRD.
+    pub(in crate::manager) fn children_state_of_crd(&self, gvk: &Gvk, crd: &str) -> WatchState {
+        if !self.effects.clients.has_accounts() {
+            return self.state_of(&WatchKey::children(gvk));
+        }
+        let Some(registered) = self.store.registry().get(crd) else { return WatchState::Pending };
+        let keys = self.keys_for(gvk, &registered);
+        let is_watched = |namespace: Option<&str>| {
+            namespace.is_none()
+                || keys.iter().any(|key| key.namespace.is_none() || key.namespace.as_deref() == namespace)
+        };
+        let homes: HashSet<Option<Arc<str>>> =
+            self.store.index().instances_of(crd).map(|key| key.namespace.clone()).collect();
+        // Children of instances elsewhere are not known.
+        if homes.iter().any(|home| !is_watched(home.as_deref())) {
+            return WatchState::Pending;
+        }
+        worst(keys.iter().map(|key| self.state_of(key)))
+    }
+
+    /// The parts of the children of a kind that open watches bring.
+    pub(super) fn watched_parts(&self, gvk: &Gvk) -> Vec<ChildPart> {
+        let set = self.set();
+        let open = set.entries.iter().filter(|(key, entry)| {
+            key.projection == Projection::Child && key.gvk == *gvk && !entry.is_closing
+        });
+        open.map(|(key, _)| key.child_part()).collect()
+    }
+}
+
+/// Whether the rights to children of a kind are granted by namespace, where the `Operator` names namespaces. `known`: the kind
+/// as it is served; one that is not known yet is taken for namespaced, and its watch finds out.
+fn is_by_namespace(gvk: &Gvk, known: Option<&ApiKind>, registered: &Registered) -> bool {
+    let is_namespaced = match known {
+        Some(known) => known.namespaced,
+        None => BuiltIn::find(gvk.group(), &gvk.kind).is_none_or(|kind| kind.namespaced),
+    };
+    let resources = registered.resource().into_iter().chain(registered.earlier());
+    let children = resources.flat_map(|(_, resource)| &resource.children);
+    let mut of_kind = children.filter(|child| child.has_kind(gvk)).peekable();
+    let is_anywhere = match of_kind.peek() {
+        // An earlier revision has left them: all that is known is the record.
+        None => registered.namespace_scope == NamespaceScope::Anywhere,
+        Some(_) => of_kind.any(|child| child.namespaces.are_any()),
+    };
+    is_namespaced && !is_anywhere
+}
+
+/// The state of several watches together: what one of them does not know is not known.
+fn worst(states: impl IntoIterator<Item = WatchState>) -> WatchState {
+    let rank = |state: &WatchState| match state {
+        WatchState::Watching => 0,
+        WatchState::OtherVersion(_) => 1,
+        WatchState::Unavailable(ReadError::KindMissing) => 2,
+        WatchState::Unavailable(_) => 3,
+        WatchState::Pending => 4,
+    };
+    states.into_iter().max_by_key(rank).unwrap_or(WatchState::Watching)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_watch_does_not_know_is_not_known() {
+        let refused = || WatchState::Unavailable(ReadError::Forbidden("403".into()));
+        assert_eq!(worst([]), WatchState::Watching);
+        assert_eq!(worst([WatchState::Watching, refused(), WatchState::Watching]), refused());
+        assert_eq!(worst([refused(), WatchState::Pending]), WatchState::Pending);
+    }
+}
