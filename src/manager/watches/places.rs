@@ -38,8 +38,8 @@ impl Watches {
         }
         let settings = self.served_by_name(&registered.package_name);
         let names = settings.as_ref().and_then(|settings| settings.names());
-        let known = self.store.kinds.known(gvk);
-        let Some(names) = names.filter(|_| is_by_namespace(gvk, known.as_deref(), registered)) else {
+        let is_by_namespace = || is_by_namespace(gvk, self.store.kinds.known(gvk).as_deref(), registered);
+        let Some(names) = names.filter(|_| is_by_namespace()) else {
             return vec![WatchKey::children_of(gvk, registered, None)];
         };
         let mut all: BTreeSet<Box<str>> = names.iter().map(|name| name.as_str().into()).collect();

@@ -191,6 +191,13 @@ impl Case {
 
 /// Installs a package that serves these namespaces, without its rights.
 pub(super) async fn install(plane: &ControlPlane, folder: &str, namespaces: &BTreeSet<String>) {
+    store(plane, folder, namespaces).await;
+    let name = package::load(Path::new(folder)).unwrap().0.name;
+    until(plane, &name, "active", |operator| condition(operator, "Ready")["status"] == "True").await;
+}
+
+/// The same, without waiting.
+pub(super) async fn store(plane: &ControlPlane, folder: &str, namespaces: &BTreeSet<String>) {
     let args = ["install", folder, "--rights=false", "--dry-run", "-o", "json"];
     let mut list: Value = serde_json::from_str(&operetta(Path::new("/nowhere"), &args).await.ok()).unwrap();
     for object in list["items"].as_array_mut().unwrap() {
@@ -200,8 +207,6 @@ pub(super) async fn install(plane: &ControlPlane, folder: &str, namespaces: &BTr
     }
     let objects: Vec<Value> = serde_json::from_value(list["items"].take()).unwrap();
     apply(plane, &objects).await;
-    let name = package::load(Path::new(folder)).unwrap().0.name;
-    until(plane, &name, "active", |operator| condition(operator, "Ready")["status"] == "True").await;
 }
 
 /// Waits until an Operator is as it should be.

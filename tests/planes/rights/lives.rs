@@ -329,9 +329,17 @@ async fn durable_etcd(scene: &Scene) {
     let cluster = json!({"apiVersion": ETCD.api_version(), "kind": "EtcdCluster", "metadata": {"name": "durable"}, "spec": spec});
     scene.apply(&cluster.to_string()).await;
     scene.ready(ETCD, "durable").await;
-    lose_label(scene, VOLUME_CLAIM, "durable-0").await;
     sized(scene, "durable", 1).await;
     scene.gone(VOLUME_CLAIM, "durable-1").await;
+    // Its volume outlives it, and is read before another cluster of that name takes it.
+    scene.kubectl(&["delete", "etcdcluster", "durable"]).await;
+    scene.gone(POD, "durable-0").await;
+    let labels = json!({"metadata": {"labels": {"operetta.dev/instance-uid": null}}});
+    scene.patch(VOLUME_CLAIM, "durable-0", "merge", &labels).await;
+    let mut cluster = cluster;
+    cluster["spec"]["size"] = 1.into();
+    scene.apply(&cluster.to_string()).await;
+    scene.ready(ETCD, "durable").await;
 }
 
 /// One that succeeds, one that fails, and one that is cancelled.
@@ -355,7 +363,7 @@ async fn cookbook(scene: &Scene) {
     scene.apply(&store.to_string()).await;
     scene.ready(KEY_STORE, "orders").await;
     expiring(scene, "orders").await;
-    for (kind, name) in [(CONFIG_MAP, "orders"), (SERVICE, "orders"), (VOLUME_CLAIM, "orders-0"), (POD, "orders-0")] {
+    for (kind, name) in [(CONFIG_MAP, "orders"), (SERVICE, "orders"), (VOLUME_CLAIM, "orders-0"), (POD, "orders-1")] {
         lose_label(scene, kind, name).await;
     }
     scene.patch(KEY_STORE, "orders", "merge", &json!({"spec": {"size": 1}})).await;

@@ -8,7 +8,7 @@ use operetta::local::{ControlPlane, Mark};
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::each::{install, until, until_missing};
+use super::each::{install, store, until, until_missing};
 use super::strict_plane;
 use crate::support::barrier::Address;
 use crate::support::ext::{
@@ -74,6 +74,7 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
     )
     .unwrap();
     site["spec"]["tlsSecret"] = "tls".into();
+    site["metadata"].as_object_mut().unwrap().remove("namespace");
     let site = site.to_string();
     let tls = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}, "data": {"tls.crt": "YQ=="}});
     for scene in [&one, &two, &three] {
@@ -140,9 +141,13 @@ async fn a_package_without_its_rights_harms_no_other() {
     // Nothing at all is granted to one; neither its children nor its instances can be listed.
     let here = names(&[&scene]);
     grant_in(&plane, SITES, &[&scene]).await;
-    for folder in [HELLO, SITES] {
-        install(&plane, folder, &here).await;
-    }
+    store(&plane, HELLO, &here).await;
+    install(&plane, SITES, &here).await;
+    eventually("the kind of the other", LONG, async || {
+        let found = kubectl_of(&plane, &["get", "greetings", "-A"], "").await;
+        if found.status.success() { Ok(()) } else { Err(found.stderr) }
+    })
+    .await;
     scene.apply(&file("examples/packages/site/instances/docs.yaml")).await;
     scene.apply(&file("examples/packages/hello/instances/world.yaml")).await;
     scene.ready(SITE, "docs").await;
@@ -155,7 +160,7 @@ async fn a_package_without_its_rights_harms_no_other() {
     };
     until(&plane, "hello", "its rights are missing", refused).await;
     until_missing(&plane, "site", &BTreeSet::new()).await;
-    is_ready(&operetta, "refused to packages: instances greetings").await;
+    is_ready(&operetta, "instances greetings.examples.operetta.dev").await;
     repaired(&scene, "docs").await;
     assert!(scene.find(CONFIG_MAP, "world").await.is_none());
     // Once they are granted, all goes on by itself.
