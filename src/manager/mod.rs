@@ -194,7 +194,14 @@ impl Parts {
             follows: config.follows_operators,
             webhook: config.webhook,
         });
-        let operators = Arc::new(OperatorReconciler::new(&store, &effects, &scheduler, &watches, &crds, config.namespace));
+        let operators = Arc::new(OperatorReconciler::new(
+            &store,
+            &effects,
+            &scheduler,
+            &watches,
+            &crds,
+            config.namespace,
+        ));
         Self { store, effects, scheduler, watches, instances, crds, operators }
     }
 }

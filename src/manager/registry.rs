@@ -1,6 +1,6 @@
 //! The active packages and their kinds.
 
-use crate::api::{ApiKind, Gvk, ObjectRef};
+use crate::api::{ApiKind, BuiltIn, Gvk, ObjectRef};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -69,6 +69,19 @@ impl Registered {
     /// Whether an object with the label of an instance in that namespace can be its child.
     pub(super) fn reaches(&self, home: Option<&str>, object: &ObjectRef) -> bool {
         self.namespace_scope.holds(home, &self.child_kinds, object)
+    }
+
+    /// The namespaces beside that of an instance in which its children of a kind may be; `None`: all, or the kind is
+    /// cluster-scoped. `known`: the kind as it is served; one that is not known yet is taken for namespaced.
+    pub(super) fn namespaces_of(&self, gvk: &Gvk, known: Option<&ApiKind>) -> Option<&BTreeSet<String>> {
+        let is_namespaced = match known {
+            Some(known) => known.namespaced,
+            None => BuiltIn::find(gvk.group(), &gvk.kind).is_none_or(|kind| kind.namespaced),
+        };
+        match &self.namespace_scope {
+            NamespaceScope::Beyond(all) if is_namespaced => Some(all),
+            NamespaceScope::Beyond(_) | NamespaceScope::Anywhere => None,
+        }
     }
 
     /// The package and its resource.

@@ -226,7 +226,11 @@ impl Review {
         let missing = self.by_namespace.get(home).map(|known| &known.missing);
         let missing = denied_again(cluster, missing, &wanted, at.manager, Some(home)).await?;
         if is_limited && missing.is_empty() {
-            info!(namespace = home, rights = wanted.iter().count(), "the account has the rights that it needs there");
+            info!(
+                namespace = home,
+                rights = wanted.iter().count(),
+                "the account has the rights that it needs there"
+            );
         }
         let answer = Answer { missing: missing.clone(), at: Instant::now() };
         self.by_namespace.insert(home.into(), answer);
@@ -356,7 +360,9 @@ mod tests {
         let mut missing = Rights::default();
         missing.add(&Place::Home, "", "secrets", &["list", "watch"]);
         missing.add(&Place::Home, "apps", "deployments", &["delete"]);
-        let text = refusal("web", "system:serviceaccount:o:operetta-web", "ClusterRole operetta-web", &missing).to_string();
+        let text =
+            refusal("web", "system:serviceaccount:o:operetta-web", "ClusterRole operetta-web", &missing)
+                .to_string();
         for words in [
             "system:serviceaccount:o:operetta-web lacks rights that the package web needs: list secrets, watch secrets, \
              delete deployments.apps;",

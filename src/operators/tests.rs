@@ -50,9 +50,14 @@ fn seen(status: &serde_json::Value) -> Observed {
 
 #[test]
 fn missing_rights_are_named_while_they_are_missing() {
-    let of = |rights: Option<MissingRights>| Facts { rights, ..facts(Target::Active, Some(("a-2", "1.0.0"))) };
-    let (user, rights) = ("system:serviceaccount:o:operetta-a".to_owned(), vec!["list secrets in n".to_owned()]);
-    let status = apply(json!({}), &of(Some(MissingRights { user, rights, refused: vec!["refs v1 Secret: 403".into()] })));
+    let of =
+        |rights: Option<MissingRights>| Facts { rights, ..facts(Target::Active, Some(("a-2", "1.0.0"))) };
+    let (user, rights) =
+        ("system:serviceaccount:o:operetta-a".to_owned(), vec!["list secrets in n".to_owned()]);
+    let status = apply(
+        json!({}),
+        &of(Some(MissingRights { user, rights, refused: vec!["refs v1 Secret: 403".into()] })),
+    );
     let condition = |status: &serde_json::Value| {
         let all = status["conditions"].as_array().unwrap();
         all.iter().find(|c| c["type"] == "RightsMissing").map(|c| c["message"].as_str().unwrap().to_owned())

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::super::index::{InstanceKey, Origin};
+use super::super::operators::Settings;
 use super::super::registry::Registered;
 use super::Executor;
 use crate::api::{ApiKind, CallError, Class, Gvk};
@@ -45,8 +46,8 @@ impl Executor {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         let selector = format!("{}={uid}", names::INSTANCE_UID);
         let cluster = self.effects.for_children(registered);
-        for gvk in &registered.child_kinds {
-            let Some((kind, found)) = self.list_live(&cluster, gvk, None, &selector).await? else {
+        for (gvk, namespace) in self.lists(key, registered) {
+            let Some((kind, found)) = self.list_live(&cluster, gvk, namespace, &selector).await? else {
                 continue;
             };
             let mut left = false;
@@ -67,6 +68,43 @@ impl Executor {
             }
         }
         self.patch_instance(key, registered, &Action::RemoveFinalizer).await
+    }
+
+    /// What is listed to find all children of an instance: each kind in all namespaces, or, where the account of the package has
+    /// rights in some namespaces only, in those that the instance can reach.
+    fn lists<'a>(&self, key: &'a InstanceKey, registered: &'a Registered) -> Vec<(&'a Gvk, Option<&'a str>)> {
+        let is_limited = self.served_by_name(registered).is_some();
+        let mut lists = Vec::new();
+        for gvk in &registered.child_kinds {
+            let beyond = registered.namespaces_of(gvk, self.store.kinds.known(gvk).as_deref());
+            match beyond.filter(|_| is_limited) {
+                Some(beyond) => {
+                    let others = beyond
+                        .iter()
+                        .map(String::as_str)
+                        .filter(|name| key.namespace.as_deref() != Some(name));
+                    lists.extend(
+                        key.namespace.as_deref().into_iter().chain(others).map(|name| (gvk, Some(name))),
+                    );
+                }
+                None => lists.push((gvk, None)),
+            }
+        }
+        lists
+    }
+
+    /// What the `Operator` of a package says, if it names its namespaces and the package has an account.
+    fn served_by_name(&self, registered: &Registered) -> Option<Arc<Settings>> {
+        let settings = self.store.settings.get(&registered.package_name)?;
+        (self.effects.clients.has_accounts() && settings.names().is_some()).then_some(settings)
+    }
+
+    /// Whether the account of a package may have children in a namespace.
+    fn may_reach(&self, registered: &Registered, namespace: &str) -> bool {
+        let settings = self.served_by_name(registered);
+        let is_served =
+            settings.is_none_or(|settings| settings.names().is_some_and(|all| all.contains(namespace)));
+        is_served || registered.namespace_scope.has(namespace)
     }
 
     /// The live objects of a kind that a selector matches; `None` if no version of the kind is served. Any other failure
@@ -122,7 +160,8 @@ impl Executor {
         }
         // Without accounts, all packages list as the manager.
         let account = |r: &Registered| self.effects.clients.user_of(&r.package_name);
-        let kinds = all().flat_map(|r| r.child_kinds.iter().map(move |gvk| ((gvk, account(r)), r)));
+        let reaching = all().filter(|registered| self.may_reach(registered, namespace));
+        let kinds = reaching.flat_map(|r| r.child_kinds.iter().map(move |gvk| ((gvk, account(r)), r)));
         let kinds: BTreeMap<(&Gvk, Option<String>), &Arc<Registered>> = kinds.collect();
         for ((gvk, _), registered) in kinds {
             if self.store.kinds.known(gvk).is_some_and(|kind| !kind.namespaced) {

@@ -233,7 +233,11 @@ mod tests {
     #[test]
     fn a_few_names_have_a_watch_each_and_many_share_one() {
         let of_one = || (0..100).map(|number| ("a".to_owned(), format!("s{number}")));
-        assert_eq!(routes(None, of_one()).len(), NAMES_PER_NAMESPACE + 1, "names of one namespace share one watch");
+        assert_eq!(
+            routes(None, of_one()).len(),
+            NAMES_PER_NAMESPACE + 1,
+            "names of one namespace share one watch"
+        );
         let of_many = (0..1_000).map(|number| (format!("n{number}"), "tls".to_owned()));
         let keys = routes(None, of_one().chain(of_many));
         assert!(keys.len() <= SELECTIVE_PER_KIND + NAMESPACES_PER_KIND + 2, "{} watches", keys.len());

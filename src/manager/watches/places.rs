@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::key::{Projection, WatchKey};
 use super::{IfOpen, WatchState, Watches};
-use crate::api::{ApiKind, BuiltIn, Gvk};
-use crate::children::{NamespaceScope, ReadError};
+use crate::api::Gvk;
+use crate::children::ReadError;
 use crate::manager::index::{ChildPart, InstanceKey};
 use crate::manager::operators::Settings;
 use crate::manager::registry::Registered;
@@ -38,14 +38,12 @@ impl Watches {
         }
         let settings = self.served_by_name(&registered.package_name);
         let names = settings.as_ref().and_then(|settings| settings.names());
-        let is_by_namespace = || is_by_namespace(gvk, self.store.kinds.known(gvk).as_deref(), registered);
-        let Some(names) = names.filter(|_| is_by_namespace()) else {
+        let beyond = || registered.namespaces_of(gvk, self.store.kinds.known(gvk).as_deref());
+        let Some((names, beyond)) = names.and_then(|names| Some((names, beyond()?))) else {
             return vec![WatchKey::children_of(gvk, registered, None)];
         };
-        let mut all: BTreeSet<Box<str>> = names.iter().map(|name| name.as_str().into()).collect();
-        if let NamespaceScope::Beyond(beyond) = &registered.namespace_scope {
-            all.extend(beyond.iter().map(|name| name.as_str().into()));
-        }
+        let mut all: BTreeSet<Box<str>> =
+            names.iter().chain(beyond).map(|name| name.as_str().into()).collect();
         all.extend(self.set().unserved.get(&registered.crd).into_iter().flatten().cloned());
         all.iter().map(|namespace| WatchKey::children_of(gvk, registered, Some(namespace))).collect()
     }
@@ -106,7 +104,8 @@ impl Watches {
             states.push(self.state_of(key));
         }
         if !is_home && let Some(home) = home {
-            let reason = format!("the Operator {} does not serve the namespace {home}", registered.package_name);
+            let reason =
+                format!("the Operator {} does not serve the namespace {home}", registered.package_name);
             return WatchState::Unavailable(ReadError::Failed(reason));
         }
         worst(states)
@@ -140,24 +139,6 @@ impl Watches {
         });
         open.map(|(key, _)| key.child_part()).collect()
     }
-}
-
-/// Whether the rights to children of a kind are granted by namespace, where the `Operator` names namespaces. `known`: the kind
-/// as it is served; one that is not known yet is taken for namespaced, and its watch finds out.
-fn is_by_namespace(gvk: &Gvk, known: Option<&ApiKind>, registered: &Registered) -> bool {
-    let is_namespaced = match known {
-        Some(known) => known.namespaced,
-        None => BuiltIn::find(gvk.group(), &gvk.kind).is_none_or(|kind| kind.namespaced),
-    };
-    let resources = registered.resource().into_iter().chain(registered.earlier());
-    let children = resources.flat_map(|(_, resource)| &resource.children);
-    let mut of_kind = children.filter(|child| child.has_kind(gvk)).peekable();
-    let is_anywhere = match of_kind.peek() {
-        // An earlier revision has left them: all that is known is the record.
-        None => registered.namespace_scope == NamespaceScope::Anywhere,
-        Some(_) => of_kind.any(|child| child.namespaces.are_any()),
-    };
-    is_namespaced && !is_anywhere
 }
 
 /// The state of several watches together: what one of them does not know is not known.

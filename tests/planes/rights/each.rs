@@ -38,7 +38,8 @@ fn case(folder: &str, kind: Kind, name: &'static str, manifest: &'static str) ->
 
 /// All packages that ship and all examples. The two of flight tickets have one CRD, so one gets another group.
 fn cases() -> (Vec<Case>, TempDir) {
-    let tickets = copy_package("examples/packages/flight-ticket", "flights.com", "tickets.example.com", |text| text);
+    let tickets =
+        copy_package("examples/packages/flight-ticket", "flights.com", "tickets.example.com", |text| text);
     let ticket = "examples/packages/flight-ticket/instances/my-flight-ticket.yaml";
     let flights = kind("flights.com/v1", "flighttickets");
     let copied = tickets.path().to_str().unwrap().to_owned();
@@ -78,7 +79,8 @@ fn cases() -> (Vec<Case>, TempDir) {
 
 /// The folders with packages of the repository that have a case.
 fn covered() -> BTreeSet<String> {
-    let folders = ["operators", "examples/packages"].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let folders =
+        ["operators", "examples/packages"].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     folders.map(|entry| entry.unwrap().path().to_str().unwrap().to_owned()).collect()
 }
 
@@ -101,12 +103,16 @@ impl Case {
         let mark = plane.audit().mark().unwrap();
         let (package, _) = package::load(Path::new(&self.folder)).unwrap();
         let all = derived(&self.folder);
-        let (home, elsewhere) = (all.of(|place| *place == Place::Home), all.of(|place| *place != Place::Home));
+        let (home, elsewhere) =
+            (all.of(|place| *place == Place::Home), all.of(|place| *place != Place::Home));
         let whole = Scene::on(plane).await;
         if home.is_empty() {
             return self.elsewhere(plane, &package, &all, &whole).await;
         }
-        assert!(elsewhere.is_empty(), "{elsewhere:?}: to be taken away one after another, with the others granted");
+        assert!(
+            elsewhere.is_empty(),
+            "{elsewhere:?}: to be taken away one after another, with the others granted"
+        );
         let mut lacking = Vec::new();
         for right in home.iter() {
             lacking.push((Scene::on(plane).await, right.clone()));
@@ -125,7 +131,8 @@ impl Case {
         }
         apply(plane, &objects).await;
         install(plane, &self.folder, &namespaces).await;
-        let manifest = kubectl_of(plane, &["create", "--dry-run=client", "-o", "json", "-f", self.manifest], "").await;
+        let manifest =
+            kubectl_of(plane, &["create", "--dry-run=client", "-o", "json", "-f", self.manifest], "").await;
         let mut manifest: Value = serde_json::from_str(&manifest.ok()).unwrap();
         manifest["apiVersion"] = self.kind.api_version().into();
         manifest["metadata"].as_object_mut().unwrap().remove("namespace");
@@ -210,7 +217,12 @@ pub(super) async fn store(plane: &ControlPlane, folder: &str, namespaces: &BTree
 }
 
 /// Waits until an Operator is as it should be.
-pub(super) async fn until(plane: &ControlPlane, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn until(
+    plane: &ControlPlane,
+    name: &str,
+    what: &str,
+    holds: impl Fn(&Value) -> bool,
+) -> Value {
     eventually(&format!("Operator {name}: {what}"), LONG, async || {
         match find_in(plane, OPERATOR, None, name).await {
             Some(operator) if holds(&operator) => Ok(operator),

@@ -15,9 +15,9 @@ use tempfile::TempDir;
 use super::{derived, strict_plane};
 use crate::support::eventually;
 use crate::support::ext::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, INGRESS, JOB, Kind, LONG, NETWORK_POLICY, POD,
-    QUOTA, ROLE_BINDING, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP, copy_folder, copy_package, file, is_ready,
-    kind, list, name_of, watching,
+    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, INGRESS, JOB, Kind, LONG, NETWORK_POLICY,
+    POD, QUOTA, ROLE_BINDING, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP, copy_folder, copy_package, file,
+    is_ready, kind, list, name_of, watching,
 };
 use crate::support::plans::PLAN_RUN;
 use crate::support::rights::{grant, manager, run, user};
@@ -37,7 +37,11 @@ const UNREACHED: [(&str, &str, &[&str]); 5] = [
         &["delete configmaps", "delete services", "delete poddisruptionbudgets.policy"],
     ),
     ("cookbook", "the same", &["delete configmaps", "delete services"]),
-    ("cookbook", "an earlier version of the package that did not retain the volumes", &["delete persistentvolumeclaims"]),
+    (
+        "cookbook",
+        "an earlier version of the package that did not retain the volumes",
+        &["delete persistentvolumeclaims"],
+    ),
     // each.rs: without it the bindings are refused.
     ("team", "asked by the API server itself", &["bind clusterroles.rbac.authorization.k8s.io"]),
     (
@@ -204,20 +208,31 @@ fn compare(plane: &Arc<ControlPlane>, packages: &Packages) {
         let derived = texts(&derived(folder.to_str().unwrap()));
         // Asked for by the admission of ownerReferences: without it all applies were refused.
         used.extend(derived.iter().filter(|right| right.ends_with("/finalizers")).cloned());
-        let of_package = UNREACHED.iter().filter(|(package, ..)| package.split(' ').any(|package| package == *name));
+        let of_package =
+            UNREACHED.iter().filter(|(package, ..)| package.split(' ').any(|package| package == *name));
         let known: Vec<&str> = of_package.flat_map(|(_, _, rights)| rights.iter().copied()).collect();
         let more = used.difference(&derived);
         wrong.extend(more.map(|right| format!("{name}: {right} is used and not derived")));
         let left = derived.difference(&used).filter(|right| !known.contains(&right.as_str()));
         wrong.extend(left.map(|right| format!("{name}: {right} is derived and not used")));
         let gone = known.iter().filter(|right| !derived.contains(**right) || used.contains(**right));
-        wrong.extend(gone.map(|right| format!("{name}: {right} is not derived, or used; take it off the list")));
+        wrong.extend(
+            gone.map(|right| format!("{name}: {right} is not derived, or used; take it off the list")),
+        );
     }
     // What the manager does as itself concerns no child and no ref.
     let itself = of_manager.iter().copied().filter(|request| request.acting_as.is_empty());
     let mut allowed = texts(&rights::manager::rights());
     for kind in [
-        WEB_APP, ETCD, BACKUP, GREETING, SITE, TEAM, KEY_STORE, TICKET, FLIGHT,
+        WEB_APP,
+        ETCD,
+        BACKUP,
+        GREETING,
+        SITE,
+        TEAM,
+        KEY_STORE,
+        TICKET,
+        FLIGHT,
         crate::support::ext::kind("etcd.database.coreos.com/v1beta2", "etcdrestores"),
     ] {
         let resource = kind.resource_name();
@@ -267,7 +282,9 @@ async fn small_examples(scene: &Scene) {
     scene.apply(&ticket(TICKET)).await;
     // No API answers it; it reads the token all the same.
     scene.apply(&ticket(FLIGHT)).await;
-    for (kind, name) in [(GREETING, "world"), (SITE, "docs"), (TEAM, "platform"), (TICKET, "my-flight-ticket")] {
+    for (kind, name) in
+        [(GREETING, "world"), (SITE, "docs"), (TEAM, "platform"), (TICKET, "my-flight-ticket")]
+    {
         scene.ready(kind, name).await;
     }
     for kind in [CONFIG_MAP, SERVICE, QUOTA, NETWORK_POLICY, ROLE_BINDING] {
@@ -301,7 +318,8 @@ async fn etcd(scene: &Scene) {
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
     scene.ready(ETCD, name).await;
     let (bootstrap, member) = (format!("{name}-bootstrap"), format!("{name}-0"));
-    for (kind, name) in [(SERVICE, name), (DISRUPTION_BUDGET, name), (CONFIG_MAP, &bootstrap), (POD, &member)] {
+    for (kind, name) in [(SERVICE, name), (DISRUPTION_BUDGET, name), (CONFIG_MAP, &bootstrap), (POD, &member)]
+    {
         lose_label(scene, kind, name).await;
     }
     for size in [5, 3] {
@@ -314,7 +332,8 @@ async fn durable_etcd(scene: &Scene) {
     let files = |name: &str, prefix: &str| {
         let data: serde_json::Map<String, Value> =
             ["crt", "key"].iter().map(|end| (format!("{prefix}.{end}"), "YQ==".into())).collect();
-        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
+        let mut secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
         secret["data"][format!("{prefix}-ca.crt")] = "YQ==".into();
         secret.to_string()
     };
@@ -344,6 +363,9 @@ async fn durable_etcd(scene: &Scene) {
 
 /// One that succeeds, one that fails, and one that is cancelled.
 async fn backups(scene: &Scene) {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    scene.apply(&claim.to_string()).await;
     for name in ["good", "failing", "endless"] {
         let spec = json!({"clusterName": "durable", "volume": {"claimName": "backups", "path": "c/etcd.db"}});
         let backup = json!({"apiVersion": BACKUP.api_version(), "kind": "EtcdBackup", "metadata": {"name": name}, "spec": spec});
@@ -363,7 +385,9 @@ async fn cookbook(scene: &Scene) {
     scene.apply(&store.to_string()).await;
     scene.ready(KEY_STORE, "orders").await;
     expiring(scene, "orders").await;
-    for (kind, name) in [(CONFIG_MAP, "orders"), (SERVICE, "orders"), (VOLUME_CLAIM, "orders-0"), (POD, "orders-1")] {
+    for (kind, name) in
+        [(CONFIG_MAP, "orders"), (SERVICE, "orders"), (VOLUME_CLAIM, "orders-0"), (POD, "orders-1")]
+    {
         lose_label(scene, kind, name).await;
     }
     scene.patch(KEY_STORE, "orders", "merge", &json!({"spec": {"size": 1}})).await;
@@ -398,7 +422,8 @@ async fn expiring(scene: &Scene, instance: &str) {
 
 /// A Job has failed, and its log is read.
 async fn failed(scene: &Scene, instance: &str) {
-    a_job(scene, instance, "failed", |job| job["status"]["failed"].as_u64().is_some_and(|failed| failed > 0)).await;
+    a_job(scene, instance, "failed", |job| job["status"]["failed"].as_u64().is_some_and(|failed| failed > 0))
+        .await;
     let mark = format!("/namespaces/{}/pods/", scene.namespace());
     eventually("its log to be read", LONG, async || {
         let requests = scene.plane().audit().requests_since(Mark::START).unwrap();

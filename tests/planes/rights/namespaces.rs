@@ -23,11 +23,13 @@ const GREETING: Kind = kind("examples.operetta.dev/v1", "greetings");
 
 /// Grants a package its rights by Roles in these namespaces.
 async fn grant_in(plane: &ControlPlane, folder: &str, scenes: &[&Scene]) {
-    let flags: Vec<String> = scenes.iter().map(|scene| format!("--namespace={}", scene.namespace())).collect();
+    let flags: Vec<String> =
+        scenes.iter().map(|scene| format!("--namespace={}", scene.namespace())).collect();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     grant_with(plane, &flags, &[folder], |objects| {
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole").map(name_of);
-        let of_account: Vec<&str> = roles.filter(|name| !name.contains("-site-") && !name.contains("-hello-")).collect();
+        let of_account: Vec<&str> =
+            roles.filter(|name| !name.contains("-site-") && !name.contains("-hello-")).collect();
         assert_eq!(of_account, [""; 0], "the account has Roles only");
     })
     .await;
@@ -47,7 +49,11 @@ async fn is_ready(operetta: &Operetta, expected: &str) {
     let address = Address::of(operetta);
     eventually("/readyz", LONG, async || {
         let (head, text) = address.get("/readyz").await;
-        if head.contains(" 200 ") && text.contains(expected) { Ok(()) } else { Err(format!("{head}: {text}")) }
+        if head.contains(" 200 ") && text.contains(expected) {
+            Ok(())
+        } else {
+            Err(format!("{head}: {text}"))
+        }
     })
     .await;
 }
@@ -68,9 +74,13 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
     let operetta = follow(&plane, &kubeconfig).await;
     install(&plane, SITES, &names(&[&one, &two])).await;
     let mut site: Value = serde_json::from_str(
-        &kubectl_of(&plane, &["create", "--dry-run=client", "-o", "json", "-f", "examples/packages/site/instances/docs.yaml"], "")
-            .await
-            .ok(),
+        &kubectl_of(
+            &plane,
+            &["create", "--dry-run=client", "-o", "json", "-f", "examples/packages/site/instances/docs.yaml"],
+            "",
+        )
+        .await
+        .ok(),
     )
     .unwrap();
     site["spec"]["tlsSecret"] = "tls".into();
@@ -90,7 +100,9 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
         scene.until("the banner", CONFIG_MAP, "docs", |object| object["data"]["banner"] == "News").await;
     }
     let unserved = |object: &Value| {
-        condition(object, "Ready")["message"].as_str().is_some_and(|text| text.contains("does not serve the namespace"))
+        condition(object, "Ready")["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("does not serve the namespace"))
     };
     three.until("not served", SITE, "docs", unserved).await;
     assert_eq!(three.names(CONFIG_MAP).await, [""; 0]);
@@ -155,7 +167,8 @@ async fn a_package_without_its_rights_harms_no_other() {
         let told = condition(operator, "RightsMissing");
         let text = told["message"].as_str().unwrap_or_default();
         // The manager may neither act as the account nor list the instances.
-        let words = ["operetta rbac", "impersonate", "operetta-hello", "instances greetings.examples.operetta.dev"];
+        let words =
+            ["operetta rbac", "impersonate", "operetta-hello", "instances greetings.examples.operetta.dev"];
         told["status"] == "True" && words.iter().all(|word| text.contains(word))
     };
     until(&plane, "hello", "its rights are missing", refused).await;
@@ -179,7 +192,9 @@ async fn a_package_without_its_rights_harms_no_other() {
 }
 
 async fn revoke_watch(plane: &Arc<ControlPlane>, scene: &Scene) {
-    let role = kubectl_of(plane, &["-n", scene.namespace(), "get", "role", "operetta-hello", "-o", "json"], "").await;
+    let role =
+        kubectl_of(plane, &["-n", scene.namespace(), "get", "role", "operetta-hello", "-o", "json"], "")
+            .await;
     let mut role: Value = serde_json::from_str(&role.ok()).unwrap();
     for rule in role["rules"].as_array_mut().unwrap() {
         rule["verbs"].as_array_mut().unwrap().retain(|verb| verb != "watch");

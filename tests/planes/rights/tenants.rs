@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 
 use super::strict_plane;
 use crate::support::crd::crd;
-use crate::support::ext::{
-    CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, watching,
-};
+use crate::support::ext::{CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, watching};
 use crate::support::kubectl_of;
 use crate::support::rights::{apply, grant, manager, run, user};
 
@@ -62,14 +60,21 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
 }
 
 /// Applies an instance as the tenant; what he is told.
-async fn as_tenant(plane: &ControlPlane, namespace: &str, name: &str, spec: &Value) -> Result<String, String> {
-    let desk = json!({"apiVersion": DESK.api_version(), "kind": "Desk", "metadata": {"name": name}, "spec": spec});
+async fn as_tenant(
+    plane: &ControlPlane,
+    namespace: &str,
+    name: &str,
+    spec: &Value,
+) -> Result<String, String> {
+    let desk =
+        json!({"apiVersion": DESK.api_version(), "kind": "Desk", "metadata": {"name": name}, "spec": spec});
     let args = ["--as", "tenant", "-n", namespace, "apply", "--server-side", "-f", "-"];
     kubectl_of(plane, &args, &desk.to_string()).await.result()
 }
 
 fn config_map(name: &str, text: &str) -> String {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}).to_string()
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
+        .to_string()
 }
 
 #[tokio::test]
@@ -98,7 +103,8 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
     as_tenant(&plane, here, "works", &json!({"role": "view", "source": "mine"})).await.unwrap();
     own.ready(DESK, "works").await;
     assert_eq!(own.get(CONFIG_MAP, "works-copy").await["data"]["text"], "hello");
-    let refused = as_tenant(&plane, others.namespace(), "elsewhere", &json!({"source": "plans"})).await.unwrap_err();
+    let refused =
+        as_tenant(&plane, others.namespace(), "elsewhere", &json!({"source": "plans"})).await.unwrap_err();
     assert!(refused.to_lowercase().contains("forbidden"), "{refused}");
 
     // He gets no role that the account may not bind.
