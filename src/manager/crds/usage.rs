@@ -19,7 +19,8 @@ impl CrdReconciler {
         let State { packages, live, .. } = state;
         let earlier = self.watches.revisions.of(&packages[index].package.name);
         let usage = |crd: &str, record: &Record, needed: &Record| {
-            let state_of = |kind: &Gvk| self.watches.children_state_of_crd(kind, crd);
+            let homes = self.store.index().instances_of(crd).map(|key| key.namespace.clone()).collect();
+            let state_of = |kind: &Gvk| self.watches.children_state_of_crd(kind, crd, &homes);
             // A run of an earlier revision may still create children.
             let resources =
                 earlier.iter().filter_map(|package| package.resources.get(package.position(crd)?));

@@ -111,8 +111,13 @@ impl Watches {
         worst(states)
     }
 
-    /// The same for all instances of a CRD.
-    pub(in crate::manager) fn children_state_of_crd(&self, gvk: &Gvk, crd: &str) -> WatchState {
+    /// The same for all instances of a CRD, which are in the namespaces `homes`. The caller may have locked the index.
+    pub(in crate::manager) fn children_state_of_crd(
+        &self,
+        gvk: &Gvk,
+        crd: &str,
+        homes: &HashSet<Option<Arc<str>>>,
+    ) -> WatchState {
         if !self.effects.clients.has_accounts() {
             return self.state_of(&WatchKey::children(gvk));
         }
@@ -122,8 +127,6 @@ impl Watches {
             namespace.is_none()
                 || keys.iter().any(|key| key.namespace.is_none() || key.namespace.as_deref() == namespace)
         };
-        let homes: HashSet<Option<Arc<str>>> =
-            self.store.index().instances_of(crd).map(|key| key.namespace.clone()).collect();
         // Children of instances elsewhere are not known.
         if homes.iter().any(|home| !is_watched(home.as_deref())) {
             return WatchState::Pending;

@@ -72,7 +72,7 @@ impl Packages {
                 let end = format!("{{{{ {name} }}}}");
                 let annotations = format!(
                     "\n  template:\n    metadata: {{annotations: {{script.example.com/after: 0s, script.example.com/message: \
-                     '{message}', script.example.com/end: \"{end}\"}}}}\n    spec:\n"
+                     \"{{{{ {message} }}}}\", script.example.com/end: \"{end}\"}}}}\n    spec:\n"
                 );
                 text.replace("[keystore, ", "[\"true\", ").replace(template, &annotations)
             }
@@ -82,13 +82,19 @@ impl Packages {
         let tickets = "examples/packages/flight-ticket";
         let copies = vec![
             (copy("operators/webapp", &same), "webapp"),
-            (copy(crate::support::etcd::package(), &script(by_name, "{\"path\": \"c/etcd.db\"}")), "etcd"),
+            (
+                copy(
+                    crate::support::etcd::package(),
+                    &script(by_name, "{'path': 'c/etcd.db'} | tojson if name == 'good' else ''"),
+                ),
+                "etcd",
+            ),
             (copy("operators/flight-ticket", &same), "flight-ticket"),
             (copy_package(tickets, "flights.com", "tickets.example.com", same), "flight-ticket-tickets"),
             (copy("examples/packages/hello", &same), "hello"),
             (copy("examples/packages/site", &same), "site"),
             (copy("examples/packages/team", &same), "team"),
-            (copy("examples/packages/cookbook", &script(by_step, "")), "cookbook"),
+            (copy("examples/packages/cookbook", &script(by_step, "''")), "cookbook"),
         ];
         let folders = copies.iter().map(|(folder, name)| (folder.path().to_owned(), *name)).collect();
         Self { folders, _kept: copies.into_iter().map(|(folder, _)| folder).collect() }
