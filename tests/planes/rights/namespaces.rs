@@ -1,4 +1,4 @@
-//! Packages whose Operator names namespaces, with an account that has Roles there and no ClusterRole; and packages whose
+//! Packages whose Operator names namespaces, with an account that has Roles there and no `ClusterRole`; and packages whose
 //! account lacks rights, beside others.
 
 use std::collections::BTreeSet;

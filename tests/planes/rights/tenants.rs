@@ -16,7 +16,7 @@ use crate::support::rights::{apply, grant, manager, run, user};
 
 const DESK: Kind = kind("tenants.example.org/v1", "desks");
 
-/// A package whose instances say which role is bound and which ConfigMap is copied.
+/// A package whose instances say which role is bound and which `ConfigMap` is copied.
 fn desks(folder: &Path) {
     let write = |path: &str, text: &str| {
         let path = folder.join(path);
