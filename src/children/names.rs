@@ -89,6 +89,9 @@ pub const CHILD_NAMESPACES: &str = "operetta.dev/child-namespaces";
 pub const PLANS: &str = "operetta.dev/plans";
 /// Annotation of a CRD: how objects are converted between its versions, as JSON, for the conversion webhook.
 pub const CONVERSION: &str = "operetta.dev/conversion";
+/// Annotation of a CRD while its stored objects are migrated to another version: its uid, its generation, and the last object
+/// of those that were written.
+pub const MIGRATED: &str = "operetta.dev/migrated";
 /// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.

@@ -26,7 +26,8 @@ use crate::api::ApiKind;
 pub use augment::{Additions, augment, taken};
 pub use check::{check, check_schema};
 pub use conversion::{
-    Conversion, ConvertError, Problem, Rule, RuleKind, compile, json_entries, json_items, leaves_out,
+    Conversion, ConvertError, Problem, Rule, RuleKind, Unconverted, compile, json_entries, json_items,
+    leaves_out, unconverted,
 };
 pub use defaults::apply_defaults;
 pub use incompatible::{Incompatible, incompatible};

@@ -108,6 +108,8 @@ pub(super) struct Metrics {
     pub(super) events: Counter,
     pub(super) events_dropped: Counter,
     pub(super) leader: Gauge,
+    migrated: Family<OfKind, Counter>,
+    migration_left: Family<OfKind, Gauge>,
     // Set when the metrics are read.
     pub(super) ready: Family<OfPackage, Gauge>,
     pub(super) running: Family<OfPackage, Gauge>,
@@ -138,6 +140,8 @@ impl Metrics {
             events: Counter::default(),
             events_dropped: Counter::default(),
             leader: Gauge::default(),
+            migrated: Family::default(),
+            migration_left: Family::default(),
             ready: Family::default(),
             running: Family::default(),
             delayed: Family::default(),
@@ -209,6 +213,16 @@ impl Metrics {
             "Kubernetes Events that were too many to be published",
             metrics.events_dropped.clone(),
         );
+        all.register(
+            "operetta_migrated_objects",
+            "Stored objects that were written in the storage version of their CRD",
+            metrics.migrated.clone(),
+        );
+        all.register(
+            "operetta_migration_objects_left",
+            "Stored objects that are still to be written in the storage version of their CRD",
+            metrics.migration_left.clone(),
+        );
         all.register("operetta_leader", "1 if this process leads", metrics.leader.clone());
         all.register("process_resident_memory_bytes", "Resident memory", metrics.memory.clone());
         all.register("operetta_uptime_seconds", "How long this process runs", metrics.uptime.clone());
@@ -260,6 +274,22 @@ impl Metrics {
             let phase = phase.to_owned();
             self.ended_runs.get_or_create(&EndedRun { package, kind, plan, phase }).inc();
         }
+    }
+
+    /// So many stored objects of a CRD were written in its storage version.
+    pub(super) fn migrated(&self, crd: &str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.migrated.get_or_create(&OfKind { kind: crd.to_owned() }).inc_by(count);
+    }
+
+    /// So many are still to be written.
+    pub(super) fn migration_left(&self, crd: &str, count: usize) {
+        self.migration_left.get_or_create(&OfKind { kind: crd.to_owned() }).set(gauge(count));
+    }
+
+    /// None is to be written any more.
+    pub(super) fn migration_ended(&self, crd: &str) {
+        self.migration_left.remove(&OfKind { kind: crd.to_owned() });
     }
 
     /// The text for Prometheus.

@@ -193,6 +193,7 @@ impl Parts {
             lease: config.lease,
             follows: config.follows_operators,
             webhook: config.webhook,
+            migrations: crds::Migrations::default(),
         });
         let operators = Arc::new(OperatorReconciler::new(
             &store,

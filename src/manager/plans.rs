@@ -18,6 +18,7 @@ use crate::api::{CallError, Class, Gvk};
 use crate::children::names::{self, Claim};
 use crate::children::plans::{CallKey, PlanSnapshot, RunAction, RunObject, RunRef};
 use crate::children::{DeletionRuns, Selector};
+use crate::package::Resource;
 use crate::package::plan::{Event, Plan};
 use crate::plan::{self, DELETE_CHILD, Phase, PlanRun, Stopwatch, Stray};
 
@@ -146,6 +147,10 @@ impl Registry {
     }
 }
 
+fn is_without_plans(resource: &Resource) -> bool {
+    resource.plans.is_empty()
+}
+
 /// The PlanRuns that name an instance.
 #[derive(Default)]
 pub(super) struct InstanceRuns {
@@ -202,11 +207,12 @@ impl InstanceReconciler {
     pub(super) async fn tell_stray_runs(&self, key: &InstanceKey) {
         let Some(registered) = self.store.registry().get(&key.crd) else { return };
         let kind = registered.kind.kind.as_str();
+        let kept = self.kept_revision(key, &registered);
         let at_home = if self.store.index().has_instance(key) {
-            let is_without_plans = registered.package.is_some()
-                && !registered.has_plans()
+            // While the revision that it keeps is being loaded, nobody knows its plans.
+            let is_without_plans = self.resource_of(key, &registered).is_some_and(is_without_plans)
                 && !(registered.has_runs && self.has_runs(key, &registered, &self.read_runs(key)));
-            is_without_plans.then_some(Stray::NoPlans { kind })
+            is_without_plans.then_some(Stray::NoPlans { kind, revision: kept.as_deref() })
         } else {
             let is_missing = self.watches.lists_instances(&registered);
             is_missing.then_some(Stray::NoInstance { kind, name: &key.name })
@@ -305,11 +311,15 @@ impl InstanceReconciler {
         Ok(())
     }
 
-    /// Whether the runs of an instance are part of its decisions: its kind has plans, or an earlier revision of its package
-    /// had, and something of their runs is left.
+    /// Whether the runs of an instance are part of its decisions: the revision that it is reconciled with has plans, or
+    /// another one of its package has or had, and something of their runs is left.
     pub(super) fn has_runs(&self, key: &InstanceKey, registered: &Registered, runs: &InstanceRuns) -> bool {
-        if registered.has_plans() || !registered.has_runs {
-            return registered.has_plans();
+        // An instance whose revision cannot be loaded is deleted with the cleanup of the active one.
+        let active = || registered.resource().map(|(_, resource)| resource);
+        let resource = self.resource_of(key, registered).or_else(active);
+        let has_plans = resource.is_some_and(|resource| !is_without_plans(resource));
+        if has_plans || !registered.has_runs {
+            return has_plans;
         }
         KINDS.iter().any(|(sort, kind)| match self.watches.owned_state(kind) {
             WatchState::Watching | WatchState::OtherVersion(_) => match sort {
@@ -329,8 +339,8 @@ impl InstanceReconciler {
         let gvk = &kind_of(RunObject::PlanRun).gvk;
         let own: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
         let registered = self.store.registry().get(&key.crd);
-        let resource = registered.as_ref().and_then(|registered| registered.resource());
-        let plans = resource.map_or(&[][..], |(_, resource)| &resource.plans);
+        let resource = registered.as_ref().and_then(|registered| self.resource_of(key, registered));
+        let plans = resource.map_or(&[][..], |resource| &resource.plans);
         let is_scheduled = |plan: &&Plan| {
             plan.triggers.iter().any(|trigger| matches!(trigger.event, Event::Schedule { .. }))
         };

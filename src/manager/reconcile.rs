@@ -469,7 +469,7 @@ impl InstanceReconciler {
     }
 
     /// The revision that the instance is reconciled with until it is moved to the active one; `None` if it has that.
-    fn kept_revision(&self, key: &InstanceKey, registered: &Registered) -> Option<Box<str>> {
+    pub(super) fn kept_revision(&self, key: &InstanceKey, registered: &Registered) -> Option<Box<str>> {
         let active = registered.revision().filter(|_| registered.is_staged)?;
         let recorded = self.store.index().member(key)?.revision.clone()?;
         (*recorded != *active).then_some(recorded)
@@ -480,6 +480,19 @@ impl InstanceReconciler {
         if let Some(revision) = self.kept_revision(key, registered) {
             self.watches.revisions.also_follow(key, registered.operator(), &revision);
         }
+    }
+
+    /// The resource of an instance in the revision that it is reconciled with; `None` if that is not loaded.
+    pub(super) fn resource_of<'r>(
+        &self,
+        key: &InstanceKey,
+        registered: &'r Registered,
+    ) -> Option<&'r Resource> {
+        let (_, resource) = match self.kept_revision(key, registered) {
+            None => registered.resource()?,
+            Some(kept) => registered.earlier().find(|(package, _)| package.revision() == *kept)?,
+        };
+        Some(resource)
     }
 
     /// The package that the instance is reconciled with.

@@ -199,11 +199,6 @@ impl Registry {
 }
 
 impl Registered {
-    /// Whether its kind has plans.
-    pub(super) fn has_plans(&self) -> bool {
-        self.resource().is_some_and(|(_, resource)| !resource.plans.is_empty())
-    }
-
     /// Whether an expression of its package reads more of a child of that kind than its metadata.
     pub(super) fn reads_content(&self, gvk: &Gvk) -> bool {
         self.resource().into_iter().chain(self.earlier()).any(|(_, resource)| {

@@ -93,7 +93,12 @@ fn spec() -> Value {
                     "pauseOnFailure": {
                         "type": "boolean",
                         "description": "Whether no other instance is moved while one that was ready before is stalled with \
-                            the new revision. True if it is not set.",
+                            the new revision, or not ready within the deadline. True if it is not set.",
+                    },
+                    "progressDeadlineSeconds": {
+                        "type": "integer", "format": "int32", "minimum": 1,
+                        "description": "For how long an instance that was ready before may be unready after it was moved \
+                            until that counts as a failure. 600 if it is not set. An active run of a plan does not count.",
                     },
                     "pin": label_selector("Instances with these labels keep the revision that they have."),
                 },
@@ -168,13 +173,17 @@ fn status() -> Value {
                         "type": "array", "items": {"type": "string"},
                         "description": "The first instances that fail since they were moved.",
                     },
+                    "refused": {
+                        "type": "array", "items": {"type": "string"},
+                        "description": "The first instances that cannot be moved, because the API server refuses it.",
+                    },
                 },
             },
             "conditions": {
                 "type": "array",
                 "description": "Active: a revision is active. Ready: the one that the spec names is, and all instances \
-                    have it. Reconciling, Stalled and RightsMissing (the account of the package lacks rights) are there while \
-                    they hold.",
+                    have it. Reconciling, Stalled, StorageMigrating, NamespacesMissing and RightsMissing (the account of the \
+                    package lacks rights) are there while they hold.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": {

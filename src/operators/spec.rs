@@ -1,6 +1,7 @@
 //! The `spec` of an `Operator`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -39,6 +40,7 @@ pub struct NamespacesSpec {
 pub struct UpgradeSpec {
     max_unavailable: Option<Value>,
     pause_on_failure: Option<bool>,
+    progress_deadline_seconds: Option<u32>,
     /// A label selector: these instances keep their revision.
     pub pin: Option<Value>,
 }
@@ -57,6 +59,9 @@ impl UpgradeSpec {
         Ok(Policy {
             max_unavailable: max_unavailable.unwrap_or(default.max_unavailable),
             pause_on_failure: self.pause_on_failure.unwrap_or(default.pause_on_failure),
+            deadline: self
+                .progress_deadline_seconds
+                .map_or(default.deadline, |seconds| Duration::from_secs(seconds.into())),
         })
     }
 }

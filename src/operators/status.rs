@@ -12,6 +12,12 @@ const READY: &str = "Ready";
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 const RIGHTS_MISSING: &str = "RightsMissing";
+/// There while stored objects are written in another version of their CRD.
+const MIGRATING: &str = "StorageMigrating";
+/// There while the spec names namespaces that do not exist.
+const NAMESPACES: &str = "NamespacesMissing";
+/// How many of them it names.
+const NAMED: usize = 10;
 
 /// What is known of an `Operator` at one moment.
 #[derive(Debug)]
@@ -26,6 +32,10 @@ pub struct Facts<'a> {
     pub active: Option<(&'a str, &'a str)>,
     /// How many instances each revision has; `None` while they are being listed.
     pub instances: Option<&'a [(String, usize)]>,
+    /// The namespaces that it names and that do not exist.
+    pub missing_namespaces: &'a [String],
+    /// How far the migration of stored objects is, and whether it does not proceed.
+    pub migration: Option<(bool, &'a str)>,
     /// What the account of the package may not do that the package needs, if it has an account; `None` if that cannot be asked
     /// now.
     pub rights: Option<MissingRights>,
@@ -72,7 +82,9 @@ pub struct Rollout {
     pub kept: usize,
     /// The first of those that fail since they were moved, with why, and how many they are.
     pub failing: (Vec<(String, String)>, usize),
-    /// Whether no other instance is moved because of those.
+    /// The first of those that cannot be moved, with why, and how many they are.
+    pub refused: (Vec<(String, String)>, usize),
+    /// Whether no other instance is moved because of those that fail.
     pub is_paused: bool,
 }
 
@@ -126,7 +138,7 @@ impl Target {
     fn is_stalled(&self) -> bool {
         match self {
             Self::Active | Self::Progressing(_) | Self::Paused => false,
-            Self::RollingOut(rollout) => rollout.is_paused,
+            Self::RollingOut(rollout) => rollout.is_stalled(),
             Self::NotLoaded(Lost { is_temporary, .. }) | Self::Refused { is_temporary, .. } => !is_temporary,
         }
     }
@@ -136,15 +148,21 @@ impl Rollout {
     /// In one word.
     pub fn reason(&self) -> &'static str {
         match (self.is_paused, self.waiting) {
+            (false, _) if self.is_stalled() => "UpgradeFailed",
             (false, _) => "Upgrading",
             (true, 0) => "UpgradeFailed",
             (true, _) => "UpgradePaused",
         }
     }
 
+    /// Whether it does not proceed by itself.
+    pub fn is_stalled(&self) -> bool {
+        self.is_paused || (self.refused.1 > 0 && self.waiting == 0 && self.changing.1 == 0)
+    }
+
     /// How far it is and what it waits for, or why it does not proceed and what to do.
     pub fn message(&self) -> String {
-        let total = self.moved + self.waiting;
+        let total = self.moved + self.waiting + self.refused.1;
         let named = |names: &mut dyn Iterator<Item = String>, count: usize| {
             let names: Vec<String> = names.collect();
             let more = count.saturating_sub(names.len());
@@ -153,6 +171,14 @@ impl Rollout {
         };
         let (moved, kept) = (self.moved, self.kept);
         let kept = if kept > 0 { format!("; {kept} keep their revision") } else { String::new() };
+        let (refused, count) = &self.refused;
+        let refused = match count {
+            0 => String::new(),
+            _ => {
+                let named = named(&mut refused.iter().map(|(name, why)| format!("{name} ({why})")), *count);
+                format!("; {count} cannot be moved, which is tried again: {named}")
+            }
+        };
         let (failing, count) = &self.failing;
         if self.is_paused {
             let failing = named(&mut failing.iter().map(|(name, why)| format!("{name} ({why})")), *count);
@@ -163,7 +189,7 @@ impl Rollout {
             };
             return format!(
                 "{moved} of {total} instances were moved, and {count} of them fail: {failing}. Correct or delete them, or \
-                 return with `operetta rollback`{rest}{kept}"
+                 return with `operetta rollback`{rest}{kept}{refused}"
             );
         }
         let (changing, count) = &self.changing;
@@ -171,14 +197,15 @@ impl Rollout {
             0 => String::new(),
             _ => format!("; waiting for {}", named(&mut changing.iter().cloned(), *count)),
         };
-        format!("{moved} of {total} instances were moved{waits}{kept}")
+        format!("{moved} of {total} instances were moved{waits}{kept}{refused}")
     }
 
     fn to_json(&self) -> Value {
-        let failing: Vec<&String> = self.failing.0.iter().map(|(name, _)| name).collect();
+        let named =
+            |all: &[(String, String)]| -> Value { all.iter().map(|(name, _)| name.as_str()).collect() };
         json!({
             "moved": self.moved, "changing": self.changing.1, "waiting": self.waiting, "kept": self.kept,
-            "failing": failing,
+            "failing": named(&self.failing.0), "refused": named(&self.refused.0),
         })
     }
 }
@@ -260,7 +287,21 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     } else if is_reconciling {
         add(RECONCILING, true, reason, &stays(facts.active));
     }
-    let mut ours = vec![ACTIVE, READY, RECONCILING, STALLED];
+    let mut ours = vec![ACTIVE, READY, RECONCILING, STALLED, MIGRATING, NAMESPACES];
+    if let Some((is_stuck, progress)) = facts.migration {
+        add(MIGRATING, true, if is_stuck { "MigrationFailed" } else { "Migrating" }, progress);
+    }
+    if !facts.missing_namespaces.is_empty() {
+        let more = facts.missing_namespaces.len().saturating_sub(NAMED);
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named =
+            facts.missing_namespaces.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "spec.namespaces.names: there is no namespace {named}{rest}: create it, or correct the name; instances there are \
+             served once it exists"
+        );
+        add(NAMESPACES, true, NAMESPACES, &message);
+    }
     if let Some(missing) = &facts.rights {
         ours.push(RIGHTS_MISSING);
         if !missing.is_empty() {

@@ -31,7 +31,16 @@ fn what_was_active_comes_first_after_a_start() {
 }
 
 fn facts(progress: Target, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
-    Facts { generation: 3, target: "a-2", progress, active, instances: Some(&[]), rights: None }
+    Facts {
+        generation: 3,
+        target: "a-2",
+        progress,
+        active,
+        instances: Some(&[]),
+        missing_namespaces: &[],
+        migration: None,
+        rights: None,
+    }
 }
 
 fn apply(mut current: serde_json::Value, facts: &Facts<'_>) -> serde_json::Value {

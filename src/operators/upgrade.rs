@@ -2,6 +2,8 @@
 //! one write of its status, and everything here is decided from such statuses. So a manager that ends at any point goes on
 //! where it was.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 /// The condition of an instance that was moved to another revision and has not been ready since.
@@ -71,6 +73,16 @@ impl Member {
         }
     }
 
+    /// Whether a run of a plan is active.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Whether it is stalled.
+    pub fn is_stalled(&self) -> bool {
+        self.health == Health::Stalled
+    }
+
     /// Whether it was moved and has not settled since.
     pub fn is_changing(&self) -> bool {
         self.changing.is_some()
@@ -84,11 +96,18 @@ pub struct Policy {
     pub max_unavailable: MaxUnavailable,
     /// Whether no other instance is moved while one fails that was moved.
     pub pause_on_failure: bool,
+    /// How long an instance that was ready before may be unready after it was moved until that is a failure.
+    pub deadline: Duration,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_unavailable: MaxUnavailable::Percent(10), pause_on_failure: true }
+        Self {
+            max_unavailable: MaxUnavailable::Percent(10),
+            pause_on_failure: true,
+            // That of a Deployment.
+            deadline: Duration::from_secs(600),
+        }
     }
 }
 
@@ -138,6 +157,25 @@ pub struct Candidate<K> {
     pub member: Member,
     /// Whether the `Operator` keeps it at its revision.
     pub is_pinned: bool,
+    /// Whether it is changing for longer than [`Policy::deadline`].
+    pub is_overdue: bool,
+    /// What became of the last attempt to move it.
+    pub attempt: Attempt,
+}
+
+/// What became of the last attempt to move an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Attempt {
+    /// There was none, or it has succeeded.
+    #[default]
+    None,
+    /// It has failed, and may succeed now: others go first.
+    Failed,
+    /// It is refused.
+    Refused {
+        /// Whether it is tried again now.
+        is_due: bool,
+    },
 }
 
 /// A stage of an upgrade.
@@ -155,18 +193,22 @@ pub struct Stage<K> {
     pub changing: Vec<K>,
     /// Those of them that fail.
     pub failing: Vec<K>,
+    /// Those that cannot be moved: the API server refuses it.
+    pub refused: Vec<K>,
     /// Whether no other instance is moved because of those that fail.
     pub is_paused: bool,
 }
 
 /// The next stage of an upgrade to the revision `target`, as statuses record it. Instances that are not ready come first:
 /// they have nothing to lose, and the revision may be what they need. Until a first instance is ready with the revision, a
-/// stage is one instance. A stage begins when no instance of the previous one is changing, because until then it may still fail.
+/// stage is one instance, and once one is not, those that are ready come first: broken instances, however many, prove nothing.
+/// A stage begins when no instance of the previous one is changing, because until then it may still fail.
 pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: &Policy) -> Stage<K> {
     let (mut waiting, mut changing, mut failing) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut moved, mut kept, mut is_proven) = (0, 0, false);
+    let (mut refused, mut again) = (Vec::new(), Vec::new());
+    let (mut moved, mut kept, mut is_proven, mut has_unready) = (0, 0, false, false);
     let mut in_flight = 0_usize;
-    for Candidate { key, member, is_pinned } in candidates {
+    for Candidate { key, member, is_pinned, is_overdue, attempt } in candidates {
         // One that is new has the target.
         let has_target = member.revision.as_deref().is_none_or(|revision| revision == target);
         if member.is_deleting {
@@ -175,15 +217,25 @@ pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: 
         if !has_target {
             if *is_pinned || member.is_busy || member.health == Health::Paused {
                 kept += 1;
+            } else if let Attempt::Refused { is_due } = attempt {
+                refused.push(key.clone());
+                again.extend(is_due.then(|| key.clone()));
             } else {
-                waiting.push((member.health == Health::Ready, key));
+                waiting.push((*attempt == Attempt::Failed, member.health, key));
             }
             continue;
         }
         moved += 1;
-        is_proven |= member.revision.is_some() && member.health == Health::Ready && !member.is_changing();
+        let is_settled = member.revision.is_some() && !member.is_changing();
+        is_proven |= is_settled && member.health == Health::Ready;
+        has_unready |= is_settled && matches!(member.health, Health::Unready | Health::Stalled);
         let Some(before) = member.changing.filter(|_| member.health != Health::Paused) else { continue };
-        let fails = member.health == Health::Stalled && before == Changing::Ready;
+        // A run says itself what it waits for, and how long.
+        let is_late = *is_overdue && !member.is_busy && member.health != Health::Ready;
+        let fails = before == Changing::Ready && (member.health == Health::Stalled || is_late);
+        if is_late && before == Changing::Unready {
+            continue;
+        }
         if fails {
             failing.push(key.clone());
         }
@@ -192,20 +244,24 @@ pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: 
             changing.push(key.clone());
         }
     }
-    waiting.sort_unstable();
+    let ready_first = has_unready && !is_proven;
+    waiting.sort_unstable_by_key(|(has_failed, health, key)| {
+        (*has_failed, (*health == Health::Ready) != ready_first, *key)
+    });
     changing.sort_unstable();
     failing.sort_unstable();
+    refused.sort_unstable();
     let is_paused = policy.pause_on_failure && !failing.is_empty();
     let limit = if is_proven { policy.max_unavailable.of(candidates.len()) } else { 1 };
     let free = if is_paused || in_flight > 0 { 0 } else { limit };
-    let moves = waiting.iter().take(free).map(|(_, key)| (*key).clone()).collect();
-    Stage { moves, moved, waiting: waiting.len(), kept, changing, failing, is_paused }
+    let moves = waiting.iter().map(|(.., key)| (*key).clone()).chain(again).take(free).collect();
+    Stage { moves, moved, waiting: waiting.len(), kept, changing, failing, refused, is_paused }
 }
 
 impl<K> Stage<K> {
     /// Whether all instances that are to have the revision have it, and none of them has yet to show that it works.
     pub fn is_complete(&self) -> bool {
-        self.waiting == 0 && self.changing.is_empty()
+        self.waiting == 0 && self.changing.is_empty() && self.refused.is_empty()
     }
 }
 
@@ -250,12 +306,18 @@ mod tests {
     }
 
     fn candidates(instances: &[Value]) -> Vec<Candidate<usize>> {
-        let of = |(key, instance)| Candidate { key, member: Member::of(instance), is_pinned: false };
+        let of = |(key, instance)| Candidate {
+            key,
+            member: Member::of(instance),
+            is_pinned: false,
+            is_overdue: false,
+            attempt: Attempt::None,
+        };
         instances.iter().enumerate().map(of).collect()
     }
 
     fn policy(count: usize, pause_on_failure: bool) -> Policy {
-        Policy { max_unavailable: MaxUnavailable::Count(count), pause_on_failure }
+        Policy { max_unavailable: MaxUnavailable::Count(count), pause_on_failure, ..Policy::default() }
     }
 
     /// What the manager does: it writes the moves of a stage.
@@ -355,6 +417,72 @@ mod tests {
         all[2].member.is_deleting = true;
         let stage = stage(&all, "b", &Policy::default());
         assert_eq!((stage.moves.len(), stage.kept, stage.is_complete()), (0, 2, true));
+    }
+
+    #[test]
+    fn broken_instances_do_not_keep_the_others_waiting() {
+        let mut instances = vec![unready("a"), unready("a"), unready("a"), ready("a"), ready("a")];
+        let first = stage(&candidates(&instances), "b", &policy(2, true));
+        assert_eq!(first.moves, [0], "it has nothing to lose");
+        carry_out(&mut instances, &first);
+        settle(&mut instances[0], "False");
+        // It proves nothing, and neither would the next of its kind.
+        let second = stage(&candidates(&instances), "b", &policy(2, true));
+        assert_eq!(second.moves, [3]);
+        carry_out(&mut instances, &second);
+        settle(&mut instances[3], "True");
+        assert_eq!(stage(&candidates(&instances), "b", &policy(2, true)).moves, [1, 2]);
+    }
+
+    #[test]
+    fn an_instance_that_is_never_ready_fails_after_the_deadline() {
+        let mut instances = vec![ready("a"), unready("a"), ready("a"), ready("a"), ready("b")];
+        for index in [0, 1] {
+            let moves = Stage { moves: vec![index], ..stage(&candidates(&instances), "b", &policy(1, true)) };
+            carry_out(&mut instances, &moves);
+        }
+        let late = |instances: &[Value], pause: bool| {
+            let mut all = candidates(instances);
+            let before = stage(&all, "b", &policy(1, pause));
+            assert_eq!((before.moves.len(), before.failing.len()), (0, 0), "it may become ready yet");
+            all.iter_mut().for_each(|candidate| candidate.is_overdue = candidate.member.is_changing());
+            stage(&all, "b", &policy(1, pause))
+        };
+        // Moved, and not reconciled since.
+        let status = &mut instances[0]["status"]["conditions"];
+        status[0]["status"] = "False".into();
+        let paused = late(&instances, true);
+        assert_eq!(
+            (paused.moves.len(), paused.failing.as_slice(), paused.is_paused),
+            (0, [0].as_slice(), true)
+        );
+        assert_eq!(late(&instances, false).moves, [2]);
+        // A run of a plan says itself what it waits for.
+        instances[0]["status"]["plan"] = json!({"phase": "Running"});
+        let busy = late(&instances, false);
+        assert_eq!((busy.moves.len(), busy.failing.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_instance_that_cannot_be_moved_holds_up_no_other() {
+        let instances = vec![ready("a"), ready("a"), ready("a"), ready("b")];
+        let mut all = candidates(&instances);
+        all[0].attempt = Attempt::Refused { is_due: false };
+        all[1].attempt = Attempt::Failed;
+        let first = stage(&all, "b", &policy(1, true));
+        assert_eq!((first.moves.as_slice(), first.waiting), ([2].as_slice(), 2));
+        assert_eq!((first.refused.as_slice(), first.is_paused), ([0].as_slice(), false));
+        // It is tried again when the others have been moved, and no upgrade is complete without it.
+        let mut instances = vec![ready("a"), ready("b")];
+        let mut all = candidates(&instances);
+        all[0].attempt = Attempt::Refused { is_due: false };
+        let waits = stage(&all, "b", &policy(1, true));
+        assert_eq!((waits.moves.len(), waits.waiting, waits.is_complete()), (0, 0, false));
+        all[0].attempt = Attempt::Refused { is_due: true };
+        let again = stage(&all, "b", &policy(1, true));
+        assert_eq!((again.moves.as_slice(), again.refused.as_slice()), ([0].as_slice(), [0].as_slice()));
+        instances[0] = ready("b");
+        assert!(stage(&candidates(&instances), "b", &policy(1, true)).is_complete());
     }
 
     #[test]

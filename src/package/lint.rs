@@ -6,6 +6,7 @@ mod conditions;
 pub(super) mod edges;
 pub(super) mod generated;
 pub(super) mod sketch;
+pub(super) mod versions;
 pub(super) mod words;
 pub(super) mod workloads;
 

@@ -106,6 +106,10 @@ impl Compiler<'_> {
             let adopted = manifest.adopt.unwrap_or_default();
             let written = lint::columns::Written { crd: &crd.value, node: &crd.node, source: &crd.source };
             self.diagnostics.extend(lint::columns::columns(&written, &parts.status, adopted));
+            // The versions of a CRD that another tool applies are the business of that tool.
+            if !adopted && manifest.conversion.is_none() {
+                self.diagnostics.extend(lint::versions::versions(&written));
+            }
         }
         if self.readable {
             self.unread(&parts, &own, &manifests);

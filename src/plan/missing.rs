@@ -73,6 +73,8 @@ pub enum Stray<'a> {
     NoPlans {
         /// The kind.
         kind: &'a str,
+        /// The revision of its package that the instance keeps, if it is not the active one.
+        revision: Option<&'a str>,
     },
     /// Runs of the kind belong in another namespace. The answer does not tell whether the instance exists.
     WrongNamespace {
@@ -95,7 +97,12 @@ pub fn stray(run: &PlanRun, why: Stray<'_>, now: Timestamp) -> Missing {
             return Missing { status: Some(run.failed(WRONG_NAMESPACE, &message, now)), wake: None };
         }
         Stray::NoInstance { kind, name } => (INSTANCE_MISSING, format!("there is no {kind} {name}")),
-        Stray::NoPlans { kind } => (PLAN_MISSING, format!("{kind} has no plans")),
+        Stray::NoPlans { kind, revision: None } => (PLAN_MISSING, format!("{kind} has no plans")),
+        Stray::NoPlans { kind, revision: Some(kept) } => {
+            let message =
+                format!("{kind} has no plans in revision {kept} of its package, which the instance keeps");
+            (PLAN_MISSING, message)
+        }
     };
     // A restored run, whose instance may be restored after it.
     if run.taken().is_some() {
@@ -158,7 +165,7 @@ mod tests {
     #[test]
     fn a_run_waits_for_the_plans_of_a_kind_without_plans() {
         let run = PlanRun::default();
-        let found = stray(&run, Stray::NoPlans { kind: "Desk" }, Timestamp::UNIX_EPOCH);
+        let found = stray(&run, Stray::NoPlans { kind: "Desk", revision: None }, Timestamp::UNIX_EPOCH);
         let status = found.status.unwrap();
         assert_eq!((status.phase, &*status.reason), (Phase::Pending, "PlanMissing"));
         assert!(status.message.starts_with("Desk has no plans"), "{}", status.message);

@@ -2,6 +2,7 @@
 //! rights, and each package one with the derived rights.
 
 mod each;
+mod escalation;
 mod lives;
 mod namespaces;
 mod tenants;

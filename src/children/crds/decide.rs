@@ -230,12 +230,13 @@ pub(crate) fn refused(resource: &Resource, error: &CallError) -> CrdState {
     }
 }
 
-/// The state while objects are stored in a version that the package removes.
-pub(crate) fn migrating(resource: &Resource) -> CrdState {
-    CrdState::Pending(format!(
+/// The state while objects are stored in a version that the package removes. `wait`: until the next turn of the migration.
+pub(crate) fn migrating(resource: &Resource, wait: Duration) -> CrdState {
+    let why = format!(
         "the objects of the CRD {} are being migrated from a version that the package removes",
         resource.crd_name()
-    ))
+    );
+    CrdState::Migrating(why, wait)
 }
 
 /// The state after a failed migration of the instances.

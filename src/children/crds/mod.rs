@@ -24,7 +24,7 @@ pub(crate) use decide::{
 };
 pub(crate) use history::{CrdHistory, CrdOutcome};
 pub(crate) use losses::LossyInstance;
-pub(crate) use package::{Finding, PackageCrds, Wait};
+pub(crate) use package::{Finding, MIGRATING, PackageCrds, Wait};
 pub(crate) use plans::{PublishedPlan, read as read_plans};
 use record::UnusedRecord;
 pub(crate) use record::{KindUsage, Record, RecordUsage};
@@ -68,6 +68,8 @@ pub(crate) enum CrdState {
     Ready(CrdInfo),
     /// The API server does not serve it yet, or is deleting it: wait for an event.
     Pending(String),
+    /// Its stored objects are being migrated before a version is removed. With when the next turn is due.
+    Migrating(String, Duration),
     /// Another client changes it repeatedly, so it is left as it is.
     Conflicted(CrdInfo),
     /// The package cannot have it. Only another CRD or another package helps.

@@ -14,6 +14,10 @@ use crate::package::Package;
 const ESTABLISH: Duration = Duration::from_secs(120);
 /// How long until a refused CRD is read again if no event comes.
 const REFUSED: Duration = Duration::from_secs(300);
+/// The code of a CRD that is not served yet.
+const NOT_ESTABLISHED: &str = "crd::not-established";
+/// The code of a CRD whose stored objects are being migrated before a version is removed.
+pub(crate) const MIGRATING: &str = "crd::migrating";
 
 /// The CRDs of one package. Times count from the start of the manager.
 #[derive(Debug)]
@@ -192,7 +196,7 @@ impl PackageCrds {
         now: Duration,
     ) -> Vec<Finding> {
         let (mut findings, mut problems, mut pending) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut is_temporary, mut after) = (false, None);
+        let (mut is_temporary, mut after, mut turn) = (false, None, None);
         for (position, outcome) in outcomes.into_iter().enumerate() {
             let needed = Record::needed(&self.package.resources[position], manager.namespace);
             let shown = self.crds[position].record(&outcome, &needed, now);
@@ -207,7 +211,11 @@ impl PackageCrds {
             }
             match outcome.state {
                 CrdState::Ready(_) | CrdState::Conflicted(_) => {}
-                CrdState::Pending(why) => pending.push(why),
+                CrdState::Pending(why) => pending.push((NOT_ESTABLISHED, why)),
+                CrdState::Migrating(why, wait) => {
+                    turn = Some(turn.map_or(wait, |other: Duration| other.min(wait)));
+                    pending.push((MIGRATING, why));
+                }
                 CrdState::Refused(problem) => {
                     if problem.code == NARROWED && !self.has_reported(&problem) {
                         findings.push(Finding::Warning(position, "SchemaRefused", problem.message.clone()));
@@ -228,16 +236,18 @@ impl PackageCrds {
                 None => Wait::Until(now + REFUSED),
             };
         } else if !pending.is_empty() {
-            self.wait = Wait::Backoff;
+            self.wait = turn.map_or(Wait::Backoff, |wait| Wait::Until(now + wait));
             let since = *self.pending_since.get_or_insert(now);
             if now.saturating_sub(since) < ESTABLISH {
                 return findings;
             }
             is_temporary = true;
             let seconds = ESTABLISH.as_secs();
-            problems.extend(pending.iter().map(|why| {
-                Diagnostic::error("crd::not-established", format!("{why}, for more than {seconds} s"))
-            }));
+            problems.extend(
+                pending
+                    .iter()
+                    .map(|(code, why)| Diagnostic::error(code, format!("{why}, for more than {seconds} s"))),
+            );
         } else {
             (self.wait, self.pending_since) = (Wait::Event, None);
         }

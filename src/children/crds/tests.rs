@@ -537,3 +537,22 @@ fn problems_are_reported_when_they_change_and_packages_with_one_kind_are_refused
     turn(&mut crds, Some(&ready(&package)), NOW);
     assert_eq!((crds.obstacle(), crds.wait()), ("its CRDs are being registered", Wait::Event));
 }
+
+#[test]
+fn turns_of_a_migration_come_one_after_the_other_and_are_no_failure() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    let wait = Duration::from_secs(3);
+    let outcome = || {
+        let state = migrating(&package.resources[0], wait);
+        vec![CrdOutcome { state, seen: None, changed_by: None, spec_written: false }]
+    };
+    assert_eq!(crds.record(outcome(), OURS, NOW), []);
+    assert_eq!((crds.wait(), crds.verdict()), (Wait::Until(NOW + wait), None));
+    // One that takes long keeps no package from a verdict, and no turn from coming.
+    let later = NOW + Duration::from_secs(120);
+    crds.record(outcome(), OURS, later);
+    assert_eq!(crds.wait(), Wait::Until(later + wait));
+    let verdict = crds.verdict().unwrap();
+    assert!(verdict.is_temporary && verdict.problems[0].code == MIGRATING, "{verdict:?}");
+}

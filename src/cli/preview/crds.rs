@@ -66,7 +66,10 @@ pub(super) async fn decide(
             }
             CrdDecision::Migrate => break (CrdWrite::Updated, None),
             CrdDecision::Settled(state, _) => match state {
-                CrdState::Ready(_) | CrdState::Pending(_) | CrdState::Conflicted(_) => {
+                CrdState::Ready(_)
+                | CrdState::Pending(_)
+                | CrdState::Migrating(..)
+                | CrdState::Conflicted(_) => {
                     break (CrdWrite::Unchanged, None);
                 }
                 CrdState::Refused(problem) => {

@@ -539,7 +539,7 @@ impl Walk<'_, '_> {
 }
 
 /// The schema of the values of a map.
-fn values(schema: &Value) -> Option<&Value> {
+pub(super) fn values(schema: &Value) -> Option<&Value> {
     schema.get("additionalProperties").filter(|schema| schema.is_object())
 }
 
@@ -548,7 +548,7 @@ fn has_default(schema: &Value) -> bool {
 }
 
 /// How two schemas of one value differ, apart from what is below it.
-fn differ(own: &Value, hub: &Value) -> Option<&'static str> {
+pub(super) fn differ(own: &Value, hub: &Value) -> Option<&'static str> {
     let is_true = |schema: &Value, key: &str| schema.get(key) == Some(&Value::Bool(true));
     if own.get("type") != hub.get("type") || is_int_or_string(own) != is_int_or_string(hub) {
         return Some("has different types");

@@ -15,6 +15,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 mod translate;
+mod unconverted;
 
 use std::collections::BTreeMap;
 
@@ -28,6 +29,7 @@ use kept::{Kept, Room};
 use node::Node;
 pub use node::{entries as json_entries, items as json_items};
 use path::{Path, Segment};
+pub use unconverted::{Unconverted, unconverted};
 
 /// The largest object. An API server stores 1.5 MiB at most, unless etcd is set up otherwise.
 const MAX_BYTES: usize = 8 << 20;

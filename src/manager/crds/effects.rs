@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::info;
 
-use super::{CRD, CrdReconciler, migrate};
+use super::{CRD, CrdReconciler, Turn};
 use crate::api::CallError;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdOutcome, CrdPatch, CrdSnapshot, CrdState, CrdVersion, DryRun, LossyInstance,
@@ -39,13 +39,12 @@ pub(super) async fn reconcile(
     now: Duration,
 ) -> Vec<CrdOutcome> {
     let cluster = crds.effects.clients.own();
-    let hold = |crd: &str| crds.store.hold(crd, Some("its CRD has been changed".into()));
     let client = crds.webhook.as_ref().and_then(|webhook| webhook.client_config());
     let identity = crds.identity(client.as_ref());
     let mut steps = Vec::new();
     for (resource, history) in package.resources.iter().zip(histories) {
         let snapshot = read(cluster, package, resource, identity, DryRun::NotSent).await;
-        steps.push(advance(cluster, snapshot, history, now, Some(&hold)).await);
+        steps.push(advance(cluster, snapshot, history, now, Some(crds)).await);
     }
     let is_refused = |step: &Step<'_>| match step {
         Step::Settled(outcome) => matches!(outcome.state, CrdState::Refused(_) | CrdState::Failed(..)),
@@ -53,8 +52,10 @@ pub(super) async fn reconcile(
     };
     let may_install = !steps.iter().any(is_refused);
     // A CRD that is being deleted may be another manager's.
-    let is_pending =
-        |step: &Step<'_>| matches!(step, Step::Settled(CrdOutcome { state: CrdState::Pending(_), .. }));
+    let is_pending = |step: &Step<'_>| match step {
+        Step::Settled(outcome) => matches!(outcome.state, CrdState::Pending(_) | CrdState::Migrating(..)),
+        Step::Apply(..) => false,
+    };
     if may_install
         && !steps.iter().all(is_pending)
         && package.resources.iter().any(Resource::has_runs)
@@ -149,7 +150,10 @@ async fn examine(
             match outcome.state {
                 CrdState::Refused(problem) => problems.push((problem, false)),
                 CrdState::Failed(problem, _) => problems.push((problem, true)),
-                CrdState::Ready(_) | CrdState::Pending(_) | CrdState::Conflicted(_) => {}
+                CrdState::Ready(_)
+                | CrdState::Pending(_)
+                | CrdState::Migrating(..)
+                | CrdState::Conflicted(_) => {}
             }
         }
     }
@@ -167,23 +171,22 @@ async fn read<'a>(
     CrdSnapshot { package, resource, manager, live, dry_run, lossy: None, names: None }
 }
 
-/// Does what the decisions ask for until something is to be written or nothing is left to do. `hold` stops the writes of
-/// instances; without it nothing is written, not even for a migration.
+/// Does what the decisions ask for until something is to be written or nothing is left to do. Without `crds` nothing is
+/// written, not even for a migration.
 async fn advance<'a>(
     cluster: &Cluster,
     mut snapshot: CrdSnapshot<'a>,
     history: &CrdHistory,
     now: Duration,
-    hold: Option<&(dyn Fn(&str) + Sync)>,
+    crds: Option<&CrdReconciler>,
 ) -> Step<'a> {
     let name = snapshot.resource.crd_name();
+    let hold = |crds: &CrdReconciler| crds.store.hold(name, Some("its CRD has been changed".into()));
     loop {
         match decide_crd(&snapshot, history, now) {
             CrdDecision::DryRun(body) => {
-                if let Some(hold) = hold
-                    && snapshot.has_lost_status(history)
-                {
-                    hold(name);
+                if let Some(crds) = crds.filter(|_| snapshot.has_lost_status(history)) {
+                    hold(crds);
                 }
                 let answer = cluster.apply_as(&CRD, &body, MANAGER, true, Trial::This).await;
                 snapshot.dry_run = DryRun::Answered(answer.map(Box::new));
@@ -197,13 +200,20 @@ async fn advance<'a>(
                 snapshot.lossy = Some(lossy);
             }
             CrdDecision::Migrate => {
-                let live = snapshot.live().filter(|_| hold.is_some());
-                let Some(live) = live else {
-                    return Step::Settled(outcome(&snapshot, migrating(snapshot.resource), None));
-                };
-                if let Err(error) = migrate::migrate(cluster, live).await {
-                    let state = unmigrated(snapshot.resource, &error.to_string(), error.is_temporary());
+                let Some((crds, live)) = crds.zip(snapshot.live()) else {
+                    let state = migrating(snapshot.resource, Duration::ZERO);
                     return Step::Settled(outcome(&snapshot, state, None));
+                };
+                match crds.migrate(live).await {
+                    Ok(Turn::Done(_)) => {}
+                    Ok(Turn::Later(wait)) => {
+                        let state = migrating(snapshot.resource, wait);
+                        return Step::Settled(outcome(&snapshot, state, None));
+                    }
+                    Err(error) => {
+                        let state = unmigrated(snapshot.resource, &error.to_string(), error.is_temporary());
+                        return Step::Settled(outcome(&snapshot, state, None));
+                    }
                 }
                 snapshot =
                     read(cluster, snapshot.package, snapshot.resource, snapshot.manager, DryRun::NotSent)
@@ -213,11 +223,8 @@ async fn advance<'a>(
                 return Step::Settled(outcome(&snapshot, state, changed_by));
             }
             CrdDecision::Apply(patch, changed_by) => {
-                if let Some(hold) = hold
-                    && changed_by.is_some()
-                    && patch.with_spec
-                {
-                    hold(name);
+                if let Some(crds) = crds.filter(|_| changed_by.is_some() && patch.with_spec) {
+                    hold(crds);
                 }
                 return Step::Apply(Box::new(snapshot), patch, changed_by);
             }
@@ -245,7 +252,11 @@ async fn apply(
             }
             let resource = snapshot.resource;
             CrdOutcome {
-                state: if patch.is_interim { migrating(resource) } else { served(&written, resource) },
+                state: if patch.is_interim {
+                    migrating(resource, Duration::ZERO)
+                } else {
+                    served(&written, resource)
+                },
                 seen: Some(CrdVersion::of(&written)),
                 changed_by,
                 spec_written: live.is_some() && patch.with_spec,

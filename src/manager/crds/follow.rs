@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::effects;
 use super::{CRD, CrdReconciler, Labelled, State};
 use crate::api::CallError;
-use crate::children::crds::PackageCrds;
+use crate::children::crds::{MIGRATING, PackageCrds};
 use crate::diag::Diagnostic;
 use crate::manager::reconcile::Outcome;
 use crate::manager::scheduler::Key;
@@ -48,6 +48,8 @@ pub(in crate::manager) struct View {
     pub(in crate::manager) problems: Vec<Diagnostic>,
     /// Whether that may pass by itself.
     pub(in crate::manager) is_temporary: bool,
+    /// How far the migration of stored objects is, and whether it does not proceed.
+    pub(in crate::manager) migration: Option<(bool, String)>,
 }
 
 impl State {
@@ -114,6 +116,9 @@ impl CrdReconciler {
             read.extend(live.as_ref().and_then(Labelled::of).map(|labelled| (crd, labelled)));
         }
         let mut state = self.lock();
+        for resource in &state.packages[index].package.resources {
+            self.forget_migration(resource.crd_name());
+        }
         state.packages[index].withdraw();
         state.followed.insert(index, Followed::default());
         state.labelled.extend(read.into_iter().filter(|(_, labelled)| labelled.package == name));
@@ -140,20 +145,25 @@ impl CrdReconciler {
             return View::default();
         };
         let shown = if known.is_active { Some(known) } else { followed.former.as_deref() };
+        let crds = known.package.resources.iter().map(|resource| resource.crd_name());
+        let migration = self.migrations.progress(crds);
         let active = shown.map(|shown| Arc::clone(&shown.package));
         if let Some(Candidate { package, refusals, .. }) = &followed.candidate {
             let is_temporary = !refusals.is_empty() && refusals.iter().all(|(_, is_temporary)| *is_temporary);
             let problems = refusals.iter().map(|(problem, _)| problem.clone()).collect();
-            return View { active, next: Some(Arc::clone(package)), problems, is_temporary };
+            let next = Some(Arc::clone(package));
+            return View { active, next, problems, is_temporary, migration };
         }
         if known.is_active {
-            return View { active, ..View::default() };
+            return View { active, migration, ..View::default() };
         }
         let (problems, is_temporary) = match known.verdict() {
             Some(verdict) => (verdict.problems.clone(), verdict.is_temporary),
             None => (Vec::new(), false),
         };
-        View { active, next: Some(Arc::clone(&known.package)), problems, is_temporary }
+        // It takes its time, and that is no refusal.
+        let problems = problems.into_iter().filter(|problem| problem.code != MIGRATING).collect();
+        View { active, next: Some(Arc::clone(&known.package)), problems, is_temporary, migration }
     }
 
     /// Tries the candidate of a package, if there is one and it is due. If nothing keeps it from being active, it takes the
@@ -194,6 +204,9 @@ impl CrdReconciler {
         if refusals.is_empty() {
             followed.candidate = None;
             let former = std::mem::replace(&mut packages[index], PackageCrds::new(package));
+            for resource in &former.package.resources {
+                self.forget_migration(resource.crd_name());
+            }
             let gone = former.package.resources.iter().map(|resource| resource.crd_name().to_owned());
             let gone: Vec<String> = gone.filter(|crd| packages[index].position(crd).is_none()).collect();
             if former.is_active {

@@ -1,27 +1,32 @@
 //! The migration of stored objects to the storage version of their CRD: each object is written once without a change,
-//! by which the API server stores it in that version, then `status.storedVersions` is reduced. A migration that is cut
-//! off at any point is done again as a whole; a write of an object that is stored in the right version changes nothing.
+//! by which the API server stores it in that version, then `status.storedVersions` is reduced. A write of an object that is
+//! stored in the right version changes nothing.
+//!
+//! It is done in turns, between which the other work of the package comes. After each turn the CRD says how far it is, so
+//! that the next manager goes on from there.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{CRD, SPREAD, effects};
+use super::{CRD, CrdReconciler, SPREAD, effects};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::crds::MANAGER;
+use crate::children::names;
 use crate::cluster::{Cluster, Query};
 use crate::crd;
 use crate::manager::raw::Raw;
 
+/// How many objects are written in a turn.
+const TURN: usize = 100;
 /// How many objects are written at once.
 const WRITES: usize = 8;
 /// How often a write that may succeed later is tried.
 const ATTEMPTS: u32 = 5;
-/// After how many objects the progress is logged.
-const STEP: usize = 1_000;
 
 /// Why a migration has not been completed.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +59,38 @@ impl MigrationError {
     }
 }
 
+/// The result of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Only the storage version is stored. With the number of objects.
+    Done(usize),
+    /// The next turn is due after that time.
+    Later(Duration),
+}
+
+/// The migrations that are under way, by the name of the CRD.
+#[derive(Default)]
+pub(in crate::manager) struct Migrations(Mutex<HashMap<String, Migration>>);
+
+/// What is known of a migration. Its turns are those of one CRD with one spec.
+struct Migration {
+    uid: String,
+    generation: i64,
+    to: String,
+    stage: Stage,
+    /// Why the last turn failed.
+    problem: Option<String>,
+}
+
+enum Stage {
+    /// An API server that has not seen the CRD as it is would store objects in the former version.
+    Spreading { until: Duration },
+    /// The objects that are still to be written, of so many.
+    Writing { left: VecDeque<Stored>, total: usize },
+}
+
 /// An object to write.
+#[derive(Debug)]
 struct Stored {
     namespace: Option<String>,
     name: String,
@@ -65,23 +101,159 @@ struct Stored {
 }
 
 impl Stored {
-    fn shown(&self) -> String {
-        self.namespace.iter().chain([&self.name]).map(String::as_str).collect::<Vec<_>>().join("/")
+    /// `namespace/name`, or `name`.
+    fn full_name(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
     }
 }
 
-/// Migrates all objects of a CRD and returns how many there are. Does nothing if no version but the storage version is
-/// stored.
-pub(super) async fn migrate(cluster: &Cluster, seen: &Value) -> Result<usize, MigrationError> {
-    let name = super::name_of(seen);
-    if crd::outdated_versions(seen).is_empty() {
-        return Ok(0);
+impl Migrations {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Migration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    // An API server that has not seen the CRD as it is now would store objects in the former version.
-    tokio::time::sleep(SPREAD).await;
-    let live = read(cluster, &name, seen).await?;
-    let (from, to) = (crd::outdated_versions(&live), crd::storage_version(&live).unwrap_or_default());
-    let Some(kind) = crd::kind(&live) else { return Err(MigrationError::Changed(name)) };
+
+    /// How far the migrations of these CRDs are, and whether one of them does not proceed; `None` if there is none.
+    pub(super) fn progress<'a>(&self, crds: impl Iterator<Item = &'a str>) -> Option<(bool, String)> {
+        let all = self.lock();
+        let found: Vec<(bool, String)> = crds.filter_map(|crd| Some(all.get(crd)?.progress(crd))).collect();
+        let texts: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
+        (!found.is_empty()).then(|| (found.iter().any(|(is_stuck, _)| *is_stuck), texts.join("; ")))
+    }
+}
+
+impl Migration {
+    fn of(crd: &Value, until: Duration) -> Self {
+        Self {
+            uid: crd["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
+            to: crd::storage_version(crd).unwrap_or_default().to_owned(),
+            stage: Stage::Spreading { until },
+            problem: None,
+        }
+    }
+
+    fn is_of(&self, crd: &Value) -> bool {
+        crd["metadata"]["uid"] == *self.uid && crd["metadata"]["generation"] == self.generation
+    }
+
+    fn progress(&self, crd: &str) -> (bool, String) {
+        let to = &self.to;
+        let text = match &self.stage {
+            Stage::Spreading { .. } => format!("the objects of the CRD {crd} are to be stored as {to}"),
+            Stage::Writing { left, total } => {
+                format!("{} of {total} objects of the CRD {crd} are stored as {to}", total - left.len())
+            }
+        };
+        match &self.problem {
+            Some(problem) => (true, format!("{text}; {problem}")),
+            None => (false, text),
+        }
+    }
+
+    /// What the CRD says of objects up to that one.
+    fn record(&self, last: &str) -> String {
+        format!("{}/{}/{last}", self.uid, self.generation)
+    }
+
+    /// The last object that an earlier manager has written.
+    fn resumes_after<'a>(&self, crd: &'a Value) -> Option<&'a str> {
+        crd["metadata"]["annotations"][names::MIGRATED]
+            .as_str()?
+            .strip_prefix(self.uid.as_str())?
+            .strip_prefix('/')?
+            .strip_prefix(self.generation.to_string().as_str())?
+            .strip_prefix('/')
+    }
+}
+
+impl CrdReconciler {
+    /// No version but the storage version is stored any more, or the package has no use for the migration.
+    pub(super) fn forget_migration(&self, crd: &str) {
+        if self.migrations.lock().remove(crd).is_some() {
+            self.effects.monitor.metrics.migration_ended(crd);
+        }
+    }
+
+    /// A turn of the migration of a CRD. `seen`: the CRD as it was just read.
+    pub(super) async fn migrate(&self, seen: &Value) -> Result<Turn, MigrationError> {
+        let name = super::name_of(seen);
+        let metrics = &self.effects.monitor.metrics;
+        if crd::outdated_versions(seen).is_empty() {
+            self.forget_migration(&name);
+            return Ok(Turn::Done(0));
+        }
+        let known = self.migrations.lock().remove(&name);
+        let now = self.scheduler.clock.elapsed();
+        let mut migration =
+            known.filter(|known| known.is_of(seen)).unwrap_or_else(|| Migration::of(seen, now + SPREAD));
+        let turn = self.take_turn(&name, &mut migration, seen, now).await;
+        if let Ok(Turn::Done(_)) = &turn {
+            metrics.migration_ended(&name);
+            return turn;
+        }
+        if let Stage::Writing { left, .. } = &migration.stage {
+            metrics.migration_left(&name, left.len());
+        }
+        migration.problem = turn.as_ref().err().map(ToString::to_string);
+        self.migrations.lock().insert(name, migration);
+        turn
+    }
+
+    async fn take_turn(
+        &self,
+        name: &str,
+        migration: &mut Migration,
+        seen: &Value,
+        now: Duration,
+    ) -> Result<Turn, MigrationError> {
+        let cluster = self.effects.clients.own();
+        if let Stage::Spreading { until } = migration.stage {
+            if now < until {
+                return Ok(Turn::Later(until - now));
+            }
+            migration.stage = begin(cluster, name, migration, seen).await?;
+        }
+        let Stage::Writing { left, total } = &mut migration.stage else {
+            return Err(MigrationError::Changed(name.to_owned()));
+        };
+        let (total, count) = (*total, left.len().min(TURN));
+        let Some(kind) = crd::kind(seen) else { return Err(MigrationError::Changed(name.to_owned())) };
+        futures::stream::iter(left.iter().take(count).map(Ok))
+            .try_for_each_concurrent(WRITES, |object| rewrite(cluster, &kind, object))
+            .await?;
+        let last = left.drain(..count).next_back().map(|object| object.full_name());
+        self.effects.monitor.metrics.migrated(name, count);
+        if !left.is_empty() {
+            info!(crd = %name, done = total - left.len(), of = total, "migrating stored objects");
+            let record = migration.record(&last.unwrap_or_default());
+            if let Err(error) = note(cluster, name, &migration.uid, Some(&record)).await {
+                warn!(crd = %name, %error, "how far the migration is cannot be recorded");
+            }
+            return Ok(Turn::Later(Duration::ZERO));
+        }
+        let noted = seen["metadata"]["annotations"][names::MIGRATED].is_string();
+        if noted && let Err(error) = note(cluster, name, &migration.uid, None).await {
+            warn!(crd = %name, %error, "the record of the migration cannot be removed");
+        }
+        reduce(cluster, name, read(cluster, name, seen).await?).await?;
+        info!(crd = %name, objects = total, "all objects are stored in the storage version");
+        Ok(Turn::Done(total))
+    }
+}
+
+/// The objects to write.
+async fn begin(
+    cluster: &Cluster,
+    name: &str,
+    migration: &Migration,
+    seen: &Value,
+) -> Result<Stage, MigrationError> {
+    let live = read(cluster, name, seen).await?;
+    let (from, to) = (crd::outdated_versions(&live), &migration.to);
+    let Some(kind) = crd::kind(&live) else { return Err(MigrationError::Changed(name.to_owned())) };
     refuse_losses(cluster, &live, &from).await?;
     let query = Query { metadata_only: true, ..Query::default() };
     let keep = |raw: Raw| Stored {
@@ -92,29 +264,25 @@ pub(super) async fn migrate(cluster: &Cluster, seen: &Value) -> Result<usize, Mi
         resource_version: raw.metadata.resource_version.unwrap_or_default(),
     };
     let failed = |error| MigrationError::Call("the objects cannot be listed".to_owned(), error);
-    let objects = cluster.list_all(&kind, &query, keep).await.map_err(failed)?;
+    let mut objects = cluster.list_all(&kind, &query, keep).await.map_err(failed)?;
     if let Some(first) = objects.iter().find(|object| object.is_cut) {
-        return Err(MigrationError::LeftOut(first.shown()));
+        return Err(MigrationError::LeftOut(first.full_name()));
     }
-    let count = objects.len();
-    info!(crd = %name, from = from.join(","), to, objects = count, "migrating stored objects");
-    let done = AtomicUsize::new(0);
-    futures::stream::iter(objects.into_iter().map(Ok))
-        .try_for_each_concurrent(WRITES, |object| {
-            let (kind, done, name) = (&kind, &done, &name);
-            async move {
-                rewrite(cluster, kind, &object).await?;
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                if done.is_multiple_of(STEP) && done < count {
-                    info!(crd = %name, done, of = count, "migrating stored objects");
-                }
-                Ok(())
-            }
-        })
-        .await?;
-    reduce(cluster, &name, live).await?;
-    info!(crd = %name, objects = count, "all objects are stored in the storage version");
-    Ok(count)
+    let total = objects.len();
+    objects.sort_by_cached_key(Stored::full_name);
+    // What was created since is stored in the storage version.
+    if let Some(last) = migration.resumes_after(&live) {
+        objects.retain(|object| object.full_name().as_str() > last);
+    }
+    let done = total - objects.len();
+    info!(crd = %name, from = from.join(","), to, done, of = total, "migrating stored objects");
+    Ok(Stage::Writing { left: objects.into(), total })
+}
+
+/// Says on the CRD how far its migration is.
+async fn note(cluster: &Cluster, name: &str, uid: &str, record: Option<&str>) -> Result<(), CallError> {
+    let patch = json!({"metadata": {"uid": uid, "annotations": {names::MIGRATED: record}}});
+    cluster.merge_patch_unread(&CRD, None, name, None, &patch, MANAGER).await
 }
 
 /// The CRD as it is now, if its spec is still the same.
@@ -168,9 +336,7 @@ async fn rewrite(cluster: &Cluster, kind: &ApiKind, object: &Stored) -> Result<(
                 tokio::time::sleep(error.retry_after.unwrap_or(wait)).await;
                 wait *= 2;
             }
-            Err(error) => {
-                return Err(MigrationError::Call(object.shown(), error));
-            }
+            Err(error) => return Err(MigrationError::Call(object.full_name(), error)),
         }
     }
 }
@@ -194,4 +360,52 @@ async fn reduce(cluster: &Cluster, name: &str, mut live: Value) -> Result<(), Mi
         }
     }
     Err(MigrationError::Changed(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd(uid: &str, generation: i64, record: &str) -> Value {
+        json!({
+            "metadata": {"uid": uid, "generation": generation, "annotations": {names::MIGRATED: record}},
+            "spec": {"versions": [{"name": "v1", "storage": true}]},
+        })
+    }
+
+    #[test]
+    fn a_migration_resumes_on_the_same_crd_with_the_same_spec() {
+        let live = crd("u", 3, "u/3/a/b");
+        let migration = Migration::of(&live, Duration::ZERO);
+        assert_eq!(migration.record("a/b"), "u/3/a/b");
+        assert_eq!(migration.resumes_after(&live), Some("a/b"));
+        for other in
+            [crd("u", 4, "u/3/a/b"), crd("v", 3, "u/3/a/b"), crd("u", 33, "u/3/a/b"), crd("u", 3, "")]
+        {
+            assert_eq!(Migration::of(&other, Duration::ZERO).resumes_after(&other), None, "{other}");
+            assert_eq!(
+                migration.is_of(&other),
+                other["metadata"]["uid"] == "u" && other["metadata"]["generation"] == 3
+            );
+        }
+    }
+
+    #[test]
+    fn the_progress_names_how_many_are_stored_and_what_is_wrong() {
+        let object = |name: &str| Stored {
+            namespace: Some("n".into()),
+            name: name.into(),
+            uid: String::new(),
+            resource_version: String::new(),
+        };
+        let mut migration = Migration::of(&crd("u", 1, ""), Duration::ZERO);
+        let all = Migrations::default();
+        assert_eq!(all.progress(["x"].into_iter()), None);
+        migration.stage = Stage::Writing { left: [object("a"), object("b")].into(), total: 5 };
+        assert_eq!(migration.progress("x"), (false, "3 of 5 objects of the CRD x are stored as v1".into()));
+        migration.problem = Some("n/a: refused".into());
+        all.lock().insert("x".into(), migration);
+        let (is_stuck, text) = all.progress(["w", "x"].into_iter()).unwrap();
+        assert!(is_stuck && text.ends_with("are stored as v1; n/a: refused"), "{text}");
+    }
 }

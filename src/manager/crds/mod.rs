@@ -39,6 +39,8 @@ use crate::diag::Diagnostic;
 use crate::package::Package;
 use follow::Followed;
 pub(super) use follow::View;
+pub(super) use migrate::Migrations;
+use migrate::Turn;
 use publish::Published;
 
 pub(super) use effects::inspect;
@@ -79,6 +81,19 @@ pub(super) struct CrdReconciler {
     pub(super) follows: bool,
     /// The conversion webhook, if the manager serves one.
     pub(super) webhook: Option<Arc<Webhook>>,
+    /// The migrations of stored objects that are under way.
+    pub(super) migrations: Migrations,
+}
+
+/// What is left of the migrations of a package.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Migrated {
+    /// Nothing that can be done now.
+    All,
+    /// The next turn of one is due after that time.
+    Later(Duration),
+    /// One has failed and is tried again.
+    Failed,
 }
 
 /// What is remembered of CRDs.
@@ -342,7 +357,7 @@ impl CrdReconciler {
             }
         }
         self.publish(&mut self.lock());
-        let is_migrated = self.migrate_stored(index).await;
+        let migrated = self.migrate_stored(index).await;
         let state = self.lock();
         let key = state.key(index);
         let now = self.scheduler.clock.elapsed();
@@ -352,27 +367,34 @@ impl CrdReconciler {
             self.scheduler.queue.add_after(key.clone(), rest);
         }
         match state.packages[index].wait() {
-            Wait::Event if is_migrated => Outcome::Done,
-            Wait::Event | Wait::Backoff => Outcome::Failed,
-            Wait::Until(at) => {
-                self.scheduler.queue.add_after(key, at.saturating_sub(now));
+            Wait::Backoff => Outcome::Failed,
+            Wait::Event if migrated == Migrated::Failed => Outcome::Failed,
+            wait => {
+                let at = if let Wait::Until(at) = wait { Some(at.saturating_sub(now)) } else { None };
+                let turn = if let Migrated::Later(wait) = migrated { Some(wait) } else { None };
+                if let Some(wait) = [at, turn].into_iter().flatten().min() {
+                    self.scheduler.queue.add_after(key, wait);
+                }
                 Outcome::Done
             }
         }
     }
 
-    /// Migrates the stored objects of the CRDs of an active package, after another version became the storage version.
-    /// Whether all is done that can be done now.
-    async fn migrate_stored(&self, index: usize) -> bool {
+    /// A turn of the migration of each CRD of an active package of which another version became the storage version.
+    async fn migrate_stored(&self, index: usize) -> Migrated {
         let due: Vec<(usize, CrdInfo)> = {
             let state = self.lock();
             let package = &state.packages[index];
             let crds = package.crds().iter().enumerate().filter(|_| package.is_active);
-            crds.filter_map(|(position, crd)| Some((position, crd.info()?.clone())))
-                .filter(|(_, info)| !info.outdated.is_empty() && info.lease.as_ref() == Some(&self.lease))
-                .collect()
+            let known = crds.filter_map(|(position, crd)| Some((position, crd.info()?.clone())));
+            let (due, others): (Vec<_>, Vec<_>) = known
+                .partition(|(_, info)| !info.outdated.is_empty() && info.lease.as_ref() == Some(&self.lease));
+            for (position, _) in others {
+                self.forget_migration(package.package.resources[position].crd_name());
+            }
+            due
         };
-        let mut is_done = true;
+        let mut migrated = Migrated::All;
         for (position, info) in due {
             let crd = {
                 let state = self.lock();
@@ -383,16 +405,24 @@ impl CrdReconciler {
                 Ok(live) => live.filter(|live| live["metadata"]["uid"] == info.uid.as_str()),
                 Err(error) => {
                     warn!(%crd, %error, "the CRD cannot be read; its stored objects are not migrated yet");
-                    is_done = false;
+                    migrated = Migrated::Failed;
                     continue;
                 }
             };
             let Some(live) = live else { continue };
             let outdated = crd::outdated_versions(&live).join(", ");
             let storage = crd::storage_version(&live).unwrap_or_default().to_owned();
-            let (is_warning, reason, text) = match migrate::migrate(cluster, &live).await {
-                Ok(_) if outdated.is_empty() => continue,
-                Ok(count) => (
+            let (is_warning, reason, text) = match self.migrate(&live).await {
+                Ok(Turn::Later(wait)) => {
+                    migrated = match migrated {
+                        Migrated::All => Migrated::Later(wait),
+                        Migrated::Later(other) => Migrated::Later(other.min(wait)),
+                        Migrated::Failed => Migrated::Failed,
+                    };
+                    continue;
+                }
+                Ok(Turn::Done(_)) if outdated.is_empty() => continue,
+                Ok(Turn::Done(count)) => (
                     false,
                     "StorageMigrated",
                     format!(
@@ -400,7 +430,9 @@ impl CrdReconciler {
                     ),
                 ),
                 Err(error) => {
-                    is_done &= !error.is_temporary();
+                    if error.is_temporary() {
+                        migrated = Migrated::Failed;
+                    }
                     let text = format!(
                         "the objects that are stored as {outdated} cannot be migrated to {storage}: {error}"
                     );
@@ -416,7 +448,7 @@ impl CrdReconciler {
             });
             self.effects.events.publish(&regarding, is_warning, reason, &text);
         }
-        is_done
+        migrated
     }
 
     /// The reconcile of a package has panicked; the queue tries it again.

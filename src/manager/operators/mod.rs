@@ -26,8 +26,9 @@ use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
 use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Target};
 use crate::package::{Package, store};
-use rollout::Fleet;
-pub(super) use settings::{AllSettings, Serves, Settings};
+use rollout::{Fleet, Movement};
+use settings::Settings;
+pub(super) use settings::{AllSettings, Serves};
 pub(super) use start::{Found, find, start};
 
 /// How long until a revision that cannot be loaded is read again, if no event comes.
@@ -64,12 +65,13 @@ struct Known {
     lost: Option<String>,
     /// The active revision whose predecessors were pruned.
     pruned: Option<String>,
+    movement: Movement,
 }
 
 impl Default for Known {
     fn default() -> Self {
         let (object, loaded, unloadable, retry) = (None, None, None, Retry::new(AGAIN));
-        Self { object, loaded, unloadable, retry, lost: None, pruned: None }
+        Self { object, loaded, unloadable, retry, lost: None, pruned: None, movement: Movement::default() }
     }
 }
 
@@ -137,7 +139,8 @@ impl OperatorReconciler {
         if let (Some(active), Some(fleet)) = (&view.active, &fleet) {
             self.prune(active, &object, fleet, &mut known).await;
         }
-        let (target, moves) = self.plan_moves(name, &object, target, &view, fleet.as_ref());
+        let (target, moves) =
+            self.plan_moves(name, &object, target, &view, fleet.as_ref(), &mut known.movement);
         let is_rolling = matches!(target, Target::RollingOut(_));
         let rights = self.missing_rights(name).await;
         let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref()).await;
@@ -145,7 +148,11 @@ impl OperatorReconciler {
             Ok(object) => {
                 // What the status does not record yet is not begun.
                 let is_recorded = object["status"]["activeRevision"] == object["spec"]["revision"];
-                let moved = if is_recorded { self.move_all(&moves, &view).await } else { Outcome::Done };
+                let moved = if is_recorded {
+                    self.move_all(&moves, &view, &mut known.movement).await
+                } else {
+                    Outcome::Done
+                };
                 known.object = Some(object);
                 let again = if is_rolling || fleet.is_none() { STAGE } else { COUNT };
                 self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), again);
@@ -222,7 +229,7 @@ impl OperatorReconciler {
     /// What is wrong with it.
     fn set(&self, name: &str, spec: &OperatorSpec, view: &View) -> Result<(), String> {
         let settings = Settings::of(spec)?;
-        if settings.reads_labels() {
+        if settings.reads_namespaces() {
             self.watches.open_operator_kind(&start::namespaces());
         }
         if self.store.settings.set(name, settings) {
@@ -302,6 +309,7 @@ impl OperatorReconciler {
         let active = view.active.as_deref().map(|active| (revision_name(active), active.version.to_string()));
         let instances = fleet.map(|fleet| self.instances(fleet, view));
         let before = object["status"]["conditions"].clone();
+        let missing = self.store.settings.missing(name);
         let rollout = match &progress {
             Target::RollingOut(rollout) => Some(rollout.clone()),
             _ => None,
@@ -313,6 +321,8 @@ impl OperatorReconciler {
             active: active.as_ref().map(|(revision, version)| (revision.as_str(), version.as_str())),
             instances: instances.as_deref(),
             rights,
+            missing_namespaces: &missing,
+            migration: view.migration.as_ref().map(|(is_stuck, text)| (*is_stuck, text.as_str())),
         };
         let now = self.scheduler.clock.now().to_string();
         let Some(patch) = operators::patch(&object["status"], &facts, &now) else { return Ok(object) };
@@ -324,7 +334,7 @@ impl OperatorReconciler {
         });
         let (cluster, kind) = (self.effects.clients.own(), operators::kind());
         let written = cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await?;
-        if let Some(rollout) = rollout.filter(|rollout| rollout.is_paused) {
+        if let Some(rollout) = rollout.filter(|rollout| rollout.is_stalled()) {
             let reason = rollout.reason();
             let is_known = before.as_array().into_iter().flatten().any(|c| c["reason"] == reason);
             if !is_known {
@@ -392,7 +402,10 @@ fn progress(view: &View, spec: &OperatorSpec) -> Target {
             let message = view.problems.iter().map(told).collect::<Vec<_>>().join("; ");
             Target::Refused { reason: "CRDRefused", message, is_temporary: view.is_temporary }
         }
-        (Some(next), _) if is_named(&next) => Target::Progressing("its CRDs are being registered".into()),
+        (Some(next), _) if is_named(&next) => {
+            let registered = || "its CRDs are being registered".to_owned();
+            Target::Progressing(view.migration.as_ref().map_or_else(registered, |(_, text)| text.clone()))
+        }
         _ if spec.paused => Target::Paused,
         _ => Target::Progressing("the revision that was active before is being registered first".into()),
     }

@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{OperatorReconciler, Serves};
-use crate::api::Class;
+use crate::api::{CallError, Class};
 use crate::children::Selector;
 use crate::manager::crds::View;
 use crate::manager::index::InstanceKey;
 use crate::manager::reconcile::Outcome;
+use crate::manager::registry::Registered;
 use crate::manager::scheduler::Key;
-use crate::operators::upgrade::{self, Candidate, Member, Stage};
+use crate::operators::upgrade::{self, Attempt, Candidate, Member, Stage};
 use crate::operators::{OperatorSpec, Rollout, Target};
 use crate::package::store;
 
@@ -24,6 +26,56 @@ const AT_ONCE: usize = 100;
 const NAMED: usize = 5;
 /// How much it says of each, in characters.
 const WHY: usize = 300;
+/// How often a move is tried that others keep getting ahead of: whoever writes an instance all the time must not hold up
+/// the rest.
+const ATTEMPTS: usize = 3;
+/// How long until an instance is moved that could not be moved.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What is remembered of the instances of an `Operator` that are being moved. It is about this process: a new one gives each
+/// instance its time once more.
+#[derive(Default)]
+pub(super) struct Movement {
+    /// Since when each has been changing.
+    changing: BTreeMap<InstanceKey, Duration>,
+    failed: BTreeMap<InstanceKey, FailedMove>,
+}
+
+/// A move that has failed.
+struct FailedMove {
+    /// When it is tried again.
+    at: Duration,
+    /// Why, if the API server refuses it.
+    refusal: Option<String>,
+}
+
+impl Movement {
+    /// What is changing since when; what has ended is forgotten.
+    fn update(&mut self, members: &[(InstanceKey, Member)], target: &str, now: Duration) {
+        let before = std::mem::take(&mut self.changing);
+        let changing = members.iter().filter(|(_, member)| member.is_changing() && !member.is_busy());
+        self.changing =
+            changing.map(|(key, _)| (key.clone(), before.get(key).copied().unwrap_or(now))).collect();
+        if !self.failed.is_empty() {
+            let has_another = |member: &Member| member.revision.as_deref().is_some_and(|of| of != target);
+            let left: BTreeSet<&InstanceKey> =
+                members.iter().filter(|(_, member)| has_another(member)).map(|(key, _)| key).collect();
+            self.failed.retain(|key, _| left.contains(key));
+        }
+    }
+
+    fn attempt(&self, key: &InstanceKey, now: Duration) -> Attempt {
+        match self.failed.get(key) {
+            Some(FailedMove { at, refusal: Some(_) }) => Attempt::Refused { is_due: *at <= now },
+            Some(_) => Attempt::Failed,
+            None => Attempt::None,
+        }
+    }
+
+    fn is_overdue(&self, key: &InstanceKey, now: Duration, deadline: Duration) -> bool {
+        self.changing.get(key).is_some_and(|since| now.saturating_sub(*since) > deadline)
+    }
+}
 
 /// The instances of a package.
 pub(super) struct Fleet {
@@ -66,15 +118,21 @@ impl OperatorReconciler {
         target: Target,
         view: &View,
         fleet: Option<&Fleet>,
+        movement: &mut Movement,
     ) -> (Target, Vec<InstanceKey>) {
-        let (Target::Active, Some(active)) = (&target, &view.active) else { return (target, Vec::new()) };
+        let (Target::Active, Some(active)) = (&target, &view.active) else {
+            *movement = Movement::default();
+            return (target, Vec::new());
+        };
         let Some(fleet) = fleet else {
             // After a start: what the status says holds.
             let is_ready = crate::operators::standing(object).standing == crate::operators::Standing::Active;
             let listed = Target::Progressing("its instances are being listed".into());
             return (if is_ready { target } else { listed }, Vec::new());
         };
-        let (spec, stage) = match self.stage(object, fleet, &active.revision()) {
+        let now = self.scheduler.clock.elapsed();
+        movement.update(&fleet.members, &active.revision(), now);
+        let (spec, stage) = match self.stage(object, fleet, &active.revision(), (movement, now)) {
             Ok(staged) => staged,
             Err(message) => {
                 return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, Vec::new());
@@ -93,7 +151,7 @@ impl OperatorReconciler {
         if spec.paused {
             return (Target::Paused, Vec::new());
         }
-        (Target::RollingOut(self.rollout(&stage)), stage.moves)
+        (Target::RollingOut(self.rollout(&stage, movement)), stage.moves)
     }
 
     /// The next stage.
@@ -102,6 +160,7 @@ impl OperatorReconciler {
         object: &Value,
         fleet: &Fleet,
         target: &str,
+        (movement, now): (&Movement, Duration),
     ) -> Result<(OperatorSpec, Stage<InstanceKey>), String> {
         let spec = OperatorSpec::parse(object)?;
         let policy = spec.upgrade.policy()?;
@@ -114,7 +173,9 @@ impl OperatorReconciler {
                 let has_another = member.revision.as_deref().is_some_and(|revision| revision != target);
                 let is_pinned = has_another
                     && (pin.as_ref().is_some_and(|pin| self.is_of(key, pin)) || !self.is_served(key, fleet));
-                Candidate { key: key.clone(), member: member.clone(), is_pinned }
+                let is_overdue = movement.is_overdue(key, now, policy.deadline);
+                let attempt = movement.attempt(key, now);
+                Candidate { key: key.clone(), member: member.clone(), is_pinned, is_overdue, attempt }
             })
             .collect();
         Ok((spec, upgrade::stage(&candidates, target, &policy)))
@@ -137,13 +198,20 @@ impl OperatorReconciler {
     }
 
     /// A stage for people.
-    fn rollout(&self, stage: &Stage<InstanceKey>) -> Rollout {
+    fn rollout(&self, stage: &Stage<InstanceKey>, movement: &Movement) -> Rollout {
         let why = |key: &InstanceKey| {
             let instance = self.store.index().instance(key).unwrap_or_default();
             let ready = crate::children::condition(&instance, "Ready");
             let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
-            message.chars().take(WHY).collect::<String>()
+            let late =
+                if Member::of(&instance).is_stalled() { "" } else { "not ready within the deadline: " };
+            format!("{late}{message}").chars().take(WHY).collect::<String>()
         };
+        let refusal = |key: &InstanceKey| {
+            let refusal = movement.failed.get(key).and_then(|failed| failed.refusal.as_deref());
+            (key.to_string(), refusal.unwrap_or_default().chars().take(WHY).collect())
+        };
+        let refused = stage.refused.iter().take(NAMED).map(refusal).collect();
         let failing = stage.failing.iter().take(NAMED).map(|key| (key.to_string(), why(key))).collect();
         let changing = stage.changing.iter().take(NAMED).map(ToString::to_string).collect();
         Rollout {
@@ -152,12 +220,18 @@ impl OperatorReconciler {
             waiting: stage.waiting,
             kept: stage.kept,
             failing: (failing, stage.failing.len()),
+            refused: (refused, stage.refused.len()),
             is_paused: stage.is_paused,
         }
     }
 
     /// Moves these instances to the active revision.
-    pub(super) async fn move_all(&self, keys: &[InstanceKey], view: &View) -> Outcome {
+    pub(super) async fn move_all(
+        &self,
+        keys: &[InstanceKey],
+        view: &View,
+        movement: &mut Movement,
+    ) -> Outcome {
         let Some(active) = &view.active else { return Outcome::Done };
         let revision = active.revision();
         let mut outcome = Outcome::Done;
@@ -167,29 +241,70 @@ impl OperatorReconciler {
             if registered.revision().as_deref() != Some(&*revision) || self.store.held(&key.crd).is_some() {
                 continue;
             }
-            let Some(instance) = self.store.index().instance(key) else { continue };
+            let Err(error) = self.move_one(key, &registered, &revision).await else {
+                movement.failed.remove(key);
+                continue;
+            };
+            if error.is_fenced() {
+                return Outcome::Failed;
+            }
+            warn!(instance = %key, %revision, %error, "the instance cannot be moved to the revision");
+            let refusal = (error.class == Class::Permanent).then(|| error.to_string());
+            if refusal.is_none() {
+                outcome = Outcome::Failed;
+            }
+            let at = self.scheduler.clock.elapsed() + AGAIN;
+            movement.failed.insert(key.clone(), FailedMove { at, refusal });
+        }
+        outcome
+    }
+
+    /// Moves an instance, unless it has changed so that it is not to be moved now.
+    async fn move_one(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        revision: &str,
+    ) -> Result<(), CallError> {
+        let Some(mut instance) = self.store.index().instance(key) else { return Ok(()) };
+        let cluster = self.effects.for_instances(registered);
+        let (kind, namespace) = (&registered.kind, key.namespace.as_deref());
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
             let meta = &instance["metadata"];
             let generation = meta["generation"].as_i64().unwrap_or_default();
             let now = format!("{:.0}", self.scheduler.clock.now());
             let body = json!({
                 "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
-                "status": upgrade::moved(&instance["status"], generation, &revision, &now),
+                "status": upgrade::moved(&instance["status"], generation, revision, &now),
             });
-            let cluster = self.effects.for_instances(&registered);
-            let (kind, namespace) = (&registered.kind, key.namespace.as_deref());
             match cluster.merge_patch(kind, namespace, &key.name, Some("status"), &body, "operetta").await {
                 Ok(moved) => {
                     self.store.learn_instance(key, &moved);
                     self.scheduler.queue.add(key.clone());
+                    return Ok(());
                 }
-                // It has changed: the next reconcile sees how.
-                Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {}
-                Err(error) => {
-                    warn!(instance = %key, %revision, %error, "the instance cannot be moved to the revision");
-                    outcome = Outcome::Failed;
+                Err(error) if error.class == Class::NotFound => return Ok(()),
+                Err(error) if error.class == Class::Conflict => {
+                    let uid = meta["uid"].clone();
+                    let live = cluster.get(kind, namespace, &key.name).await?;
+                    let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid) else {
+                        return Ok(());
+                    };
+                    self.store.learn_instance(key, &live);
+                    let member = Member::of(&live);
+                    let is_same = member.revision.as_deref() == instance["status"]["revision"].as_str();
+                    if !is_same || member.is_busy() || !live["metadata"]["deletionTimestamp"].is_null() {
+                        return Ok(());
+                    }
+                    if attempts == ATTEMPTS {
+                        return Err(error);
+                    }
+                    instance = live;
                 }
+                Err(error) => return Err(error),
             }
         }
-        outcome
     }
 }

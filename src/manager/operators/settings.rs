@@ -62,8 +62,13 @@ impl Settings {
     }
 
     /// Whether the labels of namespaces decide.
-    pub(in crate::manager) fn reads_labels(&self) -> bool {
+    fn reads_labels(&self) -> bool {
         matches!(self.namespaces, Namespaces::Selector(_))
+    }
+
+    /// Whether it matters which namespaces there are.
+    pub(in crate::manager) fn reads_namespaces(&self) -> bool {
+        !matches!(self.namespaces, Namespaces::All)
     }
 }
 
@@ -98,10 +103,20 @@ impl AllSettings {
         true
     }
 
-    /// The packages that serve namespaces by their labels.
-    pub(in crate::manager) fn readers(&self) -> Vec<String> {
+    /// The packages that serve some namespaces only, and whether their labels decide.
+    pub(in crate::manager) fn readers(&self) -> Vec<(String, bool)> {
         let all = self.of.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter(|(_, one)| one.reads_labels()).map(|(name, _)| name.clone()).collect()
+        let readers = all.iter().filter(|(_, one)| one.reads_namespaces());
+        readers.map(|(name, one)| (name.clone(), one.reads_labels())).collect()
+    }
+
+    /// The namespaces that an `Operator` names and that do not exist; none while they are being listed.
+    pub(in crate::manager) fn missing(&self, package: &str) -> Vec<String> {
+        let Some(settings) = self.get(package) else { return Vec::new() };
+        let Namespaces::Names(names) = &settings.namespaces else { return Vec::new() };
+        let all = self.labels.read().unwrap_or_else(PoisonError::into_inner);
+        let is_missing = |name: &&String| all.is_listed && !all.known.contains_key(*name);
+        names.iter().filter(is_missing).cloned().collect()
     }
 
     /// A namespace has these labels; `None`: it is gone. `true` if they are others than before.
@@ -170,6 +185,9 @@ mod tests {
         assert!(!all.label("a", labels("gold")));
         assert!(all.label("a", labels("iron")));
         assert_eq!(serves(&selected, Some("a")), Serves::No);
+        all.set("p", settings(json!({"names": ["a", "b", "c"]})).unwrap());
+        assert_eq!(all.missing("p"), ["b", "c"]);
+        assert!(AllSettings::default().missing("p").is_empty());
         assert!(all.label("a", None));
         assert_eq!(serves(&selected, Some("a")), Serves::Unknown);
         assert_eq!(serves(&settings(json!(null)).unwrap(), Some("x")), Serves::Yes);

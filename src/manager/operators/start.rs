@@ -137,8 +137,10 @@ impl OperatorReconciler {
             Event::InitDone => settings.listed(),
         };
         if has_changed {
-            for package in settings.readers() {
-                self.queue_instances(&package);
+            for (package, by_label) in settings.readers() {
+                if by_label {
+                    self.queue_instances(&package);
+                }
                 self.scheduler.queue.add(Key::Operator(package.as_str().into()));
             }
         }

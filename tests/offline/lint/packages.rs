@@ -274,6 +274,52 @@ metadata: {name: a}
     .expect("warnings only");
 }
 
+/// The strategy `None` drops what the other version lacks, without a word.
+#[test]
+fn versions_with_other_fields_need_a_conversion() {
+    let crd = |own: &str, stored: &str| {
+        let version = |name: &str, is_stored: bool, mark: &str, spec: &str| {
+            format!(
+                "    - name: {name}\n{mark}      served: true\n      storage: {is_stored}\n      schema:\n        \
+                 openAPIV3Schema: {{type: object, properties: {{spec: {{type: object, properties: {{{spec}}}}}}}}}\n"
+            )
+        };
+        let both = version("v1alpha1", false, "MARK", own) + &version("v1", true, "", stored);
+        format!(
+            "//- crds/web.yaml\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             webs.example.com}}\nspec:\n  group: example.com\n  scope: Namespaced\n  names: {{kind: Web, plural: webs, \
+             singular: web, listKind: WebList}}\n  versions:\n{both}"
+        )
+    };
+    let resource = |conversion: &str| {
+        format!(
+            "//- resource\n    - crd: crds/web.yaml\n{conversion}      children: [{{id: a, template: templates/cm.yaml}}]\n"
+        )
+    };
+    let marked = |text: &str, finding: &str| {
+        let mark =
+            if finding.is_empty() { String::new() } else { format!("#           ^^^^^^^^ {finding}\n") };
+        text.replace("MARK", &mark)
+    };
+    let (own, stored) =
+        ("replicas: {type: integer}, a: {type: string}", "size: {type: integer}, a: {type: string}");
+    let found = "warning: nothing converts between v1alpha1 and the storage version v1, so the API server drops values: \
+        v1alpha1 alone has spec.replicas; v1 alone has spec.size; declare it beside `crd`: conversion: {versions: {v1alpha1: \
+        [{keep: spec.replicas}, {keep: spec.size}]}}, with `move` for a field that has another path; or set `served: \
+        false` for v1alpha1";
+    let text = resource("") + &crd(own, stored);
+    check(&marked(&text, found)).expect("a warning");
+    // What it advises is accepted.
+    let advised = "      conversion: {versions: {v1alpha1: [{keep: spec.replicas}, {keep: spec.size}]}}\n";
+    check(&marked(&(resource(advised) + &crd(own, stored)), "")).expect("no finding");
+    check(&marked(&text.replacen("served: true", "served: false", 1), "")).expect("no finding");
+    check(&marked(&(resource("") + &crd(stored, stored)), "")).expect("no finding");
+    let found = "warning: nothing converts between v1alpha1 and the storage version v1, so the API server drops values: in \
+        both, spec.a has different types; give a field of another type another name; or set `served: false` for v1alpha1";
+    let text = resource("") + &crd("a: {type: integer}", "a: {type: string}");
+    check(&marked(&text, found)).expect("a warning");
+}
+
 #[test]
 fn cluster_scoped_instances_have_no_namespace() {
     let crd = parse(BASE).files["crds/web.yaml"].replace("scope: Namespaced", "scope: Cluster");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{config, live, package};
+use crate::support::barrier::Address;
 use crate::support::ext::{Kind, LONG, Scene, kind, managers_requests, name_of, run_as};
 use crate::support::{eventually, kubectl, plane};
 
@@ -92,6 +93,10 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
     })
     .await;
     scene.ready(NEW, "i0").await;
+    let metrics = Address::of(&manager).metrics().await;
+    let told = "operetta_migrated_objects_total{kind=\"moves.crds.example.org\"} 3";
+    assert!(metrics.contains(told), "{metrics}");
+    assert!(!metrics.contains("operetta_migration_objects_left{"), "{metrics}");
     manager.kill9();
 
     // Nothing is stored in the former version, so it can be removed at once.

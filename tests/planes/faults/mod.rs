@@ -53,8 +53,7 @@ fn the_tables_name_tests_that_are_there() {
             }
         }
     }
-    let wanted = (1..=18).chain([20, 22]).chain(24..=34).chain(39..=53);
-    let missing: Vec<u32> = wanted.filter(|number| !numbers.contains(number)).collect();
+    let missing: Vec<u32> = (1..=53).filter(|number| !numbers.contains(number)).collect();
     assert!(missing.is_empty(), "no test is named for {missing:?}");
     assert!(found > 60, "{found}");
 }

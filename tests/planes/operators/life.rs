@@ -212,9 +212,25 @@ async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
     scene.until("upgraded", CONFIG_MAP, "s", |o| o["data"]["value"] == "new").await;
     let noted = |o: &Value| is_ready(o) && o["status"]["note"] == "old";
     scene.until("the note of the old plan", package.kind(), "s", noted).await;
-    cluster
-        .until("works", "one revision", |operator| operator["status"]["revisions"][0]["instances"] == 2)
-        .await;
+    let is_one = |operator: &Value| operator["status"]["revisions"][0]["instances"] == 2;
+    cluster.until("works", "one revision", is_one).await;
+
+    // The other way.
+    scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": null}})).await;
+    let run = cluster
+        .operetta(&["plan", "run", "work/s", "work", "-n", scene.namespace(), "-o", "name"])
+        .await
+        .ok();
+    let run = run.trim().rsplit('/').next().unwrap().to_owned();
+    scene.until("at the gate", PLAN_RUN, &run, |run| phase(run) == "Running").await;
+    cluster.operetta(&["rollback", "works"]).await.ok();
+    scene.until("rolled back", CONFIG_MAP, "t", |o| o["data"]["value"] == "old").await;
+    assert_eq!(scene.get(CONFIG_MAP, "s").await["data"]["value"], "new");
+    scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": "yes"}})).await;
+    scene.until("the new plan has run", PLAN_RUN, &run, |run| phase(run) == "Succeeded").await;
+    scene.until("rolled back", CONFIG_MAP, "s", |o| o["data"]["value"] == "old").await;
+    let noted = |o: &Value| is_ready(o) && o["status"]["note"] == "new";
+    scene.until("the note of the new plan", package.kind(), "s", noted).await;
 }
 
 #[tokio::test]

@@ -2,9 +2,12 @@
 //! that was given none.
 
 mod changes;
+mod grants;
 mod life;
+mod migration;
 mod refused;
 mod removal;
+mod runs;
 mod settings;
 mod stages;
 
@@ -218,7 +221,7 @@ impl Part {
 }
 
 /// The kind with that plural.
-fn kind_of(plural: &str) -> String {
+pub(super) fn kind_of(plural: &str) -> String {
     let mut kind = plural.trim_end_matches('s').to_owned();
     kind[..1].make_ascii_uppercase();
     kind

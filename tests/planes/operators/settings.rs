@@ -57,6 +57,34 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     cluster.until("greets", "active", is_active).await;
 }
 
+/// A name that is wrong, or comes later.
+#[tokio::test]
+async fn a_namespace_that_does_not_exist_is_named_and_served_once_it_does() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("absents", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let here = scene(cluster).await;
+    let late = format!("{}-late", here.namespace());
+    patch(cluster, "absents", &json!({"namespaces": {"names": [here.namespace(), late]}})).await;
+    let is_told = |operator: &Value| {
+        let missing = condition(operator, "NamespacesMissing");
+        missing["message"]
+            .as_str()
+            .is_some_and(|told| told.contains(&format!("no namespace {late}: create it")))
+    };
+    let operator = cluster.until("absents", "told", is_told).await;
+    assert!(is_active(&operator), "{operator:#}");
+    let instance = package.instance("one", &json!({}));
+    here.apply(&instance).await;
+    here.ready(package.kind(), "one").await;
+    cluster.kubectl(&["create", "namespace", &late], "").await.ok();
+    cluster.kubectl(&["apply", "-n", &late, "-f", "-"], &instance).await.ok();
+    let wait =
+        ["wait", "-n", &late, "--for=condition=Ready", "absents.ops.example.org/one", "--timeout=180s"];
+    cluster.kubectl(&wait, "").await.ok();
+    cluster.until("absents", "no longer told", |o| condition(o, "NamespacesMissing").is_null()).await;
+}
+
 #[tokio::test]
 async fn only_served_namespaces_are_reconciled() {
     let cluster = Cluster::start().await;

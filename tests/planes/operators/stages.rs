@@ -221,13 +221,98 @@ async fn a_pinned_instance_keeps_its_revision() {
     }
 }
 
-/// A manager of this process whose connection is cut as it is told.
-struct Process {
-    manager: Manager,
-    life: Life,
+/// An admission policy of the cluster refuses every write of the status of one instance.
+#[tokio::test]
+async fn an_instance_that_cannot_be_moved_holds_up_no_other() {
+    let cluster = Cluster::shared().await;
+    let package = installed(cluster, "bars", &json!({"maxUnavailable": 1})).await;
+    let scene = scene(cluster).await;
+    create(&scene, &package, [1, 1, 1]).await;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "bars"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["ops.example.org"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["bars/status"],
+            }]},
+            "validations": [{"expression": "object.metadata.name != 'i-000'", "message": "nobody touches this one"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "bars"}, "spec": {"policyName": "bars", "validationActions": ["Deny"]},
+    });
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string();
+    cluster.kubectl(&["apply", "-f", "-"], &both).await.ok();
+    eventually("the policy", LONG, async || {
+        let patch = [
+            "patch",
+            "bars.ops.example.org",
+            "i-000",
+            "-n",
+            scene.namespace(),
+            "--subresource=status",
+            "--type=merge",
+            "--dry-run=server",
+            "-p",
+            r#"{"status":{"observedGeneration":1}}"#,
+        ];
+        let tried = cluster.kubectl(&patch, "").await;
+        if tried.stderr.contains("nobody touches this one") { Ok(()) } else { Err(tried.stdout) }
+    })
+    .await;
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("1 cannot be moved"), "{code} {told}");
+    assert!(told.contains("i-000") && told.contains("nobody touches this one"), "{told}");
+    let values = async || {
+        let children = children(&scene).await;
+        children.values().map(|child| value(child).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(values().await, ["old", "new", "new"]);
+    let operator = cluster.find(OPERATOR, "bars").await.unwrap();
+    assert_eq!(condition(&operator, "Stalled")["reason"], "UpgradeFailed", "{operator:#}");
+    assert_eq!(operator["status"]["upgrade"]["refused"].as_array().unwrap().len(), 1, "{operator:#}");
+    // Without the policy it is moved by itself.
+    cluster
+        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "bars"], "")
+        .await
+        .ok();
+    cluster.until("bars", "upgraded", is_active).await;
+    scene.until("moved", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
 }
 
-async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) -> Option<Process> {
+/// Neither ready nor stalled: an instance whose tenant, or whose revision, lets it wait for ever.
+#[tokio::test]
+async fn an_instance_that_is_never_ready_pauses_an_upgrade_after_the_deadline() {
+    let cluster = Cluster::shared().await;
+    let upgrade = json!({"maxUnavailable": 1, "progressDeadlineSeconds": 3});
+    let package = installed(cluster, "waits", &upgrade).await;
+    let waits = "      readyWhen: spec.size != 13\n".to_owned();
+    package.write("0.2.0", &[Part { plans: waits, ..Part::new("waits", SIZE, "new") }]);
+    let scene = scene(cluster).await;
+    create(&scene, &package, [13, 1, 1]).await;
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("i-000 (not ready within the deadline: "), "{code} {told}");
+    cluster.until("waits", "paused", is_paused).await;
+    let values = async || {
+        let children = children(&scene).await;
+        children.values().map(|child| value(child).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(values().await, ["new", "old", "old"]);
+    // One that must not pause leaves it behind.
+    set_upgrade(cluster, "waits", &json!({"pauseOnFailure": false})).await;
+    cluster.until("waits", "upgraded", is_active).await;
+    assert_eq!(values().await, ["new", "new", "new"]);
+}
+
+/// A manager of this process whose connection is cut as it is told.
+pub(super) struct Process {
+    pub(super) manager: Manager,
+    pub(super) life: Life,
+}
+
+pub(super) async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) -> Option<Process> {
     let (cluster, life) = wire.connect(plane).await;
     let config = Config { namespace: MANAGERS.into(), follows_operators: true, ..Config::default() };
     let manager = tokio::select! {

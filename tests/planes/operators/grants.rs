@@ -1,0 +1,68 @@
+//! Rights of packages that live in the cluster: a revision that needs more of them waits for them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Cluster, Package, Part, SIZE, is_active, scene};
+use crate::support::Operetta;
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, condition, kind, uid_of};
+use crate::support::own_plane;
+use crate::support::rights::{manager, run};
+
+const ACCOUNT: Kind = kind("v1", "serviceaccounts");
+
+#[tokio::test]
+async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
+    let plane = own_plane().await;
+    let kubeconfig = manager(&plane).await;
+    let mut process: Operetta = run(&plane, &kubeconfig, &[]);
+    process.wait_for("following the Operators of the cluster", LONG).await;
+    let cluster = Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(process) };
+    let package = Package::new("badges", "0.1.0", "old {{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    for name in ["one", "two"] {
+        scene.apply(&package.instance(name, &serde_json::json!({}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    let before = [scene.get(CONFIG_MAP, "one").await, scene.get(CONFIG_MAP, "two").await];
+
+    package.write("0.2.0", &[Part::new("badges", SIZE, "new")]);
+    let path = std::path::Path::new(package.folder());
+    std::fs::write(
+        path.join("templates/account.yaml"),
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: \"{{ name }}\"}\nautomountServiceAccountToken: false\n",
+    )
+    .unwrap();
+    let manifest = std::fs::read_to_string(path.join("operator.yaml")).unwrap();
+    let children = "children: [{id: account, template: templates/account.yaml}, ";
+    std::fs::write(path.join("operator.yaml"), manifest.replace("children: [", children)).unwrap();
+    let (code, told) = cluster.told(&["upgrade", package.folder(), "--rights=false"]).await;
+    assert!(code == 1 && told.contains("1 of 2 instances were moved"), "{code} {told}");
+    assert!(told.contains("create serviceaccounts"), "{told}");
+    let paused = |operator: &Value| condition(operator, "Ready")["reason"] == "UpgradePaused";
+    let operator = cluster.until("badges", "paused", paused).await;
+    assert!(
+        condition(&operator, "Ready")["message"].to_string().contains("create serviceaccounts"),
+        "{operator:#}"
+    );
+    // Nothing is half-applied.
+    for (name, before) in ["one", "two"].iter().zip(&before) {
+        assert_eq!(scene.get(CONFIG_MAP, name).await, *before, "{name}");
+    }
+    let accounts: Vec<String> = scene.names(ACCOUNT).await;
+    assert!(accounts.iter().all(|name| name == "default"), "{accounts:?}");
+    // The former revision goes on.
+    scene.kubectl(&["delete", "configmap", "two"]).await;
+    let made = |o: &Value| o["data"]["value"] == "old 1" && uid_of(o) != uid_of(&before[1]);
+    scene.until("made anew", CONFIG_MAP, "two", made).await;
+
+    // With the right it proceeds by itself: only the rights are applied.
+    crate::support::rights::grant(&plane, &[package.folder()], |_| {}).await;
+    cluster.until("badges", "upgraded", is_active).await;
+    for name in ["one", "two"] {
+        scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == "new").await;
+        assert!(scene.find(ACCOUNT, name).await.is_some());
+    }
+}

@@ -1,0 +1,125 @@
+//! The migration of many stored objects before a version of their CRD is removed: in turns, told by the Operator, and resumed
+//! by the next manager.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::stages::start;
+use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, kind_of, scene};
+use crate::support::ext::{CRD, Kind, LONG, condition, managers_requests};
+use crate::support::faults::{Fault, Rule, Verb, Wire};
+use crate::support::{eventually, own_plane};
+
+const COUNT: usize = 350;
+/// How many objects are written in one turn.
+const TURN: usize = 100;
+
+/// A package with the kinds `slides`, in one version of that name, and `guides`.
+fn write(package: &Package, version: &str, of_crd: &str) {
+    package.write(version, &[Part::new("slides", SIZE, version), Part::new("guides", SIZE, version)]);
+    let path = std::path::Path::new(package.folder()).join("crds/slides.yaml");
+    let text =
+        std::fs::read_to_string(&path).unwrap().replace("- name: v1\n", &format!("- name: {of_crd}\n"));
+    std::fs::write(path, text).unwrap();
+}
+
+fn migrating(operator: &Value) -> &str {
+    condition(operator, "StorageMigrating")["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
+    let plane = own_plane().await;
+    let cluster =
+        Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
+    let package = Package::new("slides", "0.1.0", "0.1.0");
+    write(&package, "0.1.0", "v1alpha1");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    let instance = |number: usize| {
+        json!({
+            "apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind_of("slides"),
+            "metadata": {"name": format!("i-{number:03}")}, "spec": {"size": number},
+        })
+    };
+    let items: Vec<Value> = (0..COUNT).map(instance).collect();
+    scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+    let old = Kind::of(format!("{GROUP}/v1alpha1"), "slides".into());
+    scene.ready(old, "i-349").await;
+    cluster.until("slides", "active", is_active).await;
+    cluster.manager.lock().unwrap().kill9();
+    write(&package, "0.2.0", "v1");
+    cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
+
+    // From the third turn on each write takes long.
+    let mark = plane.audit().mark().unwrap();
+    let slow = |name: &str| {
+        let slow = Fault::Delay(Duration::from_secs(2));
+        Rule::on(&[Verb::Patch], slow).plural("slides").subresource("").name(name)
+    };
+    let wire = Wire::new(1, GROUP, &[]);
+    wire.rule(slow("i-2*"));
+    wire.rule(slow("i-3*"));
+    let process = start(&wire, &plane).await.expect("it lives");
+    let told = cluster
+        .until("slides", "two turns are done", |operator| migrating(operator).starts_with("200 of 350 "))
+        .await;
+    let text = migrating(&told);
+    assert_eq!(text, "200 of 350 objects of the CRD slides.ops.example.org are stored as v1");
+    let ready = condition(&told, "Ready");
+    assert_eq!(ready["status"], "False", "{told:#}");
+    assert!(ready["message"].as_str().unwrap().contains("200 of 350 objects"), "{told:#}");
+    assert_eq!(told["status"]["version"], "0.1.0", "the former revision is active meanwhile");
+    process.life.end();
+    drop(process.manager);
+
+    // The next manager goes on from there. Another client changes another CRD of the package meanwhile.
+    wire.heal();
+    wire.rule(slow("i-2*"));
+    let process = start(&wire, &plane).await.expect("it lives");
+    eventually("the third turn", LONG, async || {
+        let log = managers_requests(&plane.audit(), mark);
+        let third =
+            log.iter().find(|e| e.resource == "slides" && e.verb == "patch" && e.name.starts_with("i-2"));
+        third.map(drop).ok_or("not yet")
+    })
+    .await;
+    let label = json!({"metadata": {"labels": {"operetta.dev/operator": null}}}).to_string();
+    let guides = "guides.ops.example.org";
+    cluster.kubectl(&["patch", "crd", guides, "--type=merge", "-p", &label], "").await.ok();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    wire.heal();
+    let done = cluster.until("slides", "migrated", is_active).await;
+    assert_eq!(done["status"]["version"], "0.2.0");
+    assert_eq!(migrating(&done), "", "{done:#}");
+    let crd = cluster.find(CRD, "slides.ops.example.org").await.unwrap();
+    assert_eq!(crd["status"]["storedVersions"], json!(["v1"]), "{crd:#}");
+    assert_eq!(crd["metadata"]["annotations"]["operetta.dev/migrated"], json!(null), "{crd:#}");
+    process.manager.stop().await;
+
+    let log = managers_requests(&plane.audit(), mark);
+    let is_rewrite = |e: &&operetta::local::AuditEvent| {
+        e.resource == "slides" && e.verb == "patch" && e.subresource.is_empty() && !e.uri.contains("v1alpha1")
+    };
+    let mut written: BTreeMap<&str, usize> = BTreeMap::new();
+    for event in log.iter().filter(is_rewrite) {
+        *written.entry(&event.name).or_default() += 1;
+    }
+    assert_eq!(written.len(), COUNT);
+    // What a manager had begun is repeated, and nothing before that.
+    let twice: Vec<&&str> = written.iter().filter(|(_, count)| **count > 1).map(|(name, _)| name).collect();
+    assert!(twice.len() <= TURN && twice.iter().all(|name| name.starts_with("i-2")), "{twice:?}");
+    // The other CRD was restored between two turns.
+    let last = log.iter().rposition(|e| is_rewrite(&e)).unwrap();
+    let restored = log.iter().position(|e| {
+        e.resource == "customresourcedefinitions"
+            && e.name == guides
+            && e.verb == "patch"
+            && !e.uri.contains("dryRun")
+    });
+    assert!(restored.is_some_and(|restored| restored < last), "{restored:?} {last}");
+    assert!(cluster.find(OPERATOR, "slides").await.is_some());
+}
