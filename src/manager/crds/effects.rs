@@ -267,7 +267,7 @@ async fn apply(
 }
 
 /// The names of all instances.
-async fn names(cluster: &Cluster, live: Option<&Value>) -> Result<Vec<String>, CallError> {
+pub(super) async fn names(cluster: &Cluster, live: Option<&Value>) -> Result<Vec<String>, CallError> {
     let Some(kind) = live.and_then(crd::kind) else { return Ok(Vec::new()) };
     let query = Query { metadata_only: true, ..Query::default() };
     let mut names = cluster.list_all(&kind, &query, |raw: Raw| full_name(&raw)).await?;

@@ -170,7 +170,7 @@ impl CrdReconciler {
     /// place of the active revision.
     pub(super) async fn try_candidate(&self, index: usize) -> Outcome {
         let now = self.scheduler.clock.elapsed();
-        let (package, mut refusals) = {
+        let (package, gone, mut refusals) = {
             let state = self.lock();
             let candidate = state.followed.get(&index).and_then(|followed| followed.candidate.as_ref());
             let Some(candidate) = candidate else { return Outcome::Done };
@@ -182,11 +182,21 @@ impl CrdReconciler {
                 .claims(state.shown_besides(&candidate.package.name));
             let mut refusals: Vec<(Diagnostic, bool)> =
                 claims.into_iter().map(|claim| (claim, false)).collect();
-            refusals.extend(self.left_behind(&state, index, &candidate.package));
-            (Arc::clone(&candidate.package), refusals)
+            let gone = gone(&state.packages[index].package, &candidate.package);
+            let known = gone.iter().map(|crd| (crd, self.store.instances_of(crd).len()));
+            refusals.extend(
+                known
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(crd, count)| left_behind(crd, count, &candidate.package)),
+            );
+            (Arc::clone(&candidate.package), gone, refusals)
         };
         // What is known here is looked at again soon: it costs no request.
         let again = if refusals.is_empty() { AGAIN } else { SOON };
+        // The instances may still be being listed.
+        if refusals.is_empty() {
+            refusals = self.live_left_behind(&gone, &package).await;
+        }
         if refusals.is_empty() {
             refusals = effects::try_out(self, &package).await;
         }
@@ -233,27 +243,25 @@ impl CrdReconciler {
         Outcome::Done
     }
 
-    /// The refusals of CRDs with instances that a revision does not have any more.
-    fn left_behind<'a>(
-        &'a self,
-        state: &'a State,
-        index: usize,
-        package: &'a Package,
-    ) -> impl Iterator<Item = (Diagnostic, bool)> + 'a {
-        let resources = state.packages[index].package.resources.iter();
-        let gone = resources.filter(|resource| package.position(resource.crd_name()).is_none());
-        gone.filter_map(|resource| {
-            let (crd, count) = (resource.crd_name(), self.store.instances_of(resource.crd_name()).len());
-            let message = format!(
-                "the revision {} of the package {} has no resource with the CRD {crd}, of which there are {count} \
-                 instances",
-                package.revision(),
-                package.name
-            );
-            let problem = Diagnostic::error("crd::left-behind", message)
-                .help("delete these instances first, or keep the resource in the package");
-            (count > 0).then_some((problem, false))
-        })
+    /// The refusals of CRDs with instances that a revision does not have any more, as the API server has them.
+    async fn live_left_behind(&self, gone: &[String], package: &Package) -> Vec<(Diagnostic, bool)> {
+        let cluster = self.effects.clients.own();
+        let mut refusals = Vec::new();
+        for crd in gone {
+            let live = match cluster.get(&CRD, None, crd).await {
+                Ok(live) => effects::names(cluster, live.as_ref()).await,
+                Err(error) => Err(error),
+            };
+            match live {
+                Ok(names) if names.is_empty() => {}
+                Ok(names) => refusals.push(left_behind(crd, names.len(), package)),
+                Err(error) => {
+                    let message = format!("it is not known whether the CRD {crd} has instances: {error}");
+                    refusals.push((Diagnostic::error("crd::unread", message), true));
+                }
+            }
+        }
+        refusals
     }
 
     /// A CRD has changed that a candidate may wait for.
@@ -281,4 +289,22 @@ impl CrdReconciler {
             self.scheduler.queue.add(Key::Operator(name.into()));
         }
     }
+}
+
+/// The CRDs of a package that another revision of it does not have.
+fn gone(package: &Package, next: &Package) -> Vec<String> {
+    let crds = package.resources.iter().map(|resource| resource.crd_name());
+    crds.filter(|crd| next.position(crd).is_none()).map(str::to_owned).collect()
+}
+
+/// The refusal of a revision that no longer has a CRD with instances.
+fn left_behind(crd: &str, count: usize, package: &Package) -> (Diagnostic, bool) {
+    let message = format!(
+        "the revision {} of the package {} has no resource with the CRD {crd}, of which there are {count} instances",
+        package.revision(),
+        package.name
+    );
+    let problem = Diagnostic::error("crd::left-behind", message)
+        .help("delete these instances first, or keep the resource in the package");
+    (problem, false)
 }

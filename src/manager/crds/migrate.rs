@@ -215,6 +215,10 @@ impl CrdReconciler {
                 return Ok(Turn::Later(until - now));
             }
             migration.stage = begin(cluster, name, migration, seen).await?;
+            // How many there are is told first, unless they are few.
+            if matches!(&migration.stage, Stage::Writing { left, .. } if left.len() > TURN) {
+                return Ok(Turn::Later(Duration::ZERO));
+            }
         }
         let Stage::Writing { left, total } = &mut migration.stage else {
             return Err(MigrationError::Changed(name.to_owned()));

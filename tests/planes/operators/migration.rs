@@ -78,15 +78,17 @@ async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
 
     // The next manager goes on from there. Another client changes another CRD of the package meanwhile.
     wire.heal();
-    wire.rule(slow("i-2*"));
+    let rule = wire.rule(slow("i-2*"));
     let process = start(&wire, &plane).await.expect("it lives");
-    eventually("the third turn", LONG, async || {
-        let log = managers_requests(&plane.audit(), mark);
-        let third =
-            log.iter().find(|e| e.resource == "slides" && e.verb == "patch" && e.name.starts_with("i-2"));
-        third.map(drop).ok_or("not yet")
-    })
+    eventually(
+        "the third turn",
+        LONG,
+        async || if wire.struck(rule) > 0 { Ok(()) } else { Err("not begun") },
+    )
     .await;
+    let resumes = |operator: &Value| migrating(operator).starts_with("200 of 350 ");
+    cluster.until("slides", "the turns before count", resumes).await;
+    let second = plane.audit().mark().unwrap();
     let label = json!({"metadata": {"labels": {"operetta.dev/operator": null}}}).to_string();
     let guides = "guides.ops.example.org";
     cluster.kubectl(&["patch", "crd", guides, "--type=merge", "-p", &label], "").await.ok();
@@ -113,6 +115,7 @@ async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
     let twice: Vec<&&str> = written.iter().filter(|(_, count)| **count > 1).map(|(name, _)| name).collect();
     assert!(twice.len() <= TURN && twice.iter().all(|name| name.starts_with("i-2")), "{twice:?}");
     // The other CRD was restored between two turns.
+    let log = managers_requests(&plane.audit(), second);
     let last = log.iter().rposition(|e| is_rewrite(&e)).unwrap();
     let restored = log.iter().position(|e| {
         e.resource == "customresourcedefinitions"

@@ -196,6 +196,36 @@ async fn a_schema_that_invalidates_an_instance_is_refused_and_deletion_works() {
     scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 1").await;
 }
 
+/// A manager that starts knows no instance at first.
+#[tokio::test]
+async fn a_kind_with_instances_stays_whenever_a_manager_starts() {
+    let cluster = Cluster::start().await;
+    let package = Package::of(
+        "halves",
+        "0.1.0",
+        &[Part::new("halves", SIZE, "old"), Part::new("doubles", SIZE, "old")],
+    );
+    let first = package.revision().await;
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&super::instance("doubles", "one", &json!({}))).await;
+    scene.ready(super::kind_named("doubles"), "one").await;
+    package.write("0.2.0", &[Part::new("halves", SIZE, "new")]);
+    let words = "doubles.ops.example.org, of which there are 1 instances";
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains(words), "{code} {told}");
+    for marker in ["afters", "laters"] {
+        cluster.restart(async || {}).await;
+        cluster.install(&Package::new(marker, "0.1.0", "x")).await;
+        let operator = cluster.find(OPERATOR, "halves").await.unwrap();
+        assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
+        assert!(cluster.until_refused("halves", "CRDRefused").await.contains(words));
+        works_with(&scene, "old").await;
+    }
+    scene.kubectl(&["delete", "doubles.ops.example.org", "one"]).await;
+    cluster.until("halves", "active by itself", is_active).await;
+}
+
 /// Fault 22.
 #[tokio::test]
 async fn of_two_operators_with_one_crd_the_second_is_refused_by_name() {
