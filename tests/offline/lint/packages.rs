@@ -297,8 +297,7 @@ fn versions_with_other_fields_need_a_conversion() {
         )
     };
     let marked = |text: &str, finding: &str| {
-        let mark =
-            if finding.is_empty() { String::new() } else { format!("#           ^^^^^^^^ {finding}\n") };
+        let mark = if finding.is_empty() { String::new() } else { format!("#     ^^^^ {finding}\n") };
         text.replace("MARK", &mark)
     };
     let (own, stored) =
