@@ -239,7 +239,8 @@ impl Manager {
             }));
         }
         let (sender, first) = oneshot::channel();
-        crds::start(&parts.crds, found.packages, &labelled, sender, found.awaited);
+        let awaited = found.awaited;
+        crds::start(&parts.crds, (found.packages, &found.stand_ins), &labelled, sender, awaited);
         drop(labelled);
         if follows {
             operators::start(&parts.operators);

@@ -166,6 +166,37 @@ fn is_limited(store: &Store, package: &str) -> bool {
     store.settings.get(package).is_some_and(|settings| settings.names().is_some())
 }
 
+/// How many namespaces are asked about before another revision of a package takes over.
+const NAMESPACES: usize = 20;
+
+/// What the account of a package lacks for another revision of it in the namespaces of these instances; `None` if it lacks
+/// nothing, or there are no instances.
+///
+/// # Errors
+/// The API server cannot be asked now.
+pub(super) async fn lacking(
+    clients: &Clients,
+    store: &Store,
+    package: &Package,
+    homes: &BTreeSet<Option<Arc<str>>>,
+    manager: &str,
+) -> Result<Option<String>, CallError> {
+    let Some(user) = clients.user_of(&package.name).filter(|_| !homes.is_empty()) else { return Ok(None) };
+    let served = |gvk: &Gvk| store.kinds.known(gvk).map(|kind| ApiKind::clone(&kind));
+    let cluster = clients.for_operator(&package.name);
+    let needed = rights::derive(&[package], &served).rights;
+    let anywhere = denied(&cluster, &needed, manager, None).await?;
+    let mut missing = Rights::default();
+    if !anywhere.is_empty() {
+        // A Role may grant what no ClusterRole does.
+        for home in homes.iter().take(NAMESPACES) {
+            let there = denied(&cluster, &anywhere, manager, home.as_deref()).await?;
+            missing.extend(there.iter().cloned());
+        }
+    }
+    Ok((!missing.is_empty()).then(|| refusal(&package.name, &user, &missing).to_string()))
+}
+
 /// The revisions of a package by their digests, over all of its kinds.
 fn revisions<'a>(of_package: &[&'a Arc<Registered>]) -> BTreeMap<&'a str, &'a Package> {
     let current = of_package.iter().filter_map(|known| known.resource()).map(|(package, _)| &**package);

@@ -172,12 +172,11 @@ impl Rollout {
         let (moved, kept) = (self.moved, self.kept);
         let kept = if kept > 0 { format!("; {kept} keep their revision") } else { String::new() };
         let (refused, count) = &self.refused;
-        let refused = match count {
-            0 => String::new(),
-            _ => {
-                let named = named(&mut refused.iter().map(|(name, why)| format!("{name} ({why})")), *count);
-                format!("; {count} cannot be moved, which is tried again: {named}")
-            }
+        let refused = if *count == 0 {
+            String::new()
+        } else {
+            let named = named(&mut refused.iter().map(|(name, why)| format!("{name} ({why})")), *count);
+            format!("; {count} cannot be moved, which is tried again: {named}")
         };
         let (failing, count) = &self.failing;
         if self.is_paused {

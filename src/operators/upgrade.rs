@@ -445,7 +445,9 @@ mod tests {
             let mut all = candidates(instances);
             let before = stage(&all, "b", &policy(1, pause));
             assert_eq!((before.moves.len(), before.failing.len()), (0, 0), "it may become ready yet");
-            all.iter_mut().for_each(|candidate| candidate.is_overdue = candidate.member.is_changing());
+            for candidate in &mut all {
+                candidate.is_overdue = candidate.member.is_changing();
+            }
             stage(&all, "b", &policy(1, pause))
         };
         // Moved, and not reconciled since.

@@ -8,6 +8,7 @@ use super::compare::{Comparison, compare, has_status, is_established, last_write
 use super::losses::{self, LossyInstance};
 use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord, WebhookState};
 use crate::api::{CallError, Class};
+use crate::children::names;
 use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -91,6 +92,14 @@ pub(crate) fn decide_crd<'a>(
         Ok(live) => live.as_ref(),
         Err(error) => return settled(unreadable(resource, error)),
     };
+    // The objects are being migrated for the revision that takes over in a moment: its CRD must not be undone, nor the work.
+    if let Some(live) = live.filter(|live| history.stands_in() && is_migrating(live, resource)) {
+        let mut state = served(live, resource);
+        if let CrdState::Ready(info) = &mut state {
+            info.outdated.clear();
+        }
+        return settled(state);
+    }
     let mut manager = snapshot.manager;
     // A manager takes a CRD over when it starts. Later two managers must not take it from each other for ever.
     if let Some(lease) = live.filter(|_| history.was_ready()).and_then(lease) {
@@ -184,6 +193,15 @@ pub(crate) fn decide_crd<'a>(
     } else {
         CrdDecision::Settled(CrdState::Conflicted(CrdInfo::of(live, resource)), Some(writer))
     }
+}
+
+/// Whether a manager has migrated some objects of the CRD as it is, and the version that the resource reads is still served.
+fn is_migrating(live: &Value, resource: &Resource) -> bool {
+    let meta = &live["metadata"];
+    let of = format!("{}/{}/", meta["uid"].as_str().unwrap_or_default(), meta["generation"]);
+    let is_begun =
+        meta["annotations"][names::MIGRATED].as_str().is_some_and(|record| record.starts_with(&of));
+    is_begun && has_status(live, &resource.kind.version)
 }
 
 fn settled<'a>(state: CrdState) -> CrdDecision<'a> {

@@ -28,6 +28,8 @@ pub(crate) struct CrdHistory {
     /// When the record is checked next; `None` if it holds no more than the package needs.
     check_record_at: Option<Duration>,
     record_checks: u32,
+    /// Its package is active until the revision is registered again by which the manager before was to replace it.
+    stands_in: bool,
     /// It existed and its spec was written: the API server may show its instances in another way.
     spec_written: bool,
 }
@@ -65,6 +67,16 @@ impl CrdHistory {
     /// The live CRD when it was last ready or conflicted.
     pub(crate) fn info(&self) -> Option<&CrdInfo> {
         self.info.as_ref()
+    }
+
+    /// Its package is active until another revision of it takes over, as before the start.
+    pub(crate) fn stand_in(&mut self) {
+        self.stands_in = true;
+    }
+
+    /// Whether its package only stands in for another revision.
+    pub(super) fn stands_in(&self) -> bool {
+        self.stands_in && !self.was_ready
     }
 
     /// Whether it has been ready.

@@ -80,6 +80,13 @@ impl PackageCrds {
         }
     }
 
+    /// It is active until another revision of it takes over, as before the start.
+    #[must_use]
+    pub(crate) fn standing_in(mut self) -> Self {
+        self.crds.iter_mut().for_each(CrdHistory::stand_in);
+        self
+    }
+
     /// It is not to be active any more.
     pub(crate) fn withdraw(&mut self) {
         (self.is_active, self.is_withdrawn, self.wait) = (false, true, Wait::Event);

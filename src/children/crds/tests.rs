@@ -556,3 +556,33 @@ fn turns_of_a_migration_come_one_after_the_other_and_are_no_failure() {
     let verdict = crds.verdict().unwrap();
     assert!(verdict.is_temporary && verdict.problems[0].code == MIGRATING, "{verdict:?}");
 }
+
+/// After a start the revision comes first that was active before: the one that was to replace it has begun a migration.
+#[test]
+fn a_migration_is_not_undone_by_the_revision_that_stands_in() {
+    let package = package(false);
+    let mut live = ready(&package);
+    let mut newer = live["spec"]["versions"][0].clone();
+    (newer["name"], live["spec"]["versions"][0]["storage"]) = ("v2".into(), false.into());
+    live["spec"]["versions"].as_array_mut().unwrap().push(newer);
+    live["status"]["storedVersions"] = json!(["v1", "v2"]);
+    live["metadata"]["annotations"][names::MIGRATED] = "u/1/n/a".into();
+    let outdated = |live: &Value, stands_in: bool| {
+        let mut history = CrdHistory::default();
+        if stands_in {
+            history.stand_in();
+        }
+        match decide_crd(&snapshot(&package, Some(live)), &history, NOW) {
+            CrdDecision::Settled(CrdState::Ready(info), None) => Some(info.outdated),
+            _ => None,
+        }
+    };
+    assert_eq!(outdated(&live, true), Some(Vec::new()), "whoever takes over migrates the rest");
+    assert_eq!(outdated(&live, false), None);
+    // Somebody has changed the CRD since, or nothing was migrated.
+    let mut changed = live.clone();
+    changed["metadata"]["generation"] = 2.into();
+    assert_eq!(outdated(&changed, true), None);
+    live["metadata"]["annotations"].as_object_mut().unwrap().remove(names::MIGRATED);
+    assert_eq!(outdated(&live, true), None);
+}

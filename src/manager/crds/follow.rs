@@ -2,6 +2,7 @@
 //! until it is known that all its CRDs will be accepted; then it takes the place of the active one, whose instances are
 //! reconciled as before until the new CRDs are ready.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,19 @@ use crate::api::CallError;
 use crate::children::crds::{MIGRATING, PackageCrds};
 use crate::diag::Diagnostic;
 use crate::manager::reconcile::Outcome;
+use crate::manager::rights;
 use crate::manager::scheduler::Key;
-use crate::package::Package;
+use crate::package::{Package, Resource};
 
 /// How long until a refused candidate is tried again if no CRD of it changes.
 const AGAIN: Duration = Duration::from_secs(60);
+/// The same if its account lacks rights.
+const RIGHTS: Duration = Duration::from_secs(5);
 /// The same if other packages or instances refuse it.
 const SOON: Duration = Duration::from_secs(1);
+
+/// The code of a revision that needs rights that the account of its package does not have.
+pub(in crate::manager) const RIGHTS_LACKING: &str = "rights::missing";
 
 /// What is known of the package of an `Operator`, beside its CRDs.
 #[derive(Default)]
@@ -145,7 +152,7 @@ impl CrdReconciler {
             return View::default();
         };
         let shown = if known.is_active { Some(known) } else { followed.former.as_deref() };
-        let crds = known.package.resources.iter().map(|resource| resource.crd_name());
+        let crds = known.package.resources.iter().map(Resource::crd_name);
         let migration = self.migrations.progress(crds);
         let active = shown.map(|shown| Arc::clone(&shown.package));
         if let Some(Candidate { package, refusals, .. }) = &followed.candidate {
@@ -192,13 +199,17 @@ impl CrdReconciler {
             (Arc::clone(&candidate.package), gone, refusals)
         };
         // What is known here is looked at again soon: it costs no request.
-        let again = if refusals.is_empty() { AGAIN } else { SOON };
+        let mut again = if refusals.is_empty() { AGAIN } else { SOON };
         // The instances may still be being listed.
         if refusals.is_empty() {
             refusals = self.live_left_behind(&gone, &package).await;
         }
         if refusals.is_empty() {
             refusals = effects::try_out(self, &package).await;
+        }
+        if refusals.is_empty() {
+            refusals = self.lacking_rights(&package).await;
+            again = RIGHTS;
         }
         let mut state = self.lock();
         let now = self.scheduler.clock.elapsed();
@@ -264,6 +275,32 @@ impl CrdReconciler {
         refusals
     }
 
+    /// What the account of a package lacks for a revision. With it, the instances of the active one would be in trouble as
+    /// well: the kinds of its children are watched for all.
+    async fn lacking_rights(&self, package: &Package) -> Vec<(Diagnostic, bool)> {
+        if !self.effects.clients.has_accounts() {
+            return Vec::new();
+        }
+        let mut homes = BTreeSet::new();
+        let registry = self.store.registry();
+        for registered in registry.iter().filter(|registered| registered.operator() == package.name) {
+            if !self.watches.lists_instances(registered) {
+                let message = format!("the instances of the CRD {} are being listed", registered.crd);
+                return vec![(Diagnostic::error("crd::unlisted", message), true)];
+            }
+            homes.extend(self.store.instances_of(&registered.crd).into_iter().map(|key| key.namespace));
+        }
+        let clients = &self.effects.clients;
+        match rights::lacking(clients, &self.store, package, &homes, &self.namespace).await {
+            Ok(None) => Vec::new(),
+            Ok(Some(message)) => vec![(Diagnostic::error(RIGHTS_LACKING, message), false)],
+            Err(error) => {
+                let message = format!("the rights of the package {} are not known: {error}", package.name);
+                vec![(Diagnostic::error("rights::unread", message), true)]
+            }
+        }
+    }
+
     /// A CRD has changed that a candidate may wait for.
     pub(super) fn crd_of_candidate(&self, state: &mut State, crd: &str) {
         let mut due = Vec::new();
@@ -293,7 +330,7 @@ impl CrdReconciler {
 
 /// The CRDs of a package that another revision of it does not have.
 fn gone(package: &Package, next: &Package) -> Vec<String> {
-    let crds = package.resources.iter().map(|resource| resource.crd_name());
+    let crds = package.resources.iter().map(Resource::crd_name);
     crds.filter(|crd| next.position(crd).is_none()).map(str::to_owned).collect()
 }
 

@@ -211,8 +211,9 @@ impl CrdReconciler {
     ) -> Result<Turn, MigrationError> {
         let cluster = self.effects.clients.own();
         if let Stage::Spreading { until } = migration.stage {
-            if now < until {
-                return Ok(Turn::Later(until - now));
+            let rest = until.saturating_sub(now);
+            if !rest.is_zero() {
+                return Ok(Turn::Later(rest));
             }
             migration.stage = begin(cluster, name, migration, seen).await?;
             // How many there are is told first, unless they are few.

@@ -38,7 +38,7 @@ use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::Package;
 use follow::Followed;
-pub(super) use follow::View;
+pub(super) use follow::{RIGHTS_LACKING, View};
 pub(super) use migrate::Migrations;
 use migrate::Turn;
 use publish::Published;
@@ -235,16 +235,21 @@ pub(super) async fn labelled(cluster: &Cluster) -> Result<Vec<Value>, CallError>
 
 /// Queues the packages and watches CRDs. `labelled`: the CRDs that carry the label of a
 /// package. `first` receives the result of the first reconcile of each package. `awaited`: the `Operator`s whose packages
-/// are still being loaded.
+/// are still being loaded. `stand_ins`: the packages of which another revision takes over.
 pub(super) fn start(
     crds: &Arc<CrdReconciler>,
-    packages: Vec<Arc<Package>>,
+    (packages, stand_ins): (Vec<Arc<Package>>, &BTreeSet<String>),
     labelled: &[Value],
     first: oneshot::Sender<First>,
     awaited: BTreeSet<String>,
 ) {
     let mut state = crds.lock();
-    state.packages = packages.into_iter().map(PackageCrds::new).collect();
+    let with_crds = |package: Arc<Package>| {
+        let stands_in = stand_ins.contains(&package.name);
+        let package = PackageCrds::new(package);
+        if stands_in { package.standing_in() } else { package }
+    };
+    state.packages = packages.into_iter().map(with_crds).collect();
     if crds.follows {
         state.followed = (0..state.packages.len()).map(|index| (index, Followed::default())).collect();
     }

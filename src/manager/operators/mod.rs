@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::crds::{CrdReconciler, View};
+use super::crds::{CrdReconciler, RIGHTS_LACKING, View};
 use super::effects::Effects;
 use super::reconcile::Outcome;
 use super::revisions::{Failure, Unloadable};
@@ -22,9 +22,10 @@ use super::store::Store;
 use super::watches::Watches;
 use crate::api::CallError;
 use crate::backoff::{Backoff, Retry};
+use crate::children::RIGHTS_MISSING;
 use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
-use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Target};
+use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Rollout, Target};
 use crate::package::{Package, store};
 use rollout::{Fleet, Movement};
 use settings::Settings;
@@ -334,7 +335,7 @@ impl OperatorReconciler {
         });
         let (cluster, kind) = (self.effects.clients.own(), operators::kind());
         let written = cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await?;
-        if let Some(rollout) = rollout.filter(|rollout| rollout.is_stalled()) {
+        if let Some(rollout) = rollout.filter(Rollout::is_stalled) {
             let reason = rollout.reason();
             let is_known = before.as_array().into_iter().flatten().any(|c| c["reason"] == reason);
             if !is_known {
@@ -400,7 +401,9 @@ fn progress(view: &View, spec: &OperatorSpec) -> Target {
         (None, Some(active)) if is_named(&active) => Target::Active,
         (Some(next), _) if is_named(&next) && !view.problems.is_empty() => {
             let message = view.problems.iter().map(told).collect::<Vec<_>>().join("; ");
-            Target::Refused { reason: "CRDRefused", message, is_temporary: view.is_temporary }
+            let is_of_rights = view.problems.iter().all(|problem| problem.code == RIGHTS_LACKING);
+            let reason = if is_of_rights { RIGHTS_MISSING } else { "CRDRefused" };
+            Target::Refused { reason, message, is_temporary: view.is_temporary }
         }
         (Some(next), _) if is_named(&next) => {
             let registered = || "its CRDs are being registered".to_owned();

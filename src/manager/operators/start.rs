@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use super::settings::Settings;
-use super::{Known, OperatorReconciler};
+use super::{Known, OperatorReconciler, revision_name};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::manager::plan_api::install_objects;
 use crate::manager::raw::Raw;
@@ -28,6 +28,8 @@ const BETWEEN: Duration = Duration::from_millis(200);
 pub(in crate::manager) struct Found {
     /// Their packages.
     pub(in crate::manager) packages: Vec<Arc<Package>>,
+    /// Those of them whose `Operator`s name another revision, which takes over.
+    pub(in crate::manager) stand_ins: BTreeSet<String>,
     /// The names of those whose packages cannot be loaded yet.
     pub(in crate::manager) awaited: BTreeSet<String>,
 }
@@ -60,7 +62,13 @@ pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<
         let Some(name) = operator["metadata"]["name"].as_str() else { continue };
         let mut known = Known::default();
         match first(reconciler, name, &operator, &mut known).await {
-            Some(package) => found.packages.push(package),
+            Some(package) => {
+                let (named, is_paused) = (&operator["spec"]["revision"], &operator["spec"]["paused"]);
+                if *named != revision_name(&package) && *is_paused != true {
+                    found.stand_ins.insert(name.to_owned());
+                }
+                found.packages.push(package);
+            }
             None => {
                 found.awaited.insert(name.to_owned());
             }

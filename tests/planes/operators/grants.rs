@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Cluster, Package, Part, SIZE, is_active, scene};
+use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
 use crate::support::Operetta;
 use crate::support::ext::{CONFIG_MAP, Kind, LONG, condition, kind, uid_of};
 use crate::support::own_plane;
@@ -20,6 +20,7 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
     process.wait_for("following the Operators of the cluster", LONG).await;
     let cluster = Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(process) };
     let package = Package::new("badges", "0.1.0", "old {{ spec.size }}");
+    let first = package.revision().await;
     cluster.install(&package).await;
     let scene = scene(&cluster).await;
     for name in ["one", "two"] {
@@ -39,10 +40,22 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
     let children = "children: [{id: account, template: templates/account.yaml}, ";
     std::fs::write(path.join("operator.yaml"), manifest.replace("children: [", children)).unwrap();
     let (code, told) = cluster.told(&["upgrade", package.folder(), "--rights=false"]).await;
-    assert!(code == 1 && told.contains("1 of 2 instances were moved"), "{code} {told}");
-    assert!(told.contains("create serviceaccounts"), "{told}");
-    let paused = |operator: &Value| condition(operator, "Ready")["reason"] == "UpgradePaused";
-    let operator = cluster.until("badges", "paused", paused).await;
+    assert!(
+        code == 1 && told.contains("RightsMissing") && told.contains("create serviceaccounts"),
+        "{code} {told}"
+    );
+    assert!(told.contains(&format!("{first} stays active")), "{told}");
+    cluster.until_refused("badges", "RightsMissing").await;
+    let operator = cluster.find(OPERATOR, "badges").await.unwrap();
+    assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
+    // Also after a start, when no instance is known yet.
+    cluster.manager.lock().unwrap().kill9();
+    let mut process = run(&plane, &kubeconfig, &[]);
+    process.wait_for("following the Operators of the cluster", LONG).await;
+    *cluster.manager.lock().unwrap() = process;
+    cluster.install(&Package::new("markers", "0.1.0", "x")).await;
+    let operator = cluster.find(OPERATOR, "badges").await.unwrap();
+    assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
     assert!(
         condition(&operator, "Ready")["message"].to_string().contains("create serviceaccounts"),
         "{operator:#}"

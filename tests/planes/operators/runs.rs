@@ -12,7 +12,7 @@ const PLANS: &str = "      plans:
         work:
           steps: [{name: note, record: {note: \"'worked'\"}}]
         tick:
-          triggers: [{schedule: '@every 1m', suspend: spec.size == 1}]
+          trigger: {schedule: '@every 1m', suspend: spec.size == 1}
           steps: [{name: note, record: {ticks: \"'yes'\"}}]
 ";
 
