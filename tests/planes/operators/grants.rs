@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
 use crate::support::Operetta;
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, condition, kind, uid_of};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, kind, uid_of};
 use crate::support::own_plane;
 use crate::support::rights::{manager, run};
 
@@ -54,12 +54,10 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
     process.wait_for("following the Operators of the cluster", LONG).await;
     *cluster.manager.lock().unwrap() = process;
     cluster.install(&Package::new("markers", "0.1.0", "x")).await;
+    let told = cluster.until_refused("badges", "RightsMissing").await;
+    assert!(told.contains("create serviceaccounts"), "{told}");
     let operator = cluster.find(OPERATOR, "badges").await.unwrap();
     assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
-    assert!(
-        condition(&operator, "Ready")["message"].to_string().contains("create serviceaccounts"),
-        "{operator:#}"
-    );
     // Nothing is half-applied.
     for (name, before) in ["one", "two"].iter().zip(&before) {
         assert_eq!(scene.get(CONFIG_MAP, name).await, *before, "{name}");
