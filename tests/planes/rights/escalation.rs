@@ -1,5 +1,6 @@
 //! Packages that try to get more than their account has: fault 38.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -48,7 +49,7 @@ metadata: {name: \"{{ namespace }}-{{ name }}\"}
 webhooks: []
 ";
 
-/// A package with a ConfigMap, and after it each of these objects if an instance asks for it.
+/// A package with a `ConfigMap`, and after it each of these objects if an instance asks for it.
 fn write(folder: &Path, plural: &str, objects: &[(&str, &str)]) {
     let write = |path: &str, text: &str| {
         let path = folder.join(path);
@@ -63,8 +64,9 @@ fn write(folder: &Path, plural: &str, objects: &[(&str, &str)]) {
     let mut children = "        - {id: first, template: templates/first.yaml}\n".to_owned();
     for (id, text) in objects {
         write(&format!("templates/{id}.yaml"), text);
-        children += &format!(
-            "        - {{id: {id}, template: templates/{id}.yaml, when: \"spec.want == '{id}'\", dependsOn: [first]}}\n"
+        let _ = writeln!(
+            children,
+            "        - {{id: {id}, template: templates/{id}.yaml, when: \"spec.want == '{id}'\", dependsOn: [first]}}"
         );
     }
     write(
