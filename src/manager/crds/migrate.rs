@@ -70,7 +70,15 @@ pub(super) enum Turn {
 
 /// The migrations that are under way, by the name of the CRD.
 #[derive(Default)]
-pub(in crate::manager) struct Migrations(Mutex<HashMap<String, Migration>>);
+pub(in crate::manager) struct Migrations(Mutex<HashMap<String, Entry>>);
+
+/// A migration, and how far it is while a turn of it runs.
+#[derive(Default)]
+struct Entry {
+    /// None while a turn runs.
+    idle: Option<Migration>,
+    progress: (bool, String),
+}
 
 /// What is known of a migration. Its turns are those of one CRD with one spec.
 struct Migration {
@@ -111,14 +119,15 @@ impl Stored {
 }
 
 impl Migrations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Migration>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How far the migrations of these CRDs are, and whether one of them does not proceed; `None` if there is none.
     pub(super) fn progress<'a>(&self, crds: impl Iterator<Item = &'a str>) -> Option<(bool, String)> {
         let all = self.lock();
-        let found: Vec<(bool, String)> = crds.filter_map(|crd| Some(all.get(crd)?.progress(crd))).collect();
+        let found: Vec<(bool, String)> =
+            crds.filter_map(|crd| Some(all.get(crd)?.progress.clone())).collect();
         let texts: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
         (!found.is_empty()).then(|| (found.iter().any(|(is_stuck, _)| *is_stuck), texts.join("; ")))
     }
@@ -185,20 +194,21 @@ impl CrdReconciler {
             self.forget_migration(&name);
             return Ok(Turn::Done(0));
         }
-        let known = self.migrations.lock().remove(&name);
+        let known = self.migrations.lock().get_mut(&name).and_then(|entry| entry.idle.take());
         let now = self.scheduler.clock.elapsed();
         let mut migration =
             known.filter(|known| known.is_of(seen)).unwrap_or_else(|| Migration::of(seen, now + SPREAD));
         let turn = self.take_turn(&name, &mut migration, seen, now).await;
         if let Ok(Turn::Done(_)) = &turn {
-            metrics.migration_ended(&name);
+            self.forget_migration(&name);
             return turn;
         }
         if let Stage::Writing { left, .. } = &migration.stage {
             metrics.migration_left(&name, left.len());
         }
         migration.problem = turn.as_ref().err().map(ToString::to_string);
-        self.migrations.lock().insert(name, migration);
+        let progress = migration.progress(&name);
+        self.migrations.lock().insert(name, Entry { idle: Some(migration), progress });
         turn
     }
 
@@ -409,7 +419,8 @@ mod tests {
         migration.stage = Stage::Writing { left: [object("a"), object("b")].into(), total: 5 };
         assert_eq!(migration.progress("x"), (false, "3 of 5 objects of the CRD x are stored as v1".into()));
         migration.problem = Some("n/a: refused".into());
-        all.lock().insert("x".into(), migration);
+        let progress = migration.progress("x");
+        all.lock().insert("x".into(), Entry { idle: None, progress });
         let (is_stuck, text) = all.progress(["w", "x"].into_iter()).unwrap();
         assert!(is_stuck && text.ends_with("are stored as v1; n/a: refused"), "{text}");
     }
