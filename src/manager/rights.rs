@@ -194,7 +194,13 @@ pub(super) async fn lacking(
             missing.extend(there.iter().cloned());
         }
     }
-    Ok((!missing.is_empty()).then(|| refusal(&package.name, &user, &missing).to_string()))
+    let account = rights::account(&package.name);
+    let role = match homes.iter().flatten().next().filter(|_| is_limited(store, &package.name)) {
+        Some(home) if homes.len() == 1 => format!("Role {account} in {home}"),
+        Some(_) => format!("Role {account} in each of the namespaces"),
+        None => format!("ClusterRole {account}"),
+    };
+    Ok((!missing.is_empty()).then(|| refusal(&package.name, &user, &role, &missing).to_string()))
 }
 
 /// The revisions of a package by their digests, over all of its kinds.

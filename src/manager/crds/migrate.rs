@@ -412,6 +412,7 @@ mod tests {
             name: name.into(),
             uid: String::new(),
             resource_version: String::new(),
+            is_cut: false,
         };
         let mut migration = Migration::of(&crd("u", 1, ""), Duration::ZERO);
         let all = Migrations::default();

@@ -28,8 +28,7 @@ use crate::diag::Diagnostic;
 use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Rollout, Target};
 use crate::package::{Package, store};
 use rollout::{Fleet, Movement};
-use settings::Settings;
-pub(super) use settings::{AllSettings, Serves};
+pub(super) use settings::{AllSettings, Serves, Settings};
 pub(super) use start::{Found, find, start};
 
 /// How long until a revision that cannot be loaded is read again, if no event comes.

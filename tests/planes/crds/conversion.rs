@@ -121,6 +121,30 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
         "annotations": {"operetta.dev/other-versions": r#"{"v1":[[["spec","mode"],"evil"]]}"#}}, "spec": {"replicas": 1}});
     scene.apply(&evil.to_string()).await;
     assert_eq!(scene.get(NEW, "evil").await["spec"], json!({"size": 1, "mode": "fast"}));
+
+    // An object whose kept value does not fit in its annotations stays readable for all. Only who writes it in the version
+    // that lacks the value is refused.
+    let filler = "x".repeat((256 << 10) - 60);
+    let full = json!({"apiVersion": "crds.example.org/v1", "kind": "Size",
+        "metadata": {"name": "full", "annotations": {"a": filler}}, "spec": {"size": 1, "mode": "safe"}});
+    scene.kubectl_input(&["create", "-f", "-"], &full.to_string()).await.unwrap();
+    assert_eq!(scene.list(OLD).await.len(), scene.list(NEW).await.len());
+    assert_eq!(scene.get(OLD, "full").await["spec"], json!({"replicas": 1}));
+    let patch = |resource: &'static str, patch: &'static str| {
+        ["patch", resource, "full", "--type=merge", "-p", patch]
+    };
+    // The versions that are stored are read again after 30 s.
+    eventually("a refused write", LONG, async || {
+        let args = patch("sizes.v1alpha1.crds.example.org", r#"{"metadata": {"labels": {"a": "b"}}}"#);
+        match scene.kubectl_input(&args, "").await {
+            Err(error) if error.contains("no room for them in the annotations") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let args = patch("sizes.v1.crds.example.org", r#"{"spec": {"size": 2, "mode": "safe"}}"#);
+    scene.kubectl_input(&args, "").await.unwrap();
+    assert_eq!(scene.get(NEW, "full").await["spec"], json!({"size": 2, "mode": "safe"}));
     manager.kill9();
 
     // Nothing is stored in the former version any more: it goes, and the webhook with it.
