@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Where the manager serves its state.
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address() -> Address {
         let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
         Address::of(&manager)
     }

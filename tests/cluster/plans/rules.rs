@@ -269,7 +269,7 @@ async fn while_paused_no_step_starts() {
     // A later request for an instance that is not paused is carried out, so the manager has handled all of these.
     let marker = stage.request(KIND, "e", "backup", &Value::Null).await;
     stage.run_is(&marker, "Succeeded").await;
-    stage.idle(&stage.address()).await;
+    stage.idle(&Stage::address()).await;
     assert_eq!(phase(&stage.get(PLAN_RUN, &held).await), "Running");
     assert!(["", "Pending"].contains(&phase(&stage.get(PLAN_RUN, &beside).await)));
     let mut jobs = stage.list(JOB).await;
