@@ -106,7 +106,7 @@ pub enum ConvertError {
     /// There are no rules of that version.
     #[error("apiVersion: the version {0} is not known")]
     UnknownVersion(String),
-    /// It takes more than [`MAX_BYTES`].
+    /// It takes more than the largest object that is stored.
     #[error("larger than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
     /// Values that only the other version has would be lost.
