@@ -1,10 +1,10 @@
 //! JSON of which only what the rules reach is read; the rest stays as text. So neither the depth of an object nor the
 //! digits of a number matter, and a value takes little more memory than its text.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::path::{Path, Segment};
@@ -75,19 +75,8 @@ impl Node<'_> {
         if let Some(items) = items(text) {
             return Some(Self::Array(items.into_iter().map(part).collect()));
         }
-        let entries = entries(text)?;
-        let mut map: Vec<(String, Self)> =
-            entries.into_iter().map(|(key, value)| (key, part(value))).collect();
-        map.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Of a key that is there twice the last counts.
-        map.dedup_by(|later, earlier| {
-            let is_same = later.0 == earlier.0;
-            if is_same {
-                std::mem::swap(later, earlier);
-            }
-            is_same
-        });
-        Some(Self::Object(map))
+        let map = entries(text)?.into_iter().map(|(key, value)| (key, part(value)));
+        Some(Self::Object(map.collect()))
     }
 
     /// The text, if it has not been read.
@@ -224,61 +213,17 @@ fn shallow(text: &str, depth: usize) -> Value {
     }
 }
 
-/// The fields of an object, with the text of each value; `None` if it is no JSON object. Does not recurse.
+/// The fields of an object, sorted by key, with the text of each value; `None` if it is no JSON object. Of a key that
+/// occurs twice the last counts. Does not recurse.
 pub fn entries(text: &str) -> Option<Vec<(String, &str)>> {
-    let mut rest = Rest(text.trim_ascii());
-    rest.skip('{')?;
-    let mut found = Vec::new();
-    if rest.skip('}').is_none() {
-        loop {
-            let (key, _) = rest.next::<String>()?;
-            rest.skip(':')?;
-            found.push((key, rest.next::<IgnoredAny>()?.1));
-            if rest.skip(',').is_none() {
-                break;
-            }
-        }
-        rest.skip('}')?;
-    }
-    found.shrink_to_fit();
-    rest.0.is_empty().then_some(found)
+    let entries: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    Some(entries.into_iter().map(|(key, value)| (key, value.get())).collect())
 }
 
 /// The text of each item of a list; `None` if it is no JSON list. Does not recurse.
 pub fn items(text: &str) -> Option<Vec<&str>> {
-    let mut rest = Rest(text.trim_ascii());
-    rest.skip('[')?;
-    let mut found = Vec::new();
-    if rest.skip(']').is_none() {
-        loop {
-            found.push(rest.next::<IgnoredAny>()?.1);
-            if rest.skip(',').is_none() {
-                break;
-            }
-        }
-        rest.skip(']')?;
-    }
-    found.shrink_to_fit();
-    rest.0.is_empty().then_some(found)
-}
-
-/// What is left of a text.
-struct Rest<'a>(&'a str);
-
-impl<'a> Rest<'a> {
-    fn skip(&mut self, sign: char) -> Option<()> {
-        self.0 = self.0.strip_prefix(sign)?.trim_ascii_start();
-        Some(())
-    }
-
-    /// The next value, and its text.
-    fn next<T: Deserialize<'a>>(&mut self) -> Option<(T, &'a str)> {
-        let mut values = serde_json::Deserializer::from_str(self.0).into_iter::<T>();
-        let value = values.next()?.ok()?;
-        let (text, rest) = self.0.split_at(values.byte_offset());
-        self.0 = rest.trim_ascii_start();
-        Some((value, text))
-    }
+    let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+    Some(items.into_iter().map(RawValue::get).collect())
 }
 
 #[cfg(test)]
@@ -291,8 +236,9 @@ mod tests {
         let text = format!(" {{ \"b\" : {deep} , \"a\\n\":-1.50e3,\"c\":\"}}\"}}\n");
         assert_eq!(
             entries(&text).unwrap(),
-            [("b".to_owned(), deep.as_str()), ("a\n".to_owned(), "-1.50e3"), ("c".to_owned(), "\"}\"")]
+            [("a\n".to_owned(), "-1.50e3"), ("b".to_owned(), deep.as_str()), ("c".to_owned(), "\"}\"")]
         );
+        assert_eq!(entries(r#"{"a":1,"a":[2]}"#).unwrap(), [("a".to_owned(), "[2]")]);
         assert_eq!(items("[ 1 ,{} , null]").unwrap(), ["1", "{}", "null"]);
         assert_eq!((entries("{}"), items("[ ]")), (Some(vec![]), Some(vec![])));
         for text in [
