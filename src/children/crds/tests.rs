@@ -577,10 +577,10 @@ fn a_migration_is_not_undone_by_the_revision_that_stands_in() {
             _ => None,
         }
     };
-    assert_eq!(outdated(&live, true), Some(Vec::new()), "whoever takes over migrates the rest");
+    assert_eq!(outdated(&live, true), Some(Vec::new()), "the next manager migrates the rest");
     let all = || Some(vec!["v1".to_owned()]);
     assert_eq!(outdated(&live, false), all());
-    // Somebody has changed the CRD since, or nothing was migrated.
+    // The CRD was changed since, or nothing was migrated.
     let mut changed = live.clone();
     changed["metadata"]["generation"] = 2.into();
     assert_eq!(outdated(&changed, true), all());
