@@ -89,11 +89,7 @@ impl RightsReviews {
             return Ok(None);
         }
         warn!(%package, %user, missing = %list(&missing), "the account lacks rights");
-        let role = match at.home.filter(|_| is_limited(store, package)) {
-            Some(home) => format!("Role {} in {home}", rights::account(package)),
-            None => format!("ClusterRole {}", rights::account(package)),
-        };
-        Ok(Some(refusal(package, &user, &role, &missing)))
+        Ok(Some(refusal(package, &user, &role(store, package, at.home), &missing)))
     }
 
     /// The rights that the account of a package lacks, each as text: in all namespaces that its `Operator` serves.
@@ -166,6 +162,15 @@ fn is_limited(store: &Store, package: &str) -> bool {
     store.settings.get(package).is_some_and(|settings| settings.names().is_some())
 }
 
+/// The role that grants a package its rights in a place.
+fn role(store: &Store, package: &str, place: Option<&str>) -> String {
+    let account = rights::account(package);
+    match place.filter(|_| is_limited(store, package)) {
+        Some(place) => format!("Role {account} in {place}"),
+        None => format!("ClusterRole {account}"),
+    }
+}
+
 /// How many namespaces are asked about before another revision of a package takes over.
 const NAMESPACES: usize = 20;
 
@@ -194,13 +199,13 @@ pub(super) async fn lacking(
             missing.extend(there.iter().cloned());
         }
     }
-    let account = rights::account(&package.name);
-    let role = match homes.iter().flatten().next().filter(|_| is_limited(store, &package.name)) {
-        Some(home) if homes.len() == 1 => format!("Role {account} in {home}"),
-        Some(_) => format!("Role {account} in each of the namespaces"),
-        None => format!("ClusterRole {account}"),
-    };
-    Ok((!missing.is_empty()).then(|| refusal(&package.name, &user, &role, &missing).to_string()))
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let place = homes.iter().flatten().next();
+    let place = place.map(|home| if homes.len() == 1 { home } else { "each of the namespaces" });
+    let role = role(store, &package.name, place);
+    Ok(Some(refusal(&package.name, &user, &role, &missing).to_string()))
 }
 
 /// The revisions of a package by their digests, over all of its kinds.
