@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::ext::{
-    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT,
-    Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, watching,
+    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE,
+    SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, watching,
 };
 use crate::support::oracles::{self, State, differences};
 use crate::support::{Operetta, etcd, eventually, own_plane};
@@ -32,9 +32,6 @@ const KILLS: usize = 5;
 
 /// A manager that has nothing left to write is killed as well.
 const GIVE_UP: Duration = Duration::from_secs(5);
-
-/// A rollout of 20 may take a while on a slow machine with managers that come and go.
-const ROLLOUT: Duration = Duration::from_secs(120);
 
 /// Twenty instances; `edited` is another spec of each.
 fn manifests(edited: bool) -> String {
@@ -64,7 +61,7 @@ fn instance(kind: Kind, name: &str, metadata_name: &str, spec: &Value) -> Value 
 }
 
 async fn all_ready(scene: &Scene, manager: &Operetta) {
-    eventually("all to be Ready", ROLLOUT, async || {
+    eventually("all to be Ready", LONG, async || {
         let mut waits = Vec::new();
         for kind in INSTANCES {
             let instances = scene.list(kind).await;
@@ -183,7 +180,7 @@ async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
         storm(&disturbed, &mut random).await;
     }
     // The garbage collector may still be at it.
-    let same = eventually("the state of an undisturbed run", ROLLOUT, async || {
+    let same = eventually("the state of an undisturbed run", LONG, async || {
         let found = state(&disturbed).await;
         if found == expected { Ok(found) } else { Err(differences(&expected, &found)) }
     })

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::ext::{
-    CONFIG_MAP, DEPLOYMENT, Kind, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready, name_of,
-    read, run_as, uid_of, watching,
+    CONFIG_MAP, DEPLOYMENT, Kind, LONG, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready,
+    name_of, read, run_as, uid_of, watching,
 };
 use crate::support::{Operetta, eventually, plane};
 use fastrand::Rng;
@@ -28,9 +28,6 @@ const STEPS: usize = 9;
 
 /// Between two steps at most.
 const PAUSE: Duration = Duration::from_secs(4);
-
-/// How long the end may take on a slow machine.
-const END: Duration = Duration::from_secs(150);
 
 /// What is done to one instance.
 #[derive(Debug, Clone)]
@@ -379,16 +376,18 @@ async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
     // What an autoscaler has said last, only it knows.
     for scene in [&calm, &disturbed] {
         for (name, _) in sequences.iter().filter(|(_, (_, spec))| spec["autoscaled"] == true) {
-            eventually(&format!("{name} to be Ready"), END, async || match scene.find(MIX, name).await {
-                Some(mix) if is_ready(&mix) => Ok(()),
-                mix => Err(format!("OPERETTA_TEST_SEED={seed}: {mix:?}\n{}", warnings(&manager))),
+            eventually(&format!("{name} to be Ready"), LONG * 2, async || {
+                match scene.find(MIX, name).await {
+                    Some(mix) if is_ready(&mix) => Ok(()),
+                    mix => Err(format!("OPERETTA_TEST_SEED={seed}: {mix:?}\n{}", warnings(&manager))),
+                }
             })
             .await;
             // A number that no spec has, for who says the same as we do only joins us.
             scale(scene, name, 2).await;
         }
     }
-    eventually("the state of a fresh deploy", END, async || {
+    eventually("the state of a fresh deploy", LONG * 2, async || {
         let (expected, found) = (state(&calm).await, state(&disturbed).await);
         let mut wrong = String::new();
         for (name, (steps, spec)) in &sequences {

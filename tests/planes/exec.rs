@@ -9,7 +9,7 @@ use operetta::plan::request::{CallFailure, ExecReply, ExecRequest};
 
 use serde_json::json;
 
-use crate::support::ext::{fixture, watching};
+use crate::support::ext::{LONG, fixture, watching};
 use crate::support::{Operetta, eventually, kubectl_of, namespace_on, options};
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn commands() {
     let namespace = namespace_on(&plane).await;
     kubectl_of(&plane, &["-n", &namespace, "run", "a", "--image=x"], "").await.ok();
     let pod = ["-n", &namespace, "get", "pod", "a", "-o", "jsonpath={.metadata.uid} {.status.phase}"];
-    let uid = eventually("a running pod", Duration::from_secs(30), async || {
+    let uid = eventually("a running pod", LONG, async || {
         let pod = kubectl_of(&plane, &pod, "").await.result()?;
         pod.strip_suffix(" Running").map(str::to_owned).ok_or(pod)
     })
@@ -101,7 +101,7 @@ async fn observations() {
     kubectl_of(&plane, &["-n", &namespace, "apply", "-f", "-"], &object.to_string()).await.ok();
     let status = async |path: &str, expected: &str| {
         let path = format!("jsonpath={{.status.{path}}}");
-        eventually(expected, Duration::from_secs(60), async || {
+        eventually(expected, LONG, async || {
             let found = kubectl_of(&plane, &["-n", &namespace, "get", "prober", "p", "-o", &path], "")
                 .await
                 .result()?;

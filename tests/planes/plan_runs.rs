@@ -1,9 +1,9 @@
 //! Who may run and approve plans: the API server decides, by the CRD of `PlanRun` and its admission policy.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::support::crd::open_crd;
+use crate::support::ext::LONG;
 use crate::support::{Output, eventually, kubectl_of, own_plane};
 use operetta::local::ControlPlane;
 use operetta::plan::crds;
@@ -56,7 +56,7 @@ impl Scene {
             scene.admin(&args, "").await.ok();
         }
         // The policy is in force once it refuses somebody.
-        eventually("the policy to be in force", Duration::from_secs(60), async || {
+        eventually("the policy to be in force", LONG, async || {
             let refused = scene.create("bob", "probe", &json!({})).await;
             if refused.status.success() {
                 scene.admin(&["delete", "planrun", "probe"], "").await.ok();

@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(60);
 
 /// How long it may take until then: what others did to children as they were made, such as the binding of a
 /// volume, is looked after at most twice a minute.
-const SETTLES: Duration = Duration::from_secs(120);
+const SETTLES: Duration = LONG;
 
 /// How long after a restart nothing may be written.
 const AFTER_RESTART: Duration = Duration::from_secs(15);

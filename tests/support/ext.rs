@@ -19,7 +19,7 @@ use super::{Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
 
 /// How long something may take that mostly takes a second. Nothing passes or fails by being a little faster: the
 /// garbage collector, for one, learns of a new kind within half a minute, and later where there is much to do.
-pub const LONG: Duration = Duration::from_secs(180);
+pub const LONG: Duration = Duration::from_secs(300);
 
 /// A kind, as paths name it.
 #[derive(Debug, Clone, Copy)]

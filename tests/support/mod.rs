@@ -385,7 +385,7 @@ pub fn descendants(pid: u32) -> BTreeSet<u32> {
 
 /// Waits until a process that was told to pause does.
 pub async fn until_paused(pid: u32) {
-    eventually("a process to pause", Duration::from_secs(60), async || match state_of(pid) {
+    eventually("a process to pause", LONG, async || match state_of(pid) {
         Some('T') => Ok(()),
         state => Err(format!("{state:?}")),
     })

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::ext::LONG;
 use crate::support::{alive, eventually, kubectl, kubectl_stdin, namespace, options, plane};
 use operetta::local::{Component, ControlPlane, Environment, Error, Options};
 use rustix::process::{Pid, Signal};
@@ -382,10 +383,7 @@ async fn nothing_is_left_behind() {
             command.env("OPERETTA_TEST_PANIC", "1");
         }
         let mut child = command.spawn().unwrap();
-        let text = eventually("the child's report", Duration::from_secs(90), async || {
-            std::fs::read_to_string(&path)
-        })
-        .await;
+        let text = eventually("the child's report", LONG, async || std::fs::read_to_string(&path)).await;
         let report = json(&text);
         let folder = PathBuf::from(report["folder"].as_str().unwrap());
         let volume = PathBuf::from(report["volume"].as_str().unwrap());
@@ -403,7 +401,7 @@ async fn nothing_is_left_behind() {
         let status = child.wait().unwrap();
         assert!(!status.success(), "{way}: {status}");
         let ended = Instant::now();
-        eventually("the end of everything", Duration::from_secs(5), async || {
+        eventually("the end of everything", SOON, async || {
             let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
             if left.is_empty() && !folder.exists() { Ok(()) } else { Err(format!("{way}: {left:?}")) }
         })

@@ -189,12 +189,14 @@ async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
         scene.apply(&package.instance(name, &json!({}))).await;
         scene.ready(package.kind(), name).await;
     }
-    let run = cluster
-        .operetta(&["plan", "run", "work/s", "work", "-n", scene.namespace(), "-o", "name"])
-        .await
-        .ok();
-    let run = run.trim().rsplit('/').next().unwrap().to_owned();
-    scene.until("at the gate", PLAN_RUN, &run, |run| phase(run) == "Running").await;
+    let start_run = async || {
+        let args = ["plan", "run", "work/s", "work", "-n", scene.namespace(), "-o", "name"];
+        let run = cluster.operetta(&args).await.ok();
+        let run = run.trim().rsplit('/').next().unwrap().to_owned();
+        scene.until("at the gate", PLAN_RUN, &run, |run| phase(run) == "Running").await;
+        run
+    };
+    let run = start_run().await;
     package.write("0.2.0", &[part("new")]);
     let second = package.revision().await;
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
@@ -217,12 +219,7 @@ async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
 
     // The other way.
     scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": null}})).await;
-    let run = cluster
-        .operetta(&["plan", "run", "work/s", "work", "-n", scene.namespace(), "-o", "name"])
-        .await
-        .ok();
-    let run = run.trim().rsplit('/').next().unwrap().to_owned();
-    scene.until("at the gate", PLAN_RUN, &run, |run| phase(run) == "Running").await;
+    let run = start_run().await;
     cluster.operetta(&["rollback", "works"]).await.ok();
     scene.until("rolled back", CONFIG_MAP, "t", |o| o["data"]["value"] == "old").await;
     assert_eq!(scene.get(CONFIG_MAP, "s").await["data"]["value"], "new");
