@@ -143,7 +143,7 @@ impl Work {
             return;
         }
         let key = &ctx.snapshot.record_key;
-        let annotation = ctx.snapshot.instance["metadata"]["annotations"][names::ACCEPTED].as_str();
+        let annotation = annotation(ctx);
         let wanted = match record {
             Some(record) if is_lasting(target, state) => record.text(),
             _ if target.is_applied() => None,
@@ -159,6 +159,15 @@ impl Work {
             self.actions.push(Action::Record(sealed));
         }
     }
+}
+
+fn annotation<'c>(ctx: &'c Context<'_>) -> Option<&'c str> {
+    ctx.snapshot.instance["metadata"]["annotations"][names::ACCEPTED].as_str()
+}
+
+/// Whether the instance has a record of the last accepted target.
+pub(super) fn is_recorded(ctx: &Context<'_>) -> bool {
+    annotation(ctx).is_some()
 }
 
 /// Whether a refusal may last, so that the state is recorded.

@@ -310,6 +310,10 @@ impl Work {
             if !pruned.findings.iter().any(Finding::is_hidden) {
                 self.findings.extend(prune::kinds_not_listed(ctx.snapshot, ctx.origins));
             }
+            if !pruned.actions.is_empty() && accepted::is_recorded(ctx) {
+                // If a later change were refused, what is pruned now would be restored from the record.
+                pruned.actions = vec![Action::Record(None)];
+            }
             pruned.actions.retain(|action| match action {
                 Action::Delete(observed) | Action::Retain(observed) => {
                     self.permit_removal(ctx, observed, (state, now))

@@ -21,9 +21,14 @@ struct Refusing {
 impl Refusing {
     /// One whose edit is refused, and where all has come to rest.
     fn new(blocks: bool) -> Self {
-        let mut world = World::settled(two(), &json!({"text": "good", "stop": false}));
+        Self::edited(false, blocks)
+    }
+
+    /// The same, of an instance with the child `extra` or without; the edit is about that, too.
+    fn edited(has_extra: bool, blocks: bool) -> Self {
+        let mut world = World::settled(two(), &json!({"text": "good", "stop": has_extra}));
         world.previous = Some(world.instance.clone());
-        world.edit(json!({"text": "bad", "stop": true}));
+        world.edit(json!({"text": "bad", "stop": !has_extra}));
         world.untried = blocks;
         let mut refusing = Self { world };
         refusing.settle();
@@ -124,6 +129,16 @@ fn what_cannot_come_back_is_named() {
     assert!(it.world.log.is_empty(), "{:?}", it.world.log);
     it.delete("a-fixed");
     assert_eq!(it.world.log, ["Restore fixed as last accepted"]);
+}
+
+#[test]
+fn what_is_pruned_is_not_in_the_record_any_more() {
+    let mut it = Refusing::edited(true, true);
+    assert!(it.record()["children"].get("extra").is_some(), "{:#}", it.record());
+    it.world.log.clear();
+    it.world.edit(json!({"text": "better", "stop": false}));
+    assert!(matches!(it.settle(), Verdict::Ready { .. }));
+    assert_eq!(it.world.log, ["Update a", "Record false", "Delete a-extra"]);
 }
 
 #[test]
