@@ -25,6 +25,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
@@ -32,7 +33,7 @@ use tracing::debug;
 use super::Cluster;
 use super::error::chain;
 use super::transport::Guard;
-use crate::api::ApiKind;
+use crate::api::{ApiKind, CallError};
 use crate::clock::{Instant, now};
 use crate::plan::request::{CallFailure, HttpReply, HttpRequest};
 pub use target::AllowedTarget;
@@ -173,7 +174,7 @@ impl HttpClient {
 
     /// A connection to one of the host's addresses, all of which must be allowed.
     async fn connect(&self, target: &Target) -> Result<TcpStream, CallFailure> {
-        let servers = self.servers().await;
+        let servers = self.servers().await?;
         let rules = AddressRules { allowed: &self.0.allowed, servers: &servers };
         let addresses: Vec<SocketAddr> = lookup_host((target.host.as_str(), target.port))
             .await
@@ -197,10 +198,11 @@ impl HttpClient {
     }
 
     /// The addresses of the API server: of the kubeconfig's host, and of the Service `kubernetes` with its endpoints.
-    async fn servers(&self) -> Arc<[IpAddr]> {
+    /// What was read last counts as long as they cannot be read; without it nothing is called.
+    async fn servers(&self) -> Result<Arc<[IpAddr]>, CallFailure> {
         let known = self.0.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, servers)) = known.filter(|(since, _)| since.elapsed() < REMEMBER) {
-            return servers;
+        if let Some((_, servers)) = known.as_ref().filter(|(since, _)| since.elapsed() < REMEMBER) {
+            return Ok(Arc::clone(servers));
         }
         let mut found = Vec::new();
         let cluster = &self.0.cluster;
@@ -209,26 +211,45 @@ impl HttpClient {
                 found.extend(addresses.map(|address| address.ip()));
             }
         }
-        match timeout(CONNECT, cluster.get(&services(), Some("default"), "kubernetes")).await {
-            Ok(Ok(service)) => found.extend(addresses(&service.unwrap_or_default()["spec"]["clusterIPs"])),
-            Ok(Err(error)) => debug!(%error, "the Service kubernetes cannot be read"),
-            Err(_) => {}
-        }
+        let (services, endpoint_slices) = (services(), endpoint_slices());
+        let service = cluster.get(&services, Some("default"), "kubernetes");
         let selector = "kubernetes.io/service-name=kubernetes";
-        match timeout(CONNECT, cluster.list(&endpoint_slices(), Some("default"), selector)).await {
-            Ok(Ok(slices)) => {
-                let endpoints = slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
-                found.extend(endpoints.flat_map(|endpoint| addresses(&endpoint["addresses"])));
+        let slices = cluster.list(&endpoint_slices, Some("default"), selector);
+        let (service, slices) = tokio::join!(timeout(CONNECT, service), timeout(CONNECT, slices));
+        let (service, slices) = match (readable(service), readable(slices)) {
+            (Ok(service), Ok(slices)) => (service.flatten(), slices),
+            (Err(why), _) | (_, Err(why)) => {
+                return known.map(|(_, servers)| servers).ok_or_else(|| {
+                    let what = "the addresses of the API server, which must not be called, cannot be read";
+                    CallFailure::NotSent(format!("{what}: {why}"))
+                });
             }
-            Ok(Err(error)) => debug!(%error, "the endpoints of the Service kubernetes cannot be read"),
-            Err(_) => {}
+        };
+        found.extend(addresses(&service.unwrap_or_default()["spec"]["clusterIPs"]));
+        for slice in slices.unwrap_or_default() {
+            for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+                found.extend(addresses(&endpoint["addresses"]));
+            }
         }
         found.sort();
         found.dedup();
         let found: Arc<[IpAddr]> = found.into();
         let known = Some((Instant::now(), Arc::clone(&found)));
         *self.0.servers.lock().unwrap_or_else(PoisonError::into_inner) = known;
-        found
+        Ok(found)
+    }
+}
+
+/// `None` if this manager has no right to read it, or the server has no such kind.
+fn readable<T>(read: Result<Result<T, CallError>, Elapsed>) -> Result<Option<T>, String> {
+    match read {
+        Ok(Ok(value)) => Ok(Some(value)),
+        Ok(Err(error)) if matches!(error.code, 403 | 404) => {
+            debug!(%error, "the Service kubernetes or its endpoints cannot be read");
+            Ok(None)
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT.as_secs())),
     }
 }
 

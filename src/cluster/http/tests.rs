@@ -12,20 +12,31 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::plan::request::Tls;
 
-/// A cluster without an API server; it counts as being at `host`.
-fn cluster(host: Option<&str>) -> Cluster {
+/// A cluster whose API server is at this URL.
+fn cluster(url: &str) -> Cluster {
     let _ = ring_is_default();
-    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let cluster = Cluster::of_config(&config, &super::super::ConnectOptions::default()).unwrap();
-    Cluster { host: host.map(Into::into), ..cluster }
+    let config = kube::Config::new(url.parse().unwrap());
+    Cluster::of_config(&config, &super::super::ConnectOptions::default()).unwrap()
+}
+
+/// Nobody answers.
+fn no_cluster() -> Cluster {
+    Cluster { host: None, ..cluster("http://127.0.0.1:1") }
 }
 
 fn ring_is_default() -> Result<(), ()> {
     rustls::crypto::ring::default_provider().install_default().map_err(|_| ())
 }
 
+/// A client that knows of no address of the API server, and may call these.
+fn client_of(cluster: Cluster, allowed: &[&str]) -> HttpClient {
+    let client = HttpClient::new(cluster, allowed.iter().map(|target| target.parse().unwrap()).collect());
+    *client.0.servers.lock().unwrap() = Some((Instant::now(), Vec::new().into()));
+    client
+}
+
 fn client(allowed: &[&str]) -> HttpClient {
-    HttpClient::new(cluster(None), allowed.iter().map(|target| target.parse().unwrap()).collect())
+    client_of(no_cluster(), allowed)
 }
 
 fn loopback() -> HttpClient {
@@ -171,11 +182,16 @@ async fn the_manager_s_own_machine_is_not_called() {
 
 #[tokio::test]
 async fn the_api_server_is_not_called() {
+    let (url, _) = serve().await;
     for host in ["127.0.0.1", "localhost"] {
-        let client = HttpClient::new(cluster(Some(host)), Vec::new());
-        let error = client.send(&get("http://127.0.0.1:1/")).await.unwrap_err();
+        let cluster = Cluster { host: Some(host.into()), ..cluster(&url) };
+        let error = HttpClient::new(cluster, Vec::new()).send(&get("http://127.0.0.1:1/")).await.unwrap_err();
         assert!(matches!(&error, CallFailure::Refused(why) if why.contains("API server")), "{error:?}");
     }
+    // What cannot be read now may be its address.
+    let client = HttpClient::new(no_cluster(), vec!["127.0.0.0/8".parse().unwrap()]);
+    let error = client.send(&get(&url)).await.unwrap_err();
+    assert!(matches!(&error, CallFailure::NotSent(why) if why.contains("cannot be read")), "{error:?}");
 }
 
 #[tokio::test]
@@ -273,12 +289,12 @@ async fn it_is_known_whether_a_request_was_sent() {
 async fn who_does_not_lead_sends_nothing() {
     let (url, log) = serve().await;
     let fence = super::super::Fence::shut();
-    let client = HttpClient::new(cluster(None).fenced(fence.clone()), loopback().0.allowed.clone());
+    let client = client_of(no_cluster().fenced(fence.clone()), &["127.0.0.0/8"]);
     assert!(matches!(client.send(&get(format!("{url}/json"))).await, Err(CallFailure::NotSent(_))));
     assert!(log.lock().unwrap().is_empty());
 
     let fence = super::super::Fence::open();
-    let client = HttpClient::new(cluster(None).fenced(fence.clone()), loopback().0.allowed.clone());
+    let client = client_of(no_cluster().fenced(fence.clone()), &["127.0.0.0/8"]);
     let silent =
         raw(
             |mut stream| async move { while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {} },
