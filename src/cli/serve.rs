@@ -40,8 +40,9 @@ async fn serve_within(listener: TcpListener, monitor: Arc<Monitor>, head: Durati
 }
 
 async fn connection(stream: TcpStream, monitor: Arc<Monitor>, head: Duration) {
+    let is_local = stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&monitor, request.method(), request.uri().path());
+        let response = answer(&monitor, request.method(), request.uri().path(), is_local);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -55,7 +56,8 @@ async fn connection(stream: TcpStream, monitor: Arc<Monitor>, head: Duration) {
     }
 }
 
-fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes>> {
+/// `is_local`: whether the client is on this machine, or in this pod, as for `kubectl port-forward`.
+fn answer(monitor: &Monitor, method: &Method, path: &str, is_local: bool) -> Response<Full<Bytes>> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let (status, content, body) = match path {
         _ if !matches!(*method, Method::GET | Method::HEAD) => {
@@ -70,6 +72,12 @@ fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes
             Ok(text) => (StatusCode::OK, TEXT, format!("{text}\n")),
             Err(text) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{text}\n")),
         },
+        // It names objects of all namespaces.
+        "/debug/state" if !is_local => (
+            StatusCode::FORBIDDEN,
+            TEXT,
+            "only from the same machine or pod: use `kubectl port-forward`\n".to_owned(),
+        ),
         "/debug/state" => (StatusCode::OK, "application/json", format!("{:#}\n", monitor.state())),
         _ => (
             StatusCode::NOT_FOUND,
@@ -95,6 +103,16 @@ mod tests {
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text
+    }
+
+    #[test]
+    fn the_state_is_shown_only_on_the_same_machine() {
+        for (path, is_local, status) in
+            [("/debug/state", true, 200), ("/debug/state", false, 403), ("/metrics", false, 200)]
+        {
+            let response = answer(&Monitor::default(), &Method::GET, path, is_local);
+            assert_eq!(response.status(), status, "{path}");
+        }
     }
 
     #[tokio::test]
