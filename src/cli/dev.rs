@@ -47,7 +47,7 @@ Environment:
   OPERETTA_CACHE     where the built control plane is kept (default: ~/.cache/operetta)
   KUBEBUILDER_ASSETS a folder with kube-apiserver, etcd and the rest, so that nothing has to be built
 
-Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was
+Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was \
 interrupted; 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages

@@ -33,7 +33,7 @@ use crate::rights;
   operetta lint operators/* -o github           # in a workflow: findings beside their lines
   operetta lint operators/* -o sarif > lint.sarif
 
-Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package
+Exit codes: 0 nothing wrong (warnings allowed without --strict), 1 findings, 2 wrong usage, a package \
 cannot be read, no API server (--cluster) or the output not be written.")]
 pub(super) struct Args {
     /// Folders of packages

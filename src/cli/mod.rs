@@ -53,7 +53,7 @@ Environment:
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
 
-Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage; lint and render
+Exit codes: 0 success, 1 something is wrong with what was given or found, 2 wrong usage; lint and render \
 also end with 2 where a file cannot be read. plan and preview have more codes: see their --help."
 )]
 struct Cli {
@@ -282,5 +282,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    /// Lines of the source that are too long for a terminal would be broken twice.
+    #[test]
+    fn paragraphs_of_help_are_one_line() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for (line, next) in help.lines().zip(help.lines().skip(1)) {
+                let goes_on =
+                    !next.is_empty() && !next.starts_with([' ', '-']) && !next.starts_with("Exit codes");
+                assert!(
+                    line.starts_with(' ') || line.len() <= 75 || !goes_on,
+                    "{}: {line}",
+                    command.get_name()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&super::Cli::command());
     }
 }

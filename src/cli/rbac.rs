@@ -21,12 +21,10 @@ use crate::rights::{self, Placement, Right, Rights};
 /// Print the RBAC objects that packages need
 ///
 /// Derives from all branches of the templates, refs and plans what the manager does for the package, and adds
-/// `permissions` of operator.yaml. For each package it prints
-///
-/// - the service account `operetta-PACKAGE` in the manager's namespace, and the rights to the children and refs of its
-///   instances;
-/// - what the manager itself needs for the package: its instances, and to impersonate this account;
-/// - roles that are aggregated to the roles `view`, `edit` and `admin`, for the users of its kinds.
+/// `permissions` of operator.yaml. For each package it prints the service account `operetta-PACKAGE` in the manager's
+/// namespace, with the rights to the children and refs of the instances; what the manager itself needs for the package, which
+/// is access to the instances and to impersonate this account; and roles for the users of its kinds, which are aggregated to
+/// the roles `view`, `edit` and `admin`.
 ///
 /// The command needs no cluster. With --cluster it also grants what the manager needs to delete children of kinds that the
 /// package has no more. Use it for an upgrade; apply the output without those rules when they are deleted.

@@ -60,7 +60,8 @@ const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels
   operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
   kubectl get configmap,secret,pod,service -o yaml | operetta render operators/etcd -f db.yaml --with -
 
-Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file\ncannot be read or the output not be written.")]
+Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file \
+cannot be read or the output not be written.")]
 pub(super) struct Args {
     /// Folder of the package
     package: PathBuf,

@@ -43,13 +43,13 @@ use crate::package::Package;
   operetta run operators/* --leader-elect=false        # there is no other manager
   operetta run --webhook-listen 0.0.0.0:9443 --webhook-service operetta-system/operetta-webhook
 
-Signals: SIGINT and SIGTERM let turns that are under way end (at most 10 s) and give the Lease back; a second one
+Signals: SIGINT and SIGTERM let turns that are under way end (at most 10 s) and give the Lease back; a second one \
 ends at once.
 
 Environment:
   KUBECONFIG  which cluster (default: ~/.kube/config, else that of the pod it runs in)
 
-Exit codes: 0 stopped by a signal, 1 nothing to run, no API server, the Lease lost, or stopped by a second
+Exit codes: 0 stopped by a signal, 1 nothing to run, no API server, the Lease lost, or stopped by a second \
 signal, 2 wrong usage.")]
 pub(super) struct Args {
     /// Folders of packages; without any, the packages of the cluster's Operators

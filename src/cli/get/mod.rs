@@ -45,7 +45,7 @@ Examples:
 
 -o wide adds CHILDREN (ready and all children, by the rules of their kinds, without retained ones), PACKAGE, REVISION and MESSAGE. -o json and yaml print the objects, a List unless one was named.
 
-Exit codes: 0 success, also if there are none; 1 not found, an unknown kind, no rights, no package, no API server;
+Exit codes: 0 success, also if there are none; 1 not found, an unknown kind, no rights, no package, no API server; \
 2 wrong usage, or the output cannot be written."
 )]
 pub(super) struct Args {

@@ -31,7 +31,7 @@ const EVERY: Duration = Duration::from_secs(1);
   operetta manager install --image registry.example.org/operetta:0.1.0
   operetta manager install --dry-run -o yaml | kubectl apply --server-side -f -
 
-Exit codes: 0 the manager is ready (without --wait: applied); 1 refused, or no API server; 2 wrong usage; 4 --timeout is
+Exit codes: 0 the manager is ready (without --wait: applied); 1 refused, or no API server; 2 wrong usage; 4 --timeout is \
 over, and the installation continues.")]
 pub(super) struct Args {
     /// The manager's namespace

@@ -28,10 +28,10 @@ use crate::package::Package;
   operetta install operators/etcd --dry-run -o yaml | kubectl apply --server-side -f -
   operetta install operators/etcd --preview           # writes nothing
 
-What --dry-run prints does the same when it is applied. It needs no cluster. --preview prints what `operetta preview` does,
+What --dry-run prints does the same when it is applied. It needs no cluster. --preview prints what `operetta preview` does, \
 and has its exit codes.
 
-Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision;
+Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision; \
 2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
 pub(in crate::cli) struct InstallArgs {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(in crate::cli) struct InstallArgs {
 
 --preview prints what `operetta preview` does, and has its exit codes.
 
-Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage,
+Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage, \
 or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
 pub(in crate::cli) struct UpgradeArgs {
     #[command(flatten)]

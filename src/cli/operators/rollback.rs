@@ -19,7 +19,7 @@ use crate::operators::{self, OperatorSpec};
 
 The active revision, the five newest others and those that instances still use are stored.
 
-Exit codes: 0 the revision is active; 1 it is not stored, or is refused; 2 wrong usage; 3 the Operator is paused;
+Exit codes: 0 the revision is active; 1 it is not stored, or is refused; 2 wrong usage; 3 the Operator is paused; \
 4 --timeout is over, and the manager goes on.")]
 pub(in crate::cli) struct Args {
     /// The package

@@ -36,7 +36,7 @@ const NAMED: usize = 5;
   operetta uninstall etcd --instances orphan
   operetta uninstall etcd --instances delete --timeout 15m
 
-Exit codes: 0 it is removed; 1 there are instances, it is not installed, or the API server refuses; 2 wrong usage;
+Exit codes: 0 it is removed; 1 there are instances, it is not installed, or the API server refuses; 2 wrong usage; \
 4 --timeout is over, and instances are still being deleted.")]
 pub(in crate::cli) struct Args {
     /// The package

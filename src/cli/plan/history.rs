@@ -22,7 +22,7 @@ use crate::cli::out::{self, printable};
   operetta plan history -A -o wide
   operetta plan history keystore/orders -o json | jq -r '.items[] | select(.status.phase == \"Failed\") | .metadata.name'
 
-Old runs are pruned: the PlanRuns that Operetta or this command has created are kept for 30 days, and at most 30 of an
+Old runs are pruned: the PlanRuns that Operetta or this command has created are kept for 30 days, and at most 30 of an \
 instance.
 
 Exit codes: 0 success, also if there are none; 1 not found or no API server; 2 wrong usage.")]

@@ -26,8 +26,8 @@ use crate::plan::Of;
   operetta plan list -A
   operetta plan list keystore/orders -o json | jq '.plans[] | select(.name == \"restore\") | .params'
 
--o wide adds the parameters. -o json and yaml print {apiVersion, kind: PlanList, plans}; each has instance {apiVersion,
-kind, namespace, name}, name, triggers, params (the schema, null if it takes none) and lastRun {name, phase, reason,
+-o wide adds the parameters. -o json and yaml print {apiVersion, kind: PlanList, plans}; each has instance {apiVersion, \
+kind, namespace, name}, name, triggers, params (the schema, null if it takes none) and lastRun {name, phase, reason, \
 startedAt, finishedAt} or null.
 
 Exit codes: 0 success, also if there are none; 1 not found or no API server; 2 wrong usage.")]

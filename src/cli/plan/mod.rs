@@ -39,10 +39,10 @@ const STOPPED: u8 = 3;
   operetta plan approve etcdcluster/prod
   operetta plan retry etcdcluster/prod --wait --timeout 10m
 
-RUN is the name of a PlanRun, such as prod-3. KIND/NAME is an instance and stands for the run of it that is meant: the
+RUN is the name of a PlanRun, such as prod-3. KIND/NAME is an instance and stands for the run of it that is meant: the \
 active one, or the last one.
 
-Exit codes of run --wait, retry --wait and wait: 0 the run has succeeded; 1 it has failed, or is not found, or the API
+Exit codes of run --wait, retry --wait and wait: 0 the run has succeeded; 1 it has failed, or is not found, or the API \
 server refuses; 2 wrong usage; 3 it was cancelled or superseded; 4 --timeout is over, and the run continues.
 Exit codes of the others: 0 success, 1 not found, refused or no API server, 2 wrong usage."
 )]

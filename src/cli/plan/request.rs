@@ -28,7 +28,7 @@ use crate::yaml;
 
 --param has the type that the plan's schema says; lists and maps are YAML: --param 'hosts=[a, b]'.
 
-Exit codes: 0 the run is requested, or with --wait has succeeded; 1 refused or not found, or with --wait failed; 2 wrong
+Exit codes: 0 the run is requested, or with --wait has succeeded; 1 refused or not found, or with --wait failed; 2 wrong \
 usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
 pub(super) struct RunArgs {
     /// The instance
@@ -109,7 +109,7 @@ fn plan<'i>(instance: &'i Instance, name: &str) -> Result<&'i PublishedPlan, Fai
   operetta plan retry keystore/orders
   operetta plan retry orders-3 --wait --timeout 10m
 
-Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 not failed, refused or not found, or with --wait
+Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 not failed, refused or not found, or with --wait \
 failed; 2 wrong usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
 pub(super) struct RetryArgs {
     /// The name of a failed run, or KIND/NAME of an instance: its last failed run

@@ -57,16 +57,16 @@ const PROGRESS: Duration = Duration::from_secs(2);
   operetta preview operators/etcd -n prod etcdcluster/main
   operetta preview operators/webapp -o json | jq '.instances[] | select(.refused) | .name'
 
--o json and yaml print {apiVersion, kind: Preview, package {name, revision, active}, summary, groups, crds, instances,
-problems}. Each of instances has kind, namespace, name, revision, changes, plans, refused, waits; each of changes has
-item, object, write (Created, Adopted, Updated, Recreated, Repaired, Pruned, Retained, AwaitsApproval, Orphaned,
+-o json and yaml print {apiVersion, kind: Preview, package {name, revision, active}, summary, groups, crds, instances, \
+problems}. Each of instances has kind, namespace, name, revision, changes, plans, refused, waits; each of changes has \
+item, object, write (Created, Adopted, Updated, Recreated, Repaired, Pruned, Retained, AwaitsApproval, Orphaned, \
 Unmarked), restartsPods and fields [{path, before, after}].
 
-It reads with lists, one of each kind, and sends dry runs of changed objects only: it needs the rights get and list on
+It reads with lists, one of each kind, and sends dry runs of changed objects only: it needs the rights get and list on \
 what the package reads, and create, patch and delete on its children as the manager has them.
 
-Exit codes: 0 nothing would be refused, whether or not something would change; 1 the package is wrong, the API server
-cannot be used, or something could not be read and is missing; 2 wrong usage, or the output cannot be written; 3 a CRD
+Exit codes: 0 nothing would be refused, whether or not something would change; 1 the package is wrong, the API server \
+cannot be used, or something could not be read and is missing; 2 wrong usage, or the output cannot be written; 3 a CRD \
 or a change would be refused, or an instance rejected.")]
 pub(super) struct Args {
     /// Folder of the package

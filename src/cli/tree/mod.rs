@@ -31,15 +31,15 @@ const PERIOD: Duration = Duration::from_secs(2);
   operetta tree etcdcluster example -n prod --watch
   operetta tree webapp/hello -o json | jq -r '.instance.children[] | select(.ready | not) | .message'
 
-Readiness is by the rules of each kind; a readyWhen of the package counts in the conditions only. -o json and yaml
-print {apiVersion, kind: Tree, instance, problems}; instance and everything in its children (of an instance) and
-dependents (of a workload) have the keys id, key, object {apiVersion, kind, namespace, name, uid}, ready, status
-(Ready, NotReady, Failed, Terminating; of an instance as in `operetta get`), reason, message, creationTimestamp,
-deletionTimestamp, finalizers (while it is being deleted), marks (Retained, DeletionPending, NotApplied,
-ExposesSecretData),
+Readiness is by the rules of each kind; a readyWhen of the package counts in the conditions only. -o json and yaml \
+print {apiVersion, kind: Tree, instance, problems}; instance and everything in its children (of an instance) and \
+dependents (of a workload) have the keys id, key, object {apiVersion, kind, namespace, name, uid}, ready, status \
+(Ready, NotReady, Failed, Terminating; of an instance as in `operetta get`), reason, message, creationTimestamp, \
+deletionTimestamp, finalizers (while it is being deleted), marks (Retained, DeletionPending, NotApplied, \
+ExposesSecretData), \
 conditions, children, dependents.
 
-Exit codes: 0 success; 1 not found, an unknown kind, no API server, or something could not be read and is missing;
+Exit codes: 0 success; 1 not found, an unknown kind, no API server, or something could not be read and is missing; \
 2 wrong usage, or the output cannot be written.")]
 pub(super) struct Args {
     /// KIND/NAME, or KIND NAME
