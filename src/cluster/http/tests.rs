@@ -19,7 +19,7 @@ fn cluster(url: &str) -> Cluster {
     Cluster::of_config(&config, &super::super::ConnectOptions::default()).unwrap()
 }
 
-/// Nobody answers.
+/// A cluster whose API server does not answer.
 fn no_cluster() -> Cluster {
     Cluster { host: None, ..cluster("http://127.0.0.1:1") }
 }

@@ -92,7 +92,7 @@ async fn each_right_of_each_package_is_missed_by_name() {
     crate::support::etcd::watch(&plane);
     let kubeconfig = manager(&plane).await;
     let operetta = follow(&plane, &kubeconfig).await;
-    // Two of the examples have one name, and so one Operator.
+    // Two packages have the same name, and so the same Operator.
     let mut by_name = BTreeMap::<String, Vec<&Case>>::new();
     for case in &cases {
         let (package, _) = package::load(Path::new(&case.folder)).unwrap();
