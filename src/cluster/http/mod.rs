@@ -204,13 +204,7 @@ impl HttpClient {
         if let Some((_, servers)) = known.as_ref().filter(|(since, _)| since.elapsed() < REMEMBER) {
             return Ok(Arc::clone(servers));
         }
-        let mut found = Vec::new();
         let cluster = &self.0.cluster;
-        for host in cluster.server_host().into_iter().chain(["kubernetes.default.svc"]) {
-            if let Ok(Ok(addresses)) = timeout(CONNECT, lookup_host((host, 443))).await {
-                found.extend(addresses.map(|address| address.ip()));
-            }
-        }
         let (services, endpoint_slices) = (services(), endpoint_slices());
         let service = cluster.get(&services, Some("default"), "kubernetes");
         let selector = "kubernetes.io/service-name=kubernetes";
@@ -225,6 +219,12 @@ impl HttpClient {
                 });
             }
         };
+        let mut found = Vec::new();
+        for host in cluster.server_host().into_iter().chain(["kubernetes.default.svc"]) {
+            if let Ok(Ok(addresses)) = timeout(CONNECT, lookup_host((host, 443))).await {
+                found.extend(addresses.map(|address| address.ip()));
+            }
+        }
         found.extend(addresses(&service.unwrap_or_default()["spec"]["clusterIPs"]));
         for slice in slices.unwrap_or_default() {
             for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
