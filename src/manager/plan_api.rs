@@ -42,10 +42,22 @@ async fn install(cluster: &Cluster) -> Result<(), CallError> {
     let all = [
         (ApiKind::crd(), crds::plan_run()),
         (ApiKind::crd(), objects::crd()),
-        (policy, crds::policy(user)),
-        (binding, crds::binding()),
+        (policy.clone(), crds::policy()),
     ];
-    install_objects(cluster, &all).await
+    install_objects(cluster, &all).await?;
+    exempt(cluster, &policy, user).await?;
+    // Last, so the policy is not in force without the exemption.
+    install_objects(cluster, &[(binding, crds::binding())]).await
+}
+
+/// Adds this manager to those whose writes the policy does not check.
+async fn exempt(cluster: &Cluster, kind: &ApiKind, user: &str) -> Result<(), CallError> {
+    let live = cluster.get(kind, None, crds::POLICY).await?;
+    if !live.is_some_and(|live| crds::is_exempt(&live, user)) {
+        cluster.apply(kind, &crds::exemption(user), &crds::exemption_owner(user), true).await?;
+        info!(%user, "the policy of PlanRuns exempts this manager");
+    }
+    Ok(())
 }
 
 /// Applies those of these cluster-scoped objects that differ.

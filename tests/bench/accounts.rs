@@ -5,31 +5,44 @@ use std::sync::Arc;
 
 use operetta::local::ControlPlane;
 use operetta::package::Package;
+use operetta::rights::{MANAGER, account};
 use serde::Serialize;
+use serde_json::json;
 
-use crate::bare::Bare;
 use crate::report::median;
 use crate::rounds::{Bench, ManagerRound, arguments, per_second};
-use crate::support::rights::{SYSTEM, grant, manager};
+use crate::support::rights::{SYSTEM, apply, grant, manager};
 use crate::{Result, package_folder};
 
-/// One round of each, with accounts and without.
+/// Which manager is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// An administrator, for whom the API server looks into no rules.
+    Admin,
+    /// The manager's account, which has the rights of the package, too.
+    Own,
+    /// The same, which acts as the account of the package.
+    Acting,
+}
+
+/// One round of each.
 #[derive(Debug, Serialize)]
-struct Pair {
-    without: ManagerRound,
-    with: ManagerRound,
+struct Round {
+    admin: ManagerRound,
+    own: ManagerRound,
+    acting: ManagerRound,
 }
 
 /// All rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Accounts {
     instances: usize,
-    backlog: Vec<Pair>,
-    arriving: Vec<Pair>,
+    backlog: Vec<Round>,
+    arriving: Vec<Round>,
 }
 
-/// Measures it. The manager's own user is the same in both: an administrator, whose requests need no look into the rules. So the
-/// difference is the whole price of the account, the look into its rules included.
+/// Measures it. The price of impersonation is the difference between the manager's account with the rights of the package and
+/// the same account that acts as the package's: for both the API server looks into the rules.
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -37,21 +50,32 @@ pub(crate) async fn run(
     rounds: usize,
     concurrency: usize,
 ) -> Result<Accounts> {
-    let bench = Bench { plane, package, bare: Bare::new(plane.client()?, concurrency) };
-    manager(plane).await;
+    let admin = Bench::new(plane, package, concurrency)?;
+    let kubeconfig = manager(plane).await;
     grant(plane, &[package_folder().to_str().unwrap_or_default()], |_| {}).await;
-    let plain = arguments();
-    let [command, folder] = plain;
-    let acting = [command, folder, "--impersonate", "--namespace", SYSTEM];
+    let own_rights = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "own-rights"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account(&package.name)},
+        "subjects": [{"kind": "ServiceAccount", "namespace": SYSTEM, "name": MANAGER}],
+    });
+    apply(plane, &[own_rights]).await;
+    let of_account = Bench { kubeconfig, ..Bench::new(plane, package, concurrency)? };
+    let [command, folder] = arguments();
+    let plain = [command, folder, "--namespace", SYSTEM];
+    let acting = [&plain[..], &["--impersonate"]].concat();
     // It registers the CRD, without which there are no instances.
-    drop(bench.manager_of(&acting).await?);
+    drop(admin.manager_of(&plain).await?);
     let mut result = Accounts { instances, backlog: Vec::new(), arriving: Vec::new() };
     // The first round warms the server up.
     for round in 0..=rounds {
         for what in ["backlog", "arriving"] {
-            let measure = async |is_acting: bool| -> Result<ManagerRound> {
-                let arguments = if is_acting { &acting[..] } else { &plain[..] };
-                let namespace = format!("{what}-{}-{round}", if is_acting { "with" } else { "without" });
+            let measure = async |way: Way| -> Result<ManagerRound> {
+                let (bench, arguments) = match way {
+                    Way::Admin => (&admin, &plain[..]),
+                    Way::Own => (&of_account, &plain[..]),
+                    Way::Acting => (&of_account, &acting[..]),
+                };
+                let namespace = format!("{what}-{way:?}-{round}").to_lowercase();
                 bench.bare.create_namespace(&namespace).await?;
                 let measured = match what {
                     "backlog" => bench.started_late(&namespace, instances, arguments).await?,
@@ -60,37 +84,59 @@ pub(crate) async fn run(
                 eprintln!("{namespace}: {:.1} instances/s", per_second(instances, measured.all));
                 Ok(measured)
             };
-            // In turn first and second: what one leaves behind for the next is in both.
-            let pair = if round % 2 == 0 {
-                let without = measure(false).await?;
-                Pair { without, with: measure(true).await? }
+            // In turn first and last: what one leaves behind for the next is in both.
+            let round_of = if round % 2 == 0 {
+                let (admin, own) = (measure(Way::Admin).await?, measure(Way::Own).await?);
+                Round { admin, own, acting: measure(Way::Acting).await? }
             } else {
-                let with = measure(true).await?;
-                Pair { without: measure(false).await?, with }
+                let (acting, own) = (measure(Way::Acting).await?, measure(Way::Own).await?);
+                Round { acting, own, admin: measure(Way::Admin).await? }
             };
             if round > 0 {
-                if what == "backlog" { result.backlog.push(pair) } else { result.arriving.push(pair) }
+                if what == "backlog" { result.backlog.push(round_of) } else { result.arriving.push(round_of) }
             }
         }
     }
     Ok(result)
 }
 
+/// CPU seconds of the manager and the API server with its etcd, until it rests.
+fn cpu(round: &ManagerRound) -> f64 {
+    let of = |cpu: &crate::measure::Cpu| cpu.manager + cpu.apiserver + cpu.etcd;
+    of(&round.cpu) + of(&round.trailing_cpu)
+}
+
 impl fmt::Display for Accounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} instances, without accounts of packages and with them", self.instances)?;
-        for (what, pairs) in [("backlog", &self.backlog), ("arriving", &self.arriving)] {
-            let rate = |round: &ManagerRound| per_second(self.instances, round.all);
-            for Pair { without, with } in pairs {
-                let (without, with) = (rate(without), rate(with));
+        writeln!(
+            f,
+            "{} instances. The manager is an administrator; an account with the rights of the package; the same, which acts as the \
+             account of the package",
+            self.instances
+        )?;
+        let rate = |round: &ManagerRound| per_second(self.instances, round.all);
+        for (what, rounds) in [("backlog", &self.backlog), ("arriving", &self.arriving)] {
+            for Round { admin, own, acting } in rounds {
                 writeln!(
                     f,
-                    "{what:<9} without {without:>7.1} instances/s, with {with:>7.1}: {:.3} of the rate",
-                    with / without
+                    "{what:<9} {:>6.1} {:>6.1} {:>6.1} instances/s, {:>5.2} {:>5.2} {:>5.2} CPU s",
+                    rate(admin),
+                    rate(own),
+                    rate(acting),
+                    cpu(admin),
+                    cpu(own),
+                    cpu(acting)
                 )?;
             }
-            let ratio = median(pairs.iter().map(|pair| rate(&pair.with) / rate(&pair.without)).collect());
-            writeln!(f, "{what:<9} median {ratio:.3} of the rate")?;
+            let of = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+            writeln!(
+                f,
+                "{what:<9} medians: impersonation {:.3} of the rate, {:.3} of the CPU; all of the account {:.3} and {:.3}",
+                of(&|r| rate(&r.acting) / rate(&r.own)),
+                of(&|r| cpu(&r.acting) / cpu(&r.own)),
+                of(&|r| rate(&r.acting) / rate(&r.admin)),
+                of(&|r| cpu(&r.acting) / cpu(&r.admin)),
+            )?;
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub(crate) async fn run(
     rounds: usize,
     concurrency: usize,
 ) -> Result<Poisoned> {
-    let bench = Bench { plane, package, bare: Bare::new(plane.client()?, concurrency) };
+    let bench = Bench::new(plane, package, concurrency)?;
     let [run, light] = arguments();
     let both = [run, light, poison_folder().to_str().unwrap_or_default()];
     let (poison, _) =

@@ -1,6 +1,7 @@
 //! The timed rounds: the bare client and the manager in turn, each in a namespace of its own, with the
 //! control plane at rest before each.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ pub(crate) async fn run(
     rounds: usize,
     concurrency: usize,
 ) -> Result<Vec<Round>> {
-    let bench = Bench { plane, package, bare: Bare::new(plane.client()?, concurrency) };
+    let bench = Bench::new(plane, package, concurrency)?;
     // The manager registers the CRD, without which there are no instances.
     drop(bench.manager().await?);
     eprintln!("warming up with {WARM_UP} instances");
@@ -123,9 +124,26 @@ pub(crate) struct Bench<'a> {
     pub(crate) plane: &'a ControlPlane,
     pub(crate) package: &'a Arc<Package>,
     pub(crate) bare: Bare,
+    /// The user as whom managers run.
+    pub(crate) kubeconfig: PathBuf,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// With managers that are administrators.
+    pub(crate) fn new(
+        plane: &'a ControlPlane,
+        package: &'a Arc<Package>,
+        concurrency: usize,
+    ) -> Result<Self> {
+        let bare = Bare::new(plane.client()?, concurrency);
+        Ok(Self { plane, package, bare, kubeconfig: plane.kubeconfig_path().to_owned() })
+    }
+
+    fn start(&self, arguments: &[&str]) -> Operetta {
+        let arguments = [arguments, &["--leader-elect=false"]].concat();
+        Operetta::run_as_user(self.plane, &self.kubeconfig, &arguments)
+    }
+
     async fn bare(&self, namespace: &str, count: usize, statuses: bool) -> Result<BareRound> {
         self.bare.create_namespace(namespace).await?;
         until_quiet(self.plane).await?;
@@ -170,7 +188,7 @@ impl Bench<'_> {
         let readiness = Readiness::watch(self.plane.client()?, resource(self.package)?, namespace);
         let before = Cpu::now(self.plane, None)?;
         let started = Instant::now();
-        let manager = Operetta::run(self.plane, arguments);
+        let manager = self.start(arguments);
         self.to_ready(namespace, count, manager, readiness, started, before).await
     }
 
@@ -229,7 +247,7 @@ impl Bench<'_> {
     }
 
     pub(crate) async fn manager_of(&self, arguments: &[&str]) -> Result<Operetta> {
-        let mut manager = Operetta::run(self.plane, arguments);
+        let mut manager = self.start(arguments);
         manager.wait_for("watching instances", Duration::from_secs(30)).await;
         Ok(manager)
     }

@@ -10,6 +10,8 @@ use operetta::plan::crds;
 use serde_json::{Value, json};
 
 const MANAGER: &str = "system:serviceaccount:operetta:manager";
+/// Of other packages.
+const OTHER_MANAGER: &str = "the manager of \"others\"";
 /// All users may edit PlanRuns; eve may also run plans of `main`, and ada approve steps of any.
 const RIGHTS: &str = "
 apiVersion: v1
@@ -39,13 +41,20 @@ impl Scene {
         let objects = json!({
             "apiVersion": "v1",
             "kind": "List",
-            "items": [crds::plan_run(), crds::policy(MANAGER), crds::binding()],
+            "items": [crds::plan_run(), crds::policy()],
         });
         scene.admin(&["apply", "--server-side", "-f", "-"], &objects.to_string()).await.ok();
+        for manager in [MANAGER, OTHER_MANAGER] {
+            let owner = format!("--field-manager={}", crds::exemption_owner(manager));
+            let exemption = crds::exemption(manager).to_string();
+            scene.admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await.ok();
+        }
+        let binding = crds::binding().to_string();
+        scene.admin(&["apply", "--server-side", "-f", "-"], &binding).await.ok();
         scene.admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await.ok();
         scene.admin(&["apply", "-f", "-"], RIGHTS).await.ok();
         for (role, users) in [
-            ("editor", vec!["eve", "ada", "bob", MANAGER]),
+            ("editor", vec!["eve", "ada", "bob", MANAGER, OTHER_MANAGER]),
             ("runner", vec!["eve"]),
             ("approver", vec!["ada"]),
         ] {
@@ -211,8 +220,11 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         json!({"operetta.dev/cause": "Rollout", "operetta.dev/taken": "uid", "operetta.dev/record": "{}"});
     scene.create_with("eve", "f", "main", &json!({}), &backup).await.ok();
     scene.create_with("eve", "g", "main", &json!({}), &json!({"operetta.dev/prunable": "true"})).await.ok();
-    // The manager itself needs no verb.
-    scene.create(MANAGER, "h", &json!({"requestedBy": null, "plan": "operetta.dev/delete-child"})).await.ok();
+    // Managers need no verb.
+    for (manager, name) in [(MANAGER, "h"), (OTHER_MANAGER, "i")] {
+        let run = json!({"requestedBy": null, "plan": "operetta.dev/delete-child"});
+        scene.create(manager, name, &run).await.ok();
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod each;
 mod escalation;
 mod lives;
+mod managers;
 mod namespaces;
 mod tenants;
 

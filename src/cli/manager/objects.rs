@@ -33,7 +33,8 @@ pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 /// All objects, in an order in which they can be applied.
 pub(super) fn all(settings: &Settings) -> Vec<Value> {
     let mut all = vec![namespace(settings), crds::plan_run(), objects::crd(), operators::crd()];
-    all.extend([crds::policy(&rights::user(&settings.namespace, MANAGER)), crds::binding()]);
+    // The manager adds its exemption when it starts.
+    all.extend([crds::policy(), crds::binding()]);
     all.extend(rights::manager::manager(&settings.namespace));
     all.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
     all

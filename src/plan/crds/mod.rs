@@ -9,7 +9,7 @@ mod tests;
 use crate::crd::OwnKind;
 
 pub use plan_run::plan_run;
-pub use policy::{POLICY, binding, policy};
+pub use policy::{POLICY, binding, exemption, exemption_owner, is_exempt, policy};
 
 /// The kind of a run.
 pub const PLAN_RUN: OwnKind = OwnKind { kind: "PlanRun", plural: "planruns", namespaced: true };

@@ -1,7 +1,9 @@
 //! The admission policy of `PlanRun`s. A controller cannot see which user has written an object, so the API server checks
 //! it.
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{APPROVE, PLAN_RUN, RUN};
 use crate::crd::{GROUP, VERSION};
@@ -10,11 +12,14 @@ use crate::plan::{PRUNABLE, TAKEN};
 /// The name of the policy and of its binding.
 pub const POLICY: &str = "planruns.operetta.dev";
 
+/// The longest name of a condition.
+const LONGEST: usize = 63;
+
 /// What every annotation of Operetta begins with.
 const OWN: &str = "operetta.dev/";
 
-/// The `ValidatingAdmissionPolicy`. `manager` is the user name of the manager, whose writes it does not check.
-pub fn policy(manager: &str) -> Value {
+/// The `ValidatingAdmissionPolicy`, which checks the writes of all users but managers: see [`exemption`].
+pub fn policy() -> Value {
     let allowed = |verb: &str| format!("variables.instance.check('{verb}').allowed()");
     let changed = "variables.others != variables.oldOthers || variables.all != variables.oldAll";
     let needs = |verb: &str, what: &str| {
@@ -35,10 +40,6 @@ pub fn policy(manager: &str) -> Value {
                 "operations": ["CREATE", "UPDATE"],
                 "resources": [PLAN_RUN.plural],
             }]},
-            "matchConditions": [{
-                "name": "not-the-manager",
-                "expression": format!("request.userInfo.username != {}", quoted(manager)),
-            }],
             "variables": [
                 {"name": "group", "expression": "object.spec.of.apiVersion.split('/')[0]"},
                 {
@@ -134,6 +135,44 @@ pub fn policy(manager: &str) -> Value {
             ],
         },
     })
+}
+
+/// The part of the policy that exempts a manager: with this user name, its writes are not checked. The conditions of a policy
+/// are a map by name, so managers with different users add theirs to one policy by server-side apply, each as a field manager
+/// of its own.
+pub fn exemption(user: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {"matchConditions": [{
+            "name": condition_name(user),
+            "expression": format!("request.userInfo.username != {}", quoted(user)),
+        }]},
+    })
+}
+
+/// Whether a policy exempts that user.
+pub fn is_exempt(policy: &Value, user: &str) -> bool {
+    let wanted = &exemption(user)["spec"]["matchConditions"][0]["expression"];
+    let conditions = policy["spec"]["matchConditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|condition| &condition["expression"] == wanted))
+}
+
+/// The field manager that owns the exemption of a user.
+pub fn exemption_owner(user: &str) -> String {
+    format!("operetta:{}", condition_name(user))
+}
+
+/// A name for each user: `NAMESPACE.NAME` of a `ServiceAccount`, a digest of other users.
+fn condition_name(user: &str) -> String {
+    let account = user.strip_prefix("system:serviceaccount:").map(|account| account.replacen(':', ".", 1));
+    let is_name = |text: &String| {
+        text.len() <= LONGEST && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+    };
+    account
+        .filter(is_name)
+        .unwrap_or_else(|| format!("user-{}", &HEXLOWER.encode(&Sha256::digest(user))[..16]))
 }
 
 /// The `ValidatingAdmissionPolicyBinding`: the policy holds everywhere.

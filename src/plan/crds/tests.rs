@@ -52,15 +52,40 @@ fn a_run_and_its_status_fit_the_schema() {
 }
 
 #[test]
-fn the_policy_names_the_manager_and_the_verbs() {
-    let policy = policy("system:serviceaccount:operetta:manager");
+fn the_policy_names_the_verbs_and_its_binding_the_policy() {
+    let policy = policy();
     let text = policy.to_string();
-    for part in
-        ["system:serviceaccount:operetta:manager", "check('run')", "check('approve')", "operetta.dev/taken"]
-    {
+    for part in ["check('run')", "check('approve')", "operetta.dev/taken"] {
         assert!(text.contains(part), "{part}");
     }
     assert_eq!(binding()["spec"]["policyName"], policy["metadata"]["name"]);
+}
+
+#[test]
+fn each_manager_has_an_exemption_of_its_own() {
+    let long = format!("system:serviceaccount:{}:operetta", "n".repeat(60));
+    let users = [
+        "system:serviceaccount:one:operetta",
+        "system:serviceaccount:two:operetta",
+        "system:serviceaccount:two:a:b",
+        "one.operetta",
+        "kubernetes-admin",
+        "\"quoted\"",
+        &long,
+    ];
+    let mut names = std::collections::BTreeSet::new();
+    for user in users {
+        let policy = exemption(user);
+        for other in users {
+            assert_eq!(is_exempt(&policy, other), user == other, "{user} {other}");
+        }
+        let name = policy["spec"]["matchConditions"][0]["name"].as_str().unwrap().to_owned();
+        assert!(name.len() <= 63 && !name.contains([':', '"']), "{name}");
+        assert!(exemption_owner(user).ends_with(&name));
+        assert!(names.insert(name), "{user}");
+    }
+    assert!(names.contains("one.operetta"), "{names:?}");
+    assert!(!is_exempt(&policy(), "kubernetes-admin"));
 }
 
 #[test]

@@ -55,6 +55,7 @@ case "$1 $2" in
     learner=false
     [ "$5" = --learner ] && learner=true
     { cat "$of.members"; echo "${3##*-} $(cat "$of.next") ${4#--peer-urls=} $learner false"; } | save
+    printf '{"member":{"ID":%s,"peerURLs":["%s"]}}\n' "$(decimal "$(cat "$of.next")")" "${4#--peer-urls=}"
     echo $(($(cat "$of.next") + 1)) > "$of.next"
     ;;
   "member remove")

@@ -1,0 +1,74 @@
+//! Two managers with different users, each with a package that has plans.
+
+use serde_json::json;
+
+use super::strict_plane;
+use crate::support::ext::{Kind, LONG, Scene, fixture, kind, run_flags, watching};
+use crate::support::rights::{grant, manager, user};
+use crate::support::{eventually, kubectl_of};
+
+const LAP: Kind = kind("fixtures.operetta.dev/v1", "laps");
+const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
+
+#[tokio::test]
+async fn managers_with_different_users_run_plans_in_one_cluster() {
+    let plane = strict_plane().await;
+    let instance = |kind: &str, name: &str| {
+        json!({"apiVersion": LAP.api_version(), "kind": kind, "metadata": {"name": name}, "spec": {}})
+            .to_string()
+    };
+    let flags = ["--leader-elect=false", "--leader-elect-resource-name=laps"];
+    let mut admin = run_flags(&plane, &flags, &["laps"]);
+    watching(&mut admin, 1).await;
+    let scene = Scene::on(&plane).await;
+    scene.apply(&instance("Lap", "a")).await;
+    scene.ready(LAP, "a").await;
+
+    let kubeconfig = manager(&plane).await;
+    let errands = fixture("plan-commands");
+    grant(&plane, &[&errands], |_| {}).await;
+    let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
+    watching(&mut account, 1).await;
+    // Each creates runs, also after the other has started.
+    for name in ["b", "c"] {
+        scene.apply(&instance("Errand", name)).await;
+        scene.ready(ERRAND, name).await;
+        scene.apply(&instance("Lap", name)).await;
+        scene.ready(LAP, name).await;
+    }
+    let path = "jsonpath={.spec.matchConditions[*].expression}";
+    let conditions = ["get", "validatingadmissionpolicy", "planruns.operetta.dev", "-o", path];
+    let exempt = kubectl_of(&plane, &conditions, "").await.ok();
+    assert!(exempt.contains(&user("operetta")), "{exempt}");
+    assert_eq!(exempt.matches("username !=").count(), 2, "{exempt}");
+
+    // A policy that somebody has deleted is back, with both, when they have started again.
+    let gone =
+        ["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "planruns.operetta.dev"];
+    kubectl_of(&plane, &gone, "").await.ok();
+    for manager in [&mut admin, &mut account] {
+        manager.interrupt();
+        manager.wait(LONG).await;
+    }
+    let mut admin = run_flags(&plane, &flags, &["laps"]);
+    let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
+    watching(&mut admin, 1).await;
+    watching(&mut account, 1).await;
+    for (kind, of) in [("Errand", ERRAND), ("Lap", LAP)] {
+        scene.apply(&instance(kind, "d")).await;
+        scene.ready(of, "d").await;
+    }
+    let again = eventually("both exemptions", LONG, async || {
+        let text = kubectl_of(&plane, &conditions, "").await.ok();
+        if text.matches("username !=").count() == 2 { Ok(text) } else { Err(text) }
+    })
+    .await;
+    assert_eq!(sorted(&again), sorted(&exempt));
+}
+
+/// The words, in a fixed order.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = text.split_whitespace().collect();
+    words.sort_unstable();
+    words
+}
