@@ -537,7 +537,7 @@ impl Display for Refusal {
             }
         })?;
         f.write_str(if self.is_dry_run {
-            "; a dry run found it, so nothing of this change is written"
+            "; a dry run found it, and the rest of the change waits"
         } else {
             ""
         })

@@ -149,7 +149,7 @@ pub struct Failure {
     uid: Option<Box<str>>,
     /// The resourceVersion that it is about, if a user may have corrected a later one.
     version: Option<Box<str>>,
-    /// Whether a dry run found it. Then nothing of the change is written.
+    /// Whether a dry run found it. Then the rest of the change waits.
     pub is_dry_run: bool,
 }
 

@@ -8,7 +8,7 @@ use operetta::package::Package;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::bare::{Bare, instance_kind, resource};
+use crate::bare::{instance_kind, resource};
 use crate::report::median;
 use crate::rounds::{Bench, arguments, per_second};
 use crate::{Result, poison_folder};

@@ -260,7 +260,7 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
     assert!(world.objects.is_empty(), "{:?}", world.names());
     let Verdict::Stalled { reason, message } = verdict else { panic!("{verdict:?}") };
     assert_eq!(reason, "Forbidden");
-    assert!(message.contains("nothing of this change is written"), "{message}");
+    assert!(message.contains("the rest of the change waits"), "{message}");
     world.rest();
     // When its time has come it is tried again, and so are the others.
     world.untried = true;

@@ -56,7 +56,8 @@ async fn a_refused_edit_stops_no_repair_of_what_was_accepted() {
     let accepted = scene.ready(TRIAL, "held").await;
     assert!(record(&accepted).is_null());
     edit(&scene, "held", json!({"label": "l".repeat(64), "text": "changed", "secret": 1})).await;
-    stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels", "nothing of this change"]).await;
+    stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels", "the rest of the change waits"])
+        .await;
     scene.until("recorded", TRIAL, "held", |o| record(o).is_string()).await;
     is_kept_up(&scene, "held").await;
     let told = stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels"]).await;

@@ -72,7 +72,7 @@ async fn what_a_dry_run_refuses_leaves_everything_untouched() {
         &scene,
         "long",
         "ApplyRefused",
-        &["config", "metadata.labels", "templates/config.yaml:", "nothing of this change is written"],
+        &["config", "metadata.labels", "templates/config.yaml:", "the rest of the change waits"],
     )
     .await;
     assert!(scene.find(CONFIG_MAP, "long").await.is_none());
@@ -211,7 +211,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
             .until("Stalled", STONE, child, |o| condition(o, "Stalled")["reason"] == "ImmutableField")
             .await;
         let message = condition(&told, "Stalled")["message"].as_str().unwrap().to_owned();
-        for word in [*child, *field, "onImmutableChange: Recreate", "nothing of this change is written"] {
+        for word in [*child, *field, "onImmutableChange: Recreate", "the rest of the change waits"] {
             assert!(message.contains(word), "{child}: {word:?} is not in {message}");
         }
         let now = scene.get(*kind, child).await;
@@ -358,7 +358,7 @@ async fn a_kind_without_rights() {
     scene.apply(&light("l")).await;
     let instance = scene.until("Forbidden", LIGHT, "l", forbidden).await;
     let message = condition(&instance, "Stalled")["message"].as_str().unwrap();
-    for word in ["secret", "cannot patch resource", "nothing of this change is written"] {
+    for word in ["secret", "cannot patch resource", "the rest of the change waits"] {
         assert!(message.contains(word), "{word:?} is not in {message}");
     }
     assert!(scene.find(CONFIG_MAP, "l").await.is_none(), "{}", manager.output());

@@ -199,9 +199,13 @@ async fn figures() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         up.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 5})).await).await;
         let pods = bare_objects(&stage, &other.scene, 3..5).await;
+        let beside = other.writer("c").await;
+        beside.goes_on().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
         let begun = Instant::now();
         grow_by_hand(&other.scene, &pods).await;
         bare_resize.push(begun.elapsed().as_secs_f64());
+        beside.check("by hand").await;
         assert_eq!(other.etcd_members("c-0").await, names("c", 5));
         down.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 3})).await).await;
 

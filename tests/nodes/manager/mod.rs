@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::support::barrier::get;
 use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, Scene, WEB_APP, name_of};
 use crate::support::rights::{SYSTEM, user};
 use crate::support::{OPERETTA, Output, eventually, kubectl_of, operetta, options};
@@ -123,6 +125,7 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
     let pods: Vec<&str> = pods["items"].as_array().unwrap().iter().map(name_of).collect();
     let leading =
         *pods.iter().find(|pod| leader.starts_with(**pod)).unwrap_or_else(|| panic!("{leader}: {pods:?}"));
+    only_those_in_the_pod_see_the_state(&cluster, leading).await;
     cluster.kubectl(&["delete", "pod", leading, "--grace-period=0", "--force"]).await.ok();
     cluster.leader(leading).await;
     scene.patch(WEB_APP, app, "merge", &json!({"spec": {"config": {"A": "b"}}})).await;
@@ -132,4 +135,29 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
     })
     .await;
     scene.ready(WEB_APP, app).await;
+}
+
+/// `kubectl port-forward` connects within the pod; the proxy of the API server comes from outside.
+async fn only_those_in_the_pod_see_the_state(cluster: &Cluster, pod: &str) {
+    let proxied = format!("/api/v1/namespaces/{SYSTEM}/pods/{pod}:8080/proxy");
+    cluster.kubectl(&["get", "--raw", &format!("{proxied}/healthz")]).await.ok();
+    let refused = cluster.kubectl(&["get", "--raw", &format!("{proxied}/debug/state")]).await.fails();
+    assert!(refused.contains("orbidden"), "{refused}");
+
+    let mut forward = tokio::process::Command::new(cluster.plane.kubectl())
+        .arg("--kubeconfig")
+        .arg(cluster.plane.kubeconfig_path())
+        .args(["-n", SYSTEM, "port-forward", &format!("pod/{pod}"), ":8080"])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    // Forwarding from 127.0.0.1:40123 -> 8080
+    let line = tokio::time::timeout(LONG, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+    let (head, body) = get(address, "/debug/state").await;
+    assert!(head.contains(" 200 "), "{head}: {body}");
+    let state: Value = serde_json::from_str(&body).unwrap();
+    assert!(state["watches"].as_array().is_some_and(|all| !all.is_empty()), "{state}");
 }

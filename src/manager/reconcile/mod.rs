@@ -1,32 +1,29 @@
 //! The reconcile of one instance: it decides and acts until nothing is left to do, then writes the status.
 
-use std::collections::BTreeMap;
+mod publish;
+mod snapshot;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::{debug, trace, warn};
 
-use super::act::Executor;
-use super::effects::Effects;
-use super::index::InstanceKey;
-use super::operators::Serves;
-use super::registry::Registered;
-use super::scheduler::{Key, Scheduler};
-use super::state::{InstanceState, MAX_DECISIONS, Progress};
-use super::status::{Settled, StatusWriter};
-use super::stopped::Evaluate;
-use super::store::Store;
-use super::watches::{WatchState, Watches};
-use crate::api::{CallError, Class, Gvk};
-use crate::children::plans::{Revision, RunAction};
-use crate::children::{
-    self, Action, ActivePackage, Decision, Effect, KindInfo, Listing, Observed, Outcome as Done, ReadError,
-    Snapshot,
-};
+use crate::api::{CallError, Class};
+use crate::children::plans::RunAction;
+use crate::children::{self, Action, Decision, Outcome as Done, Snapshot};
 use crate::cluster::Permit;
+use crate::manager::act::Executor;
+use crate::manager::effects::Effects;
+use crate::manager::index::InstanceKey;
+use crate::manager::registry::Registered;
+use crate::manager::scheduler::{Key, Scheduler};
+use crate::manager::state::{InstanceState, MAX_DECISIONS, Progress};
+use crate::manager::status::{Settled, StatusWriter};
+use crate::manager::stopped::Evaluate;
+use crate::manager::store::Store;
+use crate::manager::watches::Watches;
 use crate::operators::upgrade::Member;
-use crate::package::Resource;
 use crate::template::Totals;
 
 /// The JSON size in bytes from which an instance is large. Parsed it takes several times that.
@@ -38,9 +35,6 @@ const STEP_REFRESH: Duration = Duration::from_secs(1);
 /// How soon the `Operator` is reconciled after an instance has changed that was moved to another revision: several are seen
 /// at once.
 const STAGE: Duration = Duration::from_millis(100);
-
-/// How many objects an Event names.
-const MAX_NAMES: usize = 8;
 
 /// Reconciles instances.
 pub(super) struct InstanceReconciler {
@@ -85,18 +79,6 @@ enum Attempt {
     ExceedsSmallBudget,
     /// A decision.
     Decided(Box<Decided>),
-}
-
-/// The package that an instance is reconciled with.
-enum Kept {
-    /// The active one.
-    Active,
-    /// Another revision, until the instance is moved.
-    Earlier(ActivePackage),
-    /// Another revision, which is being loaded.
-    Pending,
-    /// Another revision, which cannot be loaded, for that reason.
-    Unknown(Arc<str>),
 }
 
 /// A decision and its input.
@@ -375,161 +357,6 @@ impl InstanceReconciler {
         error.asked_to_wait().map_or(Outcome::Failed, |wait| self.done_for(key, wait))
     }
 
-    /// What is known of the instance now; `None` if it is gone, its children are still being listed, or nothing is known
-    /// of its package yet.
-    fn snapshot(&self, key: &InstanceKey, registered: &Registered, limits: Totals) -> Option<Snapshot> {
-        let registry = self.store.registry();
-        let info = |gvk: Gvk, listing: Listing| KindInfo {
-            namespaced: self.store.kinds.known(&gvk).map(|known| known.namespaced),
-            is_instance_kind: registry.is_instance_kind(&gvk),
-            gvk,
-            listing,
-        };
-        // Before the children: a kind that is listed now has all of its children in the index. The end of its first
-        // list and a failure of it queue all instances, so none is forgotten here.
-        let mut kinds = Vec::with_capacity(registered.child_kinds.len());
-        for gvk in &registered.child_kinds {
-            kinds.push(info(gvk.clone(), self.listing(gvk, registered, key)?));
-        }
-        let (instance, previous, observed, previous_children) = {
-            let mut index = self.store.index();
-            let instance = index.instance(key).or_else(|| index.deleted_instance(key))?;
-            let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-            let (observed, previous_children) = (index.children_of(uid), index.previous_children(key, uid));
-            (instance, index.previous(key), observed, previous_children)
-        };
-        let mut children = observed.iter().chain(&previous_children);
-        if children.any(|observed| observed.asking.is_some()) && self.are_runs_listed_now() {
-            return None;
-        }
-        let package = match (&registered.package, &registered.inactive) {
-            (Some((package, index)), _) => match self.kept_package(key, registered) {
-                Kept::Active => Ok(ActivePackage::new(package, *index)?),
-                Kept::Earlier(package) => Ok(package),
-                Kept::Pending => return None,
-                // Nothing is rendered but a plan that cleans up.
-                Kept::Unknown(_) if !instance["metadata"]["deletionTimestamp"].is_null() => {
-                    Ok(ActivePackage::new(package, *index)?)
-                }
-                Kept::Unknown(reason) => Err(reason),
-            },
-            (None, Some(reason)) => Err(Arc::clone(reason)),
-            (None, None) if instance["metadata"]["deletionTimestamp"].is_null() => return None,
-            (None, None) => Err("it is not loaded".into()),
-        };
-        let settings = self.store.settings.get(registered.operator()).unwrap_or_default();
-        let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
-        if is_deleting && self.watches.watch_deletion(registered, key) {
-            return None;
-        }
-        let package = match self.store.settings.serves(&settings, key.namespace.as_deref()) {
-            Serves::No if package.is_ok() && !is_deleting => Err(format!(
-                "the Operator {} does not serve the namespace {}: its children stay as they are, and nothing repairs \
-                 them",
-                registered.operator(),
-                key.namespace.as_deref().unwrap_or_default()
-            )
-            .into()),
-            Serves::Unknown if !is_deleting => return None,
-            _ => package,
-        };
-        let resource = package.as_ref().ok().map(ActivePackage::resource);
-        let earlier = registered.earlier().map(|(_, resource)| resource);
-        for gvk in resource.into_iter().chain(earlier).flat_map(Resource::kinds) {
-            if !kinds.iter().any(|info| info.gvk == *gvk) {
-                kinds.push(info(gvk.clone(), Listing::Listed));
-            }
-        }
-        let mut resources = resource.into_iter().chain(registered.earlier().map(|(_, resource)| resource));
-        let reads_cluster = resources.any(|resource| resource.reads_cluster);
-        let mut runs = self.read_runs(key);
-        let deletions = self.deletion_runs(key, &mut runs).map(Box::new);
-        let has_runs = self.has_runs(key, registered, &runs);
-        let plans = has_runs.then(|| Box::new(self.plan_snapshot(key, &instance, runs)));
-        // Every editor of an object can write its labels. An object in a namespace that the package does not use is no child.
-        let can_be_child = |o: &Arc<Observed>| registered.reaches(key.namespace.as_deref(), &o.object);
-        Some(Snapshot {
-            instance,
-            previous,
-            package,
-            defaults: Arc::clone(&settings.defaults),
-            operator_namespace: self.namespace.clone(),
-            observed: observed.into_iter().filter(can_be_child).collect(),
-            previous_children: previous_children.into_iter().filter(can_be_child).collect(),
-            kinds,
-            refs: self.watches.known(key),
-            polls: self.watches.observations(key),
-            namespace_users: BTreeMap::new(),
-            plans,
-            deletions,
-            record_key: self.effects.record_key(),
-            apis: if reads_cluster { self.watches.served_apis() } else { None },
-            limits,
-        })
-    }
-
-    /// The revision that the instance is reconciled with until it is moved to the active one; `None` if it has that.
-    pub(super) fn kept_revision(&self, key: &InstanceKey, registered: &Registered) -> Option<Box<str>> {
-        let active = registered.revision().filter(|_| registered.is_staged)?;
-        let recorded = self.store.index().member(key)?.revision.clone()?;
-        (*recorded != *active).then_some(recorded)
-    }
-
-    /// Has the revision loaded that the instance keeps.
-    fn follow_kept(&self, key: &InstanceKey, registered: &Registered) {
-        if let Some(revision) = self.kept_revision(key, registered) {
-            self.watches.revisions.also_follow(key, registered.operator(), &revision);
-        }
-    }
-
-    /// The resource of an instance in the revision that it is reconciled with; `None` if that is not loaded.
-    pub(super) fn resource_of<'r>(
-        &self,
-        key: &InstanceKey,
-        registered: &'r Registered,
-    ) -> Option<&'r Resource> {
-        let (_, resource) = match self.kept_revision(key, registered) {
-            None => registered.resource()?,
-            Some(kept) => registered.earlier().find(|(package, _)| package.revision() == *kept)?,
-        };
-        Some(resource)
-    }
-
-    /// The package that the instance is reconciled with.
-    fn kept_package(&self, key: &InstanceKey, registered: &Registered) -> Kept {
-        let Some(revision) = self.kept_revision(key, registered) else { return Kept::Active };
-        // It is published: the fields that its expressions read are kept.
-        let mut earlier = registered.earlier.iter();
-        if let Some((package, index)) = earlier.find(|(package, _)| package.revision() == *revision)
-            && let Some(package) = ActivePackage::new(package, *index)
-        {
-            return Kept::Earlier(package);
-        }
-        match self.watches.revisions.known(key).get(&*revision) {
-            Some(Revision::Missing(why) | Revision::Unreadable(why)) => {
-                let why = format!("its revision {revision} of the package is not known: {why}");
-                Kept::Unknown(why.into())
-            }
-            // The end of the load queues the instance.
-            Some(Revision::Loaded(_)) | None => Kept::Pending,
-        }
-    }
-
-    /// Whether the objects of a kind are known; `None` while they are listed for the first time.
-    fn listing(&self, gvk: &Gvk, registered: &Registered, key: &InstanceKey) -> Option<Listing> {
-        let state = self.watches.children_state(gvk, registered, key.namespace.as_deref());
-        let reason = state.reason(gvk).unwrap_or_default();
-        Some(match state {
-            WatchState::Pending => return None,
-            WatchState::Watching => Listing::Listed,
-            WatchState::OtherVersion(_) => Listing::OtherVersion(reason),
-            WatchState::Unavailable(ReadError::KindMissing) => {
-                Listing::NotServed(format!("{reason}; {}", self.store.kinds.hint(gvk)))
-            }
-            WatchState::Unavailable(_) => Listing::Unreadable(reason),
-        })
-    }
-
     /// Takes a snapshot and decides, on another thread.
     async fn decide(
         self: &Arc<Self>,
@@ -588,71 +415,6 @@ impl InstanceReconciler {
         let input = (decision.exceeded.is_some() && is_reported(&decision)).then(|| snapshot.evaluated());
         Attempt::Decided(Box::new(Decided { snapshot, decision, input, is_small }))
     }
-
-    fn count_failures(&self, outcomes: &[Done]) {
-        for outcome in outcomes {
-            if let Done::Refused(_, error) | Done::DryRunRefused(_, error) = outcome {
-                self.effects.monitor.metrics.child_error(error.class);
-            }
-        }
-    }
-
-    /// Publishes an Event for each kind of change to children.
-    /// Publishes what was done, an Event for each kind of effect. That only children were created is published at the end
-    /// of the reconcile: if the instance is Ready then, one Event says both.
-    fn publish_effects(&self, instance: &Value, outcomes: &[Done], state: &mut InstanceState) {
-        self.publish_created(state);
-        let here = instance["metadata"]["namespace"].as_str();
-        let mut effects: BTreeMap<Effect, Vec<_>> = BTreeMap::new();
-        for (effect, object) in outcomes.iter().filter_map(Done::effect) {
-            effects.entry(effect).or_default().push(object);
-        }
-        let is_creation = effects.keys().all(|effect| *effect == Effect::Created);
-        for (effect, objects) in effects {
-            let verb = match effect {
-                Effect::Created => "created",
-                Effect::Adopted => "adopted",
-                Effect::Updated => "updated",
-                Effect::Repaired => "restored what another client changed in",
-                Effect::Recreated => "recreating",
-                Effect::Deleted => "deleted",
-                Effect::Retained => "retained",
-                Effect::DeletionPending => "waits for approval to delete",
-                Effect::Orphaned => "orphaned",
-            };
-            let mut names: Vec<String> = objects
-                .iter()
-                .map(|object| match object.namespace.as_deref() {
-                    Some(namespace) if Some(namespace) != here => object.to_string(),
-                    _ => format!("{} {}", object.gvk.kind, object.name),
-                })
-                .collect();
-            names.sort();
-            let more = names.len().saturating_sub(MAX_NAMES);
-            names.truncate(MAX_NAMES);
-            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let text = format!("{verb} {}{rest}", names.join(", "));
-            if is_creation {
-                self.record(state, Progress::Created(reference(instance), text));
-            } else {
-                self.effects.events.publish(instance, false, &format!("{effect:?}"), &text);
-            }
-        }
-    }
-
-    /// Publishes that children were created, if no other Event has said so.
-    fn publish_created(&self, state: &mut InstanceState) {
-        if let Some((instance, text)) = state.take_created_event() {
-            self.effects.events.publish(&instance, false, "Created", &text);
-        }
-    }
-}
-
-/// What an Event needs of an instance.
-fn reference(instance: &Value) -> Value {
-    let meta = &instance["metadata"];
-    let metadata = json!({"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]});
-    json!({"apiVersion": instance["apiVersion"], "kind": instance["kind"], "metadata": metadata})
 }
 
 /// Whether an action needs the instance's CRD as it should be.

@@ -1,0 +1,171 @@
+use serde_json::json;
+
+use super::*;
+use crate::children::Seen;
+
+fn key(name: &str) -> InstanceKey {
+    InstanceKey { crd: "things.example.org".into(), namespace: Some("n".into()), name: name.into() }
+}
+
+fn index() -> Index {
+    let mut index = Index::default();
+    for (name, uid) in [("a", "uid-a"), ("b", "uid-b")] {
+        index.put_instance(key(name), &json!({"metadata": {"uid": uid, "resourceVersion": "1"}}));
+    }
+    index
+}
+
+fn child(instance_uid: &str, version: &str) -> Observed {
+    let metadata = serde_json::from_value(json!({
+        "name": "c", "namespace": "n", "uid": "uid-c", "resourceVersion": version,
+        "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "c", "operetta.dev/instance-uid": instance_uid},
+    }))
+    .unwrap();
+    let gvk = Gvk::new("v1", "ConfigMap");
+    let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+    seen.observe(|_, _| Arc::from([])).unwrap()
+}
+
+#[test]
+fn a_list_may_bring_another_object_at_the_same_version() {
+    let mut index = index();
+    let crd: Arc<str> = "things.example.org".into();
+    let defaulted = json!({"metadata": {"uid": "uid-a", "resourceVersion": "1"}, "spec": {"size": 3}});
+    assert!(!index.put_instance(key("a"), &defaulted), "an event of that version is no news");
+    index.begin_instances(&crd);
+    assert!(index.put_instance(key("a"), &defaulted));
+    assert!(!index.put_instance(key("a"), &defaulted));
+    assert_eq!(index.end_instances(&crd), [key("b")]);
+    assert_eq!(index.instance(&key("a")), Some(defaulted));
+    assert_eq!(index.drop_instances(&crd), [key("a")]);
+}
+
+#[test]
+fn a_list_of_one_kind_of_instances_says_nothing_of_the_children_of_another() {
+    let mut index = index();
+    let of = |name: &str, label: &str| {
+        let metadata = serde_json::from_value(json!({
+            "name": name, "namespace": "n", "uid": name, "resourceVersion": "2",
+            "labels": {"operetta.dev/kind": label, "operetta.dev/instance": "a", "operetta.dev/instance-uid": "uid-a"},
+        }))
+        .unwrap();
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+        seen.observe(|_, _| Arc::from([])).unwrap()
+    };
+    let names = |index: &Index| -> Vec<String> {
+        index.children_of("uid-a").iter().map(|child| child.object.name.to_string()).collect()
+    };
+    let gvk = Gvk::new("v1", "ConfigMap");
+    for (name, label) in [("c1", "One.x"), ("c2", "One.x"), ("d1", "Two.x"), ("d2", "Two.x")] {
+        index.put_child(of(name, label), Origin::Watch);
+    }
+    // Two lists run side by side; each removes only what belongs to it.
+    let part = |label: &str| ChildPart { kind: Some(label.into()), namespace: None };
+    index.begin_kind(&gvk, part("One.x"));
+    index.begin_kind(&gvk, part("Two.x"));
+    index.put_child(of("c1", "One.x"), Origin::Watch);
+    assert_eq!(index.end_kind(&gvk, &part("One.x")), [key("a")]);
+    assert_eq!(names(&index), ["c1", "d1", "d2"]);
+    index.put_child(of("d2", "Two.x"), Origin::Watch);
+    assert_eq!(index.end_kind(&gvk, &part("Two.x")), [key("a")]);
+    assert_eq!(names(&index), ["c1", "d2"]);
+    // Of one namespace only, and not what another watch brings.
+    let in_namespace = |namespace: &str| ChildPart { namespace: Some(namespace.into()), ..part("One.x") };
+    index.drop_kind(&gvk, &in_namespace("m"), &[]);
+    index.drop_kind(&gvk, &part("One.x"), &[in_namespace("n")]);
+    index.begin_kind(&gvk, in_namespace("m"));
+    assert_eq!(index.end_kind(&gvk, &in_namespace("m")), []);
+    assert_eq!(names(&index), ["c1", "d2"]);
+    index.drop_kind(&gvk, &in_namespace("n"), &[]);
+    assert_eq!(names(&index), ["d2"]);
+    index.begin_kind(&gvk, ChildPart::default());
+    assert_eq!(index.end_kind(&gvk, &ChildPart::default()), [key("a")]);
+    assert_eq!(names(&index), [""; 0]);
+}
+
+#[test]
+fn children_of_a_former_instance_are_known_by_name_and_namespace() {
+    let mut index = Index::default();
+    let crd: Arc<str> = "things.example.org".into();
+    index.name_kind(&crd, "Thing.example.org");
+    let put = |index: &mut Index, namespace: &str, uid: &str, extra: &Value| {
+        let key = InstanceKey { crd: crd.clone(), namespace: Some(namespace.into()), name: "a".into() };
+        let mut meta = json!({"uid": uid, "resourceVersion": "9"});
+        meta.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        index.put_instance(key.clone(), &json!({"metadata": meta}));
+        key
+    };
+    let role = |uid: &str, home: &str| {
+        let metadata = serde_json::from_value(json!({
+            "name": format!("role-{uid}"), "uid": format!("of-{uid}"), "resourceVersion": "5",
+            "labels": {"operetta.dev/kind": "Thing.example.org", "operetta.dev/instance": "a",
+                "operetta.dev/instance-uid": uid, "operetta.dev/instance-namespace": home},
+        }))
+        .unwrap();
+        let seen = Seen {
+            gvk: &Gvk::new("rbac/v1", "ClusterRole"),
+            metadata: &metadata,
+            body: None,
+            reports: false,
+        };
+        seen.observe(|_, _| Arc::from([])).unwrap()
+    };
+    let (one, two) = (put(&mut index, "one", "new", &json!({})), put(&mut index, "two", "other", &json!({})));
+    assert_eq!(index.put_child(role("dead", "one"), Origin::Watch), std::slice::from_ref(&one));
+    assert_eq!(index.put_child(role("other", "two"), Origin::Watch), std::slice::from_ref(&two));
+    let previous = |index: &Index, key, uid| -> Vec<String> {
+        index.previous_children(key, uid).iter().map(|o| o.object.name.to_string()).collect()
+    };
+    assert_eq!(previous(&index, &one, "new"), ["role-dead"]);
+    assert!(previous(&index, &two, "other").is_empty());
+    let object = role("dead", "one").object;
+    assert_eq!(index.remove_child(&object, "of-dead", None), Some(one.clone()));
+    assert!(previous(&index, &one, "new").is_empty());
+
+    // An orphaned instance is remembered until its children are orphaned.
+    let mark = json!({"deletionTimestamp": "t", "finalizers": ["orphan"], "resourceVersion": "10"});
+    put(&mut index, "two", "other", &mark);
+    put(&mut index, "two", "other", &json!({"deletionTimestamp": "t", "resourceVersion": "11"}));
+    let seen = &index.instance(&two).unwrap()["metadata"]["annotations"]["operetta.dev/orphaned"];
+    assert_eq!(*seen, "seen");
+    index.remove_instance(&two, "other", Some("12"));
+    assert!(index.instance(&two).is_none() && index.deleted_instance(&two).is_some());
+    index.remove_child(&role("other", "two").object, "of-other", None);
+    assert!(index.deleted_instance(&two).is_none());
+}
+
+#[test]
+fn what_siblings_have_in_common_is_held_once() {
+    let mut index = index();
+    let named = |name: &str, instance_uid: &str| {
+        let mut child = child(instance_uid, "2");
+        (child.object.name, child.uid) = (name.into(), name.into());
+        child
+    };
+    for (name, instance_uid) in [("d", "uid-a"), ("c", "uid-a"), ("f", "unknown"), ("e", "unknown")] {
+        index.put_child(named(name, instance_uid), Origin::Watch);
+    }
+    for (instance_uid, names) in [("uid-a", ["c", "d"]), ("unknown", ["e", "f"])] {
+        let children = index.children_of(instance_uid);
+        assert_eq!(children.iter().map(|c| &*c.object.name).collect::<Vec<_>>(), names);
+        let [one, two] = &children[..] else { panic!("{}", children.len()) };
+        assert!(Arc::ptr_eq(&one.instance_uid, &two.instance_uid), "{instance_uid}");
+        let (one, two) = (&one.object.namespace, &two.object.namespace);
+        assert!(Arc::ptr_eq(one.as_ref().unwrap(), two.as_ref().unwrap()), "{instance_uid}");
+    }
+    assert_eq!(index.instance(&key("a")).unwrap()["metadata"]["uid"], "uid-a");
+    let object = index.children_of("uid-a")[0].object.clone();
+    index.remove_child(&object, "c", None);
+    assert_eq!(index.children_of("uid-a").len(), 1);
+}
+
+#[test]
+fn a_child_that_is_relabelled_concerns_its_former_instance_too() {
+    let mut index = index();
+    assert_eq!(index.put_child(child("uid-a", "2"), Origin::Watch), [key("a")]);
+    assert_eq!(index.put_child(child("nobody", "3"), Origin::Watch), [key("a")]);
+    assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), [key("b")]);
+    assert_eq!(index.put_child(child("uid-a", "5"), Origin::Watch), [key("b"), key("a")]);
+    assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), []);
+}
