@@ -167,7 +167,9 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
             // What was approved was the deletion of an object that nothing desired.
             Some(observed) if is_desired(snapshot, decision, observed) => actions.push(delete(run)),
             None if is_listed(snapshot, run) => match deletions.ended(run) {
-                Some(status) => actions.push(RunAction::store(run, &status, Vec::new())),
+                Some(status) => {
+                    actions.push(if_gone(snapshot, run, RunAction::store(run, &status, Vec::new())));
+                }
                 None => actions.extend(owned(snapshot, run)),
             },
             Some(_) | None => {}
@@ -214,11 +216,28 @@ fn owned(snapshot: &Snapshot, run: &PlanRun) -> Option<RunAction> {
     Some(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)))
 }
 
+/// Whether a run is about an object of that kind.
+fn is_of_kind(run: &PlanRun, gvk: &Gvk) -> bool {
+    let text = |field: &str| run.spec.params[field].as_str().unwrap_or_default();
+    *gvk.kind == *text("kind") && gvk.group() == text("group")
+}
+
+/// An action that is right only if the object of the run is gone. What watches have brought may be old, and a run that has
+/// ended does not come back with its approval.
+fn if_gone(snapshot: &Snapshot, run: &PlanRun, then: RunAction) -> RunAction {
+    let Some(kind) = snapshot.kinds.iter().find(|kind| is_of_kind(run, &kind.gvk)) else { return then };
+    let text = |field: &str| run.spec.params[field].as_str();
+    let object = ObjectRef {
+        gvk: kind.gvk.clone(),
+        namespace: text("namespace").map(Into::into),
+        name: text("name").unwrap_or_default().into(),
+    };
+    RunAction::IfGone { object, uid: text("uid").unwrap_or_default().to_owned(), then: Box::new(then) }
+}
+
 /// Whether the objects of the kind that a run is about are known.
 fn is_listed(snapshot: &Snapshot, run: &PlanRun) -> bool {
-    let text = |field: &str| run.spec.params[field].as_str().unwrap_or_default();
-    let is_of_kind = |gvk: &Gvk| *gvk.kind == *text("kind") && gvk.group() == text("group");
-    let mut kinds = snapshot.kinds.iter().filter(|kind| is_of_kind(&kind.gvk)).peekable();
+    let mut kinds = snapshot.kinds.iter().filter(|kind| is_of_kind(run, &kind.gvk)).peekable();
     let is_listed = |kind: &KindInfo| matches!(kind.listing, Listing::Listed | Listing::OtherVersion(_));
     kinds.peek().is_none() || kinds.any(is_listed)
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::effects::{event, reference};
 use super::{CallKey, SecretOutputs, plan_run_kind};
-use crate::api::ApiKind;
+use crate::api::{ApiKind, ObjectRef};
 use crate::plan::{self, Ended, Intent, PlanRun, Request, RunStatus};
 
 /// Which object of a run it is.
@@ -75,6 +75,15 @@ pub enum RunAction {
         event: Option<RunEvent>,
         /// The plan, and what of it the status ends, for metrics.
         ended: (String, Vec<Ended>),
+    },
+    /// Another action, unless a live list still has that object as a child of the instance: then the next decision sees it.
+    IfGone {
+        /// The object.
+        object: ObjectRef,
+        /// Its uid.
+        uid: String,
+        /// The action.
+        then: Box<Self>,
     },
     /// Write the run that is about to start to `status.plan` of the instance, under its resourceVersion.
     Announce(Box<Value>),

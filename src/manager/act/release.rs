@@ -10,7 +10,7 @@ use super::super::index::{InstanceKey, Origin};
 use super::super::operators::Settings;
 use super::super::registry::Registered;
 use super::Executor;
-use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::api::{ApiKind, CallError, Class, Gvk, ObjectRef};
 use crate::children::{Action, Outcome, guarded, names};
 use crate::cluster::Cluster;
 
@@ -51,23 +51,55 @@ impl Executor {
                 continue;
             };
             let mut left = false;
-            for mut object in found {
-                let reference = guarded::reference(kind.gvk(), &object);
-                if !guarded::is_guarded(&object, uid)
-                    || !registered.reaches(key.namespace.as_deref(), &reference)
-                {
-                    continue;
-                }
-                object["apiVersion"] = (*reference.gvk.api_version).into();
-                object["kind"] = (*reference.gvk.kind).into();
-                left = true;
-                self.store.learn_child(&reference, object, Origin::Read);
+            for object in found {
+                left |= self.learn_guarded(key, registered, &kind, object, uid);
             }
             if left {
                 return Ok(());
             }
         }
         self.patch_instance(key, registered, &Action::RemoveFinalizer).await
+    }
+
+    /// Whether a live list has an object as a child that the finalizer guards. Then the store knows it.
+    pub(super) async fn is_still_child(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+        object: &ObjectRef,
+        uid: &str,
+    ) -> Result<bool, CallError> {
+        let instance_uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+        let selector = format!("{}={instance_uid}", names::INSTANCE_UID);
+        let cluster = self.effects.for_children(registered);
+        let found = self.list_live(&cluster, &object.gvk, object.namespace.as_deref(), &selector).await?;
+        let Some((kind, found)) = found else { return Ok(false) };
+        let Some(live) = found.into_iter().find(|live| live["metadata"]["uid"] == uid) else {
+            return Ok(false);
+        };
+        Ok(self.learn_guarded(key, registered, &kind, live, instance_uid))
+    }
+
+    /// Takes in an object of a live list if the finalizer guards it; whether it does.
+    fn learn_guarded(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        kind: &ApiKind,
+        mut object: Value,
+        instance_uid: &str,
+    ) -> bool {
+        let reference = guarded::reference(kind.gvk(), &object);
+        if !guarded::is_guarded(&object, instance_uid)
+            || !registered.reaches(key.namespace.as_deref(), &reference)
+        {
+            return false;
+        }
+        object["apiVersion"] = (*reference.gvk.api_version).into();
+        object["kind"] = (*reference.gvk.kind).into();
+        self.store.learn_child(&reference, object, Origin::Read);
+        true
     }
 
     /// What is listed to find all children of an instance: each kind in all namespaces, or, where the account of the package has

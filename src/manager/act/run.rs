@@ -35,7 +35,18 @@ impl Executor {
         actions: Vec<RunAction>,
     ) -> Result<(), CallError> {
         for action in actions {
+            let action = match action {
+                RunAction::IfGone { object, uid, then } => {
+                    if self.is_still_child(key, registered, instance, &object, &uid).await? {
+                        return Ok(());
+                    }
+                    *then
+                }
+                action => action,
+            };
             match action {
+                // It has no other one in it.
+                RunAction::IfGone { .. } => {}
                 RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
                 RunAction::Store { run, status, intents, event, ended } => {
                     if !self.store_run(key, registered, &run, &status, intents).await? {

@@ -17,7 +17,7 @@ use crate::support::ext::{
 };
 use crate::support::faults::case::{Case, Process, Subject};
 use crate::support::faults::random::{Mix, alive};
-use crate::support::faults::{Fault, Rule, WRITES, story};
+use crate::support::faults::{Fault, Rule, Verb, WRITES, story};
 
 const MOTLEY: Subject = Subject {
     folder: "tests/fixtures/packages/motley",
@@ -83,6 +83,39 @@ async fn whoever_ends_before_a_write_of_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_ends_after_a_write_of_etcd() {
     sweep(&ETCD, &Fault::DieAfter).await;
+}
+
+/// A run that asks ends only when its object is gone, and not because a list shows none: what was answered would be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_outlives_a_list_that_lags() {
+    let case = Case::of(&MOTLEY, 0).await;
+    // Its first list of ConfigMaps, which is the one that comes again, is empty.
+    let process = case.start().await;
+    let (name, deeds) = ("i-lag", deeds(&MOTLEY));
+    prepare(&case, name).await;
+    perform(&case, name, &deeds[0]).await;
+    answered(&case, name, &deeds[0], false).await;
+    perform(&case, name, &Deed::Delete).await;
+    answered(&case, name, &Deed::Delete, true).await;
+    let runs = case.scene.runs(name).await;
+    assert_eq!(runs.len(), 1, "{runs:#?}");
+    let mark = case.wire.mark();
+    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("configmaps").times(1));
+    case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("configmaps").times(2));
+    case.wire.fail_watches(Some("configmaps"), 410);
+    eventually("a stale list", LONG, async || {
+        if case.wire.struck(stale) > 0 { Ok(()) } else { Err("not asked for yet") }
+    })
+    .await;
+    case.quiet().await;
+    let mut writes = case.wire.writes(mark);
+    writes.retain(|entry| entry.call.plural == "planruns");
+    assert!(writes.is_empty(), "{}", story(&case.wire.since(mark)));
+    case.wire.heal();
+    perform(&case, name, &Deed::Approve).await;
+    answered(&case, name, &Deed::Approve, true).await;
+    sweep_up(&case, name).await;
+    case.finish(process).await;
 }
 
 /// What is done to an instance, one after the other.
