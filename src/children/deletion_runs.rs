@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::decide::{Action, Decision, Verdict};
 use super::names;
 use super::observed::{Observed, once};
-use super::plans::{RunAction, RunObject, reference};
+use super::plans::{Guard, RunAction, RunObject, reference};
 use super::snapshot::{KindInfo, Listing, Snapshot};
 use super::state::ReconcileState;
 use crate::api::{Gvk, ObjectRef};
@@ -165,7 +165,9 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
         let mut live = snapshot.observed.iter().chain(&snapshot.previous_children);
         match live.find(|observed| is_about(run, observed)) {
             // What was approved was the deletion of an object that nothing desired.
-            Some(observed) if is_desired(snapshot, decision, observed) => actions.push(delete(run)),
+            Some(observed) if is_desired(snapshot, decision, observed) => {
+                actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(delete(run)) });
+            }
             None if is_listed(snapshot, run) => match deletions.ended(run) {
                 Some(status) => {
                     actions.push(if_gone(snapshot, run, RunAction::store(run, &status, Vec::new())));
@@ -180,7 +182,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     if is(|action| matches!(action, Action::RemoveFinalizer)) && snapshot.is_deleting() {
         // They are deleted last, and before the instance is gone.
         if actions.is_empty() {
-            actions.extend(left().map(delete));
+            actions.extend(left().map(|run| last(snapshot, run)));
         }
         if !actions.is_empty() {
             decision.actions.retain(|action| !matches!(action, Action::RemoveFinalizer));
@@ -232,7 +234,13 @@ fn if_gone(snapshot: &Snapshot, run: &PlanRun, then: RunAction) -> RunAction {
         namespace: text("namespace").map(Into::into),
         name: text("name").unwrap_or_default().into(),
     };
-    RunAction::IfGone { object, uid: text("uid").unwrap_or_default().to_owned(), then: Box::new(then) }
+    let uid = text("uid").unwrap_or_default().to_owned();
+    RunAction::If { guard: Guard::IsGone(object, uid), then: Box::new(then) }
+}
+
+/// Deletes a run at the end of its instance. One that has not deleted its object may be a person's no.
+fn last(snapshot: &Snapshot, run: &PlanRun) -> RunAction {
+    if run.phase() == Phase::Succeeded { delete(run) } else { if_gone(snapshot, run, delete(run)) }
 }
 
 /// Whether the objects of the kind that a run is about are known.

@@ -51,7 +51,7 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
     let resource = snapshot.package.clone();
     let resource = resource.as_ref().ok().map(crate::children::ActivePackage::resource);
     match action {
-        RunAction::IfGone { then, .. } => return carry_out(snapshot, then, number),
+        RunAction::If { then, .. } => return carry_out(snapshot, then, number),
         RunAction::Announce(run) => {
             snapshot.instance["status"]["plan"] = (**run).clone();
             return Effect::Changed;

@@ -1,6 +1,6 @@
 //! The manager may die at any moment: whoever comes after it finishes, and nothing is there twice, or left.
 //!
-//! `OPERETTA_TEST_SEED` repeats the moments of a run that failed.
+//! The moments depend on `OPERETTA_TEST_SEED`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::support::ext::{
     SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, watching,
 };
 use crate::support::oracles::{self, State, differences};
-use crate::support::{Operetta, etcd, eventually, own_plane};
+use crate::support::{Operetta, etcd, eventually, own_plane, seed};
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -151,12 +151,7 @@ async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
 
 #[tokio::test]
 async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
-    let seed = match std::env::var("OPERETTA_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("OPERETTA_TEST_SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    };
-    eprintln!("OPERETTA_TEST_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = fastrand::Rng::with_seed(seed());
     let plane = own_plane().await;
     etcd::watch(&plane);
 

@@ -1,7 +1,7 @@
 //! Random sequences of edits of the spec, edits and deletions of children and kills of the manager end in the
 //! same cluster as a fresh deploy of the last spec.
 //!
-//! `OPERETTA_TEST_SEED` repeats the sequences of a run that failed; `OPERETTA_TEST_SEQUENCES` says how many
+//! The sequences depend on `OPERETTA_TEST_SEED`; `OPERETTA_TEST_SEQUENCES` says how many
 //! there are, or with `=N` that only the Nth is run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::support::ext::{
     CONFIG_MAP, DEPLOYMENT, Kind, LONG, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready,
     name_of, read, run_as, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, plane};
+use crate::support::{Operetta, eventually, plane, seed};
 use fastrand::Rng;
 use http::{Method, Request};
 use serde_json::{Value, json};
@@ -332,11 +332,7 @@ async fn kills(random: &mut Rng, over: &AtomicBool) -> Operetta {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
-    let seed = match std::env::var("OPERETTA_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("OPERETTA_TEST_SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    };
-    eprintln!("OPERETTA_TEST_SEED={seed}");
+    let seed = seed();
     let wanted = std::env::var("OPERETTA_TEST_SEQUENCES").unwrap_or_default();
     let numbers: Vec<u64> = match wanted.strip_prefix('=') {
         Some(one) => vec![one.parse().expect("OPERETTA_TEST_SEQUENCES is a number, or one after =")],

@@ -15,7 +15,7 @@ use crate::support::ext::{
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Fault, Rule, Verb, WRITES};
 use crate::support::plans::{Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, Seen, phase, story_of, with_api};
-use crate::support::{Operetta, eventually, own_plane, signal};
+use crate::support::{Operetta, eventually, own_plane, seed, signal};
 use rustix::process::Signal;
 
 pub(crate) const TWELVE: Subject = Subject {
@@ -195,12 +195,10 @@ fn voyage(kind: Kind, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": kind.api_version(), "kind": "Voyage", "metadata": {"name": name}, "spec": spec})
 }
 
-/// `OPERETTA_TEST_SEED` repeats the moments of a run that failed.
+/// The moments depend on [`seed`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_runs_survive_random_kills() {
-    let seed = std::env::var("OPERETTA_TEST_SEED")
-        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-    eprintln!("OPERETTA_TEST_SEED={seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;

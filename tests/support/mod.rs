@@ -15,6 +15,7 @@ pub mod faults;
 pub mod oracles;
 pub mod plans;
 pub mod rights;
+mod seed;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,6 +32,7 @@ use ext::{LONG, SERVICE_ACCOUNT};
 use http::Request;
 use operetta::local::{ControlPlane, Options};
 use rustix::process::{Pid, Signal, kill_process};
+pub use seed::seed;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;

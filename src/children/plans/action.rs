@@ -58,6 +58,15 @@ impl RunRef {
     }
 }
 
+/// What a live read must show before something is done that cannot be undone: what watches have brought may be old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Guard {
+    /// That object of that uid is no child of the instance any more.
+    IsGone(ObjectRef, String),
+    /// The instance is as it was decided about: the same generation, and not being deleted.
+    IsCurrent,
+}
+
 /// What is done for a run.
 #[derive(Debug, Clone)]
 pub enum RunAction {
@@ -76,12 +85,10 @@ pub enum RunAction {
         /// The plan, and what of it the status ends, for metrics.
         ended: (String, Vec<Ended>),
     },
-    /// Another action, unless a live list still has that object as a child of the instance: then the next decision sees it.
-    IfGone {
-        /// The object.
-        object: ObjectRef,
-        /// Its uid.
-        uid: String,
+    /// Another action, if a live read shows that it is right. If not, the next decision knows what was read.
+    If {
+        /// What must hold.
+        guard: Guard,
         /// The action.
         then: Box<Self>,
     },

@@ -83,7 +83,7 @@ impl RunStore {
         self.serial += 1;
         let version = self.serial.to_string();
         match action {
-            RunAction::IfGone { then, .. } => self.carry_out(*then, instance),
+            RunAction::If { then, .. } => self.carry_out(*then, instance),
             RunAction::Create(RunObject::PlanRun, body) => {
                 let mut body = *body;
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();

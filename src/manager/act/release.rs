@@ -11,8 +11,10 @@ use super::super::operators::Settings;
 use super::super::registry::Registered;
 use super::Executor;
 use crate::api::{ApiKind, CallError, Class, Gvk, ObjectRef};
+use crate::children::plans::RunObject;
 use crate::children::{Action, Outcome, guarded, names};
 use crate::cluster::Cluster;
+use crate::plan::{DELETE_CHILD, PlanRun};
 
 impl Executor {
     /// Removes the finalizer. A failure on an instance that is being deleted is an outcome, not an error.
@@ -35,8 +37,8 @@ impl Executor {
         }
     }
 
-    /// Removes the finalizer if live lists of all recorded kinds show nothing that it guards. The cache does not decide
-    /// this.
+    /// Removes the finalizer if live lists show no run that deletes a child, and of all recorded kinds nothing that the
+    /// finalizer guards. The cache does not decide this.
     async fn release(
         &self,
         key: &InstanceKey,
@@ -45,6 +47,9 @@ impl Executor {
     ) -> Result<(), CallError> {
         let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
         let selector = format!("{}={uid}", names::INSTANCE_UID);
+        if self.learn_deletion_runs(key, registered).await? {
+            return Ok(());
+        }
         let cluster = self.effects.for_children(registered);
         for (gvk, namespace) in self.lists(key, registered) {
             let Some((kind, found)) = self.list_live(&cluster, gvk, namespace, &selector).await? else {
@@ -59,6 +64,46 @@ impl Executor {
             }
         }
         self.patch_instance(key, registered, &Action::RemoveFinalizer).await
+    }
+
+    /// Takes in the runs of a live list that delete children of an instance; whether there are any. Nothing else deletes them:
+    /// they have no owner before their objects are gone.
+    async fn learn_deletion_runs(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+    ) -> Result<bool, CallError> {
+        if registered.resource().is_some_and(|(_, resource)| !resource.may_ask()) && !registered.has_runs {
+            return Ok(false);
+        }
+        let sort = RunObject::PlanRun;
+        let cluster = self.cluster_of(registered, sort);
+        let selector = format!(
+            "{}={},{}={}",
+            names::KIND,
+            registered.kind_label(),
+            names::INSTANCE,
+            names::label_value(&key.name)
+        );
+        let home = key.namespace.as_deref().unwrap_or(&self.namespace);
+        let runs = match cluster.list(&sort.kind(), Some(home), &selector).await {
+            Ok(runs) => runs,
+            Err(error) if error.class == Class::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let registry = self.store.registry();
+        let is_left = |run: &Value| {
+            run["spec"]["plan"] == DELETE_CHILD
+                && run["metadata"]["deletionTimestamp"].is_null()
+                && registry.instance_of_run(run).is_some_and(|of| of == *key)
+                && PlanRun::parse(run).is_ok()
+        };
+        let mut left = false;
+        for run in runs.into_iter().filter(is_left) {
+            self.learn(sort, run);
+            left = true;
+        }
+        Ok(left)
     }
 
     /// Whether a live list has an object as a child that the finalizer guards. Then the store knows it.

@@ -11,7 +11,7 @@ use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names;
-use crate::children::plans::{Call, CallKey, JobEnd, RunAction, RunEvent, RunObject, RunRef};
+use crate::children::plans::{Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef};
 use crate::cluster::{Cluster, Propagation};
 use crate::plan::{Answer, DELETE_CHILD, Intent, JobResult, PatchRequest, Request, request::CallFailure};
 use crate::printable;
@@ -36,8 +36,8 @@ impl Executor {
     ) -> Result<(), CallError> {
         for action in actions {
             let action = match action {
-                RunAction::IfGone { object, uid, then } => {
-                    if self.is_still_child(key, registered, instance, &object, &uid).await? {
+                RunAction::If { guard, then } => {
+                    if !self.holds(key, registered, instance, &guard).await? {
                         return Ok(());
                     }
                     *then
@@ -46,7 +46,7 @@ impl Executor {
             };
             match action {
                 // It has no other one in it.
-                RunAction::IfGone { .. } => {}
+                RunAction::If { .. } => {}
                 RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
                 RunAction::Store { run, status, intents, event, ended } => {
                     if !self.store_run(key, registered, &run, &status, intents).await? {
@@ -99,6 +99,26 @@ impl Executor {
         Ok(())
     }
 
+    /// Whether a live read shows what an action requires.
+    async fn holds(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+        guard: &Guard,
+    ) -> Result<bool, CallError> {
+        match guard {
+            Guard::IsGone(object, uid) => {
+                Ok(!self.is_still_child(key, registered, instance, object, uid).await?)
+            }
+            Guard::IsCurrent => {
+                let Some(live) = self.refresh(key, registered).await? else { return Ok(false) };
+                let fields = ["uid", "generation", "deletionTimestamp"];
+                Ok(fields.iter().all(|field| live["metadata"][field] == instance["metadata"][field]))
+            }
+        }
+    }
+
     /// Writes the run that is about to start to the status of the instance. A conflict is for the caller to see.
     async fn announce(
         &self,
@@ -128,14 +148,14 @@ impl Executor {
     }
 
     /// Jobs act with the package's rights; the rest is the manager's own.
-    fn cluster_of(&self, registered: &Registered, sort: RunObject) -> Cluster {
+    pub(super) fn cluster_of(&self, registered: &Registered, sort: RunObject) -> Cluster {
         match sort {
             RunObject::Job => self.effects.for_children(registered),
             RunObject::PlanRun | RunObject::Origin => self.effects.for_instances(registered),
         }
     }
 
-    fn learn(&self, sort: RunObject, object: Value) {
+    pub(super) fn learn(&self, sort: RunObject, object: Value) {
         for key in self.store.learn_run_object(sort, object) {
             self.queue.add(key);
         }

@@ -1,8 +1,8 @@
 //! The manager ends before and after the effects of every operation: at the end the same, and no acknowledged write is lost.
 //!
 //! A manager of this process lives for a few effects only, and the next takes over. In the long form each lives for one, so
-//! that an operation is interrupted before and after every effect that it has; in the short form a random number, whose seed
-//! is printed (`OPERETTA_TEST_SEED` repeats it).
+//! that an operation is interrupted before and after every effect that it has; in the short form for a number that depends on
+//! `OPERETTA_TEST_SEED`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{BACKUP, CLUSTER, PATIENCE, RESTORE, Stage, claim_spec, durable, is_long, names};
-use crate::support::eventually;
 use crate::support::ext::{JOB, Kind, POD, VOLUME_CLAIM, copy_package, uid_of};
 use crate::support::faults::{Fault, Rule, Verb, WRITES, Wire, story};
+use crate::support::{eventually, seed};
 
 /// The commands that change etcd, as they are in the URI of a request.
 const COMMANDS: &[&str] =
@@ -39,10 +39,7 @@ struct Ends {
 
 impl Ends {
     fn new() -> Self {
-        let seed = std::env::var("OPERETTA_TEST_SEED")
-            .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
-        eprintln!("OPERETTA_TEST_SEED={seed}");
-        Self { random: fastrand::Rng::with_seed(seed), lives: 0 }
+        Self { random: fastrand::Rng::with_seed(seed()), lives: 0 }
     }
 
     fn next(&mut self) -> End {

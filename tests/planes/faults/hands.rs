@@ -156,8 +156,9 @@ async fn a_field_of_another_manager_is_named() {
         if tried.len() >= 5 { Ok(tried) } else { Err(story(&tried)) }
     })
     .await;
-    let pause = tried[4].at - tried[3].at;
-    assert!(pause > 0.5, "an attempt after {pause:.1} s:\n{}", story(&tried));
+    // Other events may bring an attempt sooner.
+    let pauses = tried.windows(2).map(|two| two[1].at - two[0].at);
+    assert!(pauses.fold(0.0, f64::max) > 0.5, "attempts without a pause:\n{}", story(&tried));
     // Once they let go it is ours again.
     let without = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "share-shared"}});
     case.scene.kubectl_input(&args, &without.to_string()).await.unwrap();

@@ -6,6 +6,7 @@ use super::reference;
 use crate::support::faults::case::Case;
 use crate::support::faults::random::{Mix, drive};
 use crate::support::faults::{Fault, Rule, WRITES};
+use crate::support::seed;
 
 /// How many of them run at once.
 pub(crate) const AT_ONCE: usize = 4;
@@ -16,7 +17,7 @@ fn schedules() -> u64 {
         .map_or(3, |text| text.parse().expect("OPERETTA_SCHEDULES is a number"))
 }
 
-/// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
+/// Each seed from [`seed`] on is a mix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_mix_of_faults_ends_the_same() {
     let expected = reference().await;
@@ -31,13 +32,10 @@ async fn any_mix_of_faults_ends_the_same() {
     futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
-/// `OPERETTA_SEED`, or some.
+/// The seeds of the mixes.
 pub(crate) fn seeds() -> Vec<u64> {
-    if let Ok(seed) = std::env::var("OPERETTA_SEED") {
-        return vec![seed.parse().expect("OPERETTA_SEED is a number")];
-    }
-    let first = fastrand::u32(..);
-    (0..schedules()).map(|i| u64::from(first) + i).collect()
+    let first = seed();
+    (first..first + schedules()).collect()
 }
 
 /// Says how a failure is repeated.
@@ -47,7 +45,7 @@ impl Drop for Told {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(
-                "to see it again: OPERETTA_SEED={} cargo test --test planes any_mix_of_faults -- --nocapture",
+                "to see it again: OPERETTA_TEST_SEED={} OPERETTA_SCHEDULES=1 cargo test --test planes any_mix_of_faults -- --nocapture",
                 self.0
             );
         }

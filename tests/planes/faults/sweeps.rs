@@ -118,6 +118,89 @@ async fn a_question_outlives_a_list_that_lags() {
     case.finish(process).await;
 }
 
+/// A run that asks is not deleted because lists show all as it was before, when the object was desired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_outlives_lists_from_before_the_question() {
+    const LAGGING: [&str; 7] = [
+        "motleys",
+        "parts",
+        "configmaps",
+        "secrets",
+        "serviceaccounts",
+        "persistentvolumeclaims",
+        "clusterroles",
+    ];
+    let case = Case::of(&MOTLEY, 0).await;
+    let process = case.start().await;
+    let (name, deeds) = ("i-past", deeds(&MOTLEY));
+    prepare(&case, name).await;
+    perform(&case, name, &deeds[0]).await;
+    answered(&case, name, &deeds[0], false).await;
+    process.stop().await;
+    // The next lists are those that come again.
+    for plural in LAGGING {
+        case.wire.forget_answers(plural);
+    }
+    let process = case.start().await;
+    case.decided(&[name]).await;
+    perform(&case, name, &Deed::Delete).await;
+    answered(&case, name, &Deed::Delete, true).await;
+    process.stop().await;
+    perform(&case, name, &Deed::Approve).await;
+    let mut stale = Vec::new();
+    for plural in LAGGING {
+        stale.push(case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural(plural).times(1)));
+        // What has happened since arrives late.
+        case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural(plural).times(2));
+    }
+    let mark = case.wire.mark();
+    let process = case.start().await;
+    answered(&case, name, &Deed::Approve, true).await;
+    for rule in stale {
+        assert_eq!(case.wire.struck(rule), 1);
+    }
+    let mut writes = case.wire.writes(mark);
+    writes.retain(|entry| entry.call.plural == "planruns" && entry.call.verb == Verb::Create);
+    assert!(writes.is_empty(), "{}", story(&case.wire.since(mark)));
+    sweep_up(&case, name).await;
+    case.finish(process).await;
+}
+
+/// A run that has deleted its object is deleted before its instance is gone, also by a manager whose list does not show it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
+    let case = Case::of(&MOTLEY, 0).await;
+    let process = case.start().await;
+    let (name, deeds) = ("i-left", deeds(&MOTLEY));
+    prepare(&case, name).await;
+    perform(&case, name, &deeds[0]).await;
+    answered(&case, name, &deeds[0], false).await;
+    process.stop().await;
+    // The next list, which is the one that comes again, is empty.
+    case.wire.forget_answers("planruns");
+    let process = case.start().await;
+    perform(&case, name, &Deed::Delete).await;
+    answered(&case, name, &Deed::Delete, true).await;
+    // It ends between the deletion of the object and the word in the run that it is deleted.
+    let dies = Rule::on(&[Verb::Patch], Fault::DieBefore).plural("planruns").skip(1).times(1);
+    let dies = case.wire.rule(dies);
+    perform(&case, name, &Deed::Approve).await;
+    process.life.over().await;
+    assert_eq!(case.wire.struck(dies), 1);
+    process.kill();
+    assert_eq!(case.scene.runs(name).await.len(), 1);
+    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("planruns").times(1));
+    // What has happened since arrives late.
+    case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("planruns").times(2));
+    let process = case.start().await;
+    answered(&case, name, &Deed::Approve, true).await;
+    assert_eq!(case.wire.struck(stale), 1);
+    let runs = case.scene.runs(name).await;
+    assert!(runs.is_empty(), "{runs:#?}");
+    sweep_up(&case, name).await;
+    case.finish(process).await;
+}
+
 /// What is done to an instance, one after the other.
 #[derive(Debug, Clone)]
 enum Deed {
@@ -310,7 +393,7 @@ async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce())
     died
 }
 
-/// Each seed is a mix; `OPERETTA_SEED` tries that one alone.
+/// Each seed from [`crate::support::seed`] on is a mix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_mix_of_faults_ends_the_same_for_a_motley_package() {
     let stages = reference(&MOTLEY).await;
