@@ -393,25 +393,34 @@ async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce())
     died
 }
 
-/// Each seed from [`crate::support::seed`] on is a mix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_mix_of_faults_ends_the_same_for_a_motley_package() {
-    let stages = reference(&MOTLEY).await;
+    storms(&MOTLEY).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_mix_of_faults_ends_the_same_for_etcd() {
+    storms(&ETCD).await;
+}
+
+/// Each seed from [`crate::support::seed`] on is a mix.
+async fn storms(subject: &'static Subject) {
+    let stages = reference(subject).await;
     let run = async |seed: u64| {
         let told = Told(seed);
-        storm(seed, stages).await;
+        storm(subject, seed, stages).await;
         drop(told);
     };
     futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
-async fn storm(seed: u64, stages: &[Stage]) {
+async fn storm(subject: &'static Subject, seed: u64, stages: &[Stage]) {
     let mix = Mix::of(seed);
-    let case = Case::of(&MOTLEY, seed).await.with_deadline(std::time::Duration::from_secs(3));
+    let case = Case::of(subject, seed).await.with_deadline(std::time::Duration::from_secs(3));
     let mut process: Process = case.start().await;
     let name = "i-any";
     prepare(&case, name).await;
-    for (deed, stage) in deeds(&MOTLEY).iter().zip(stages) {
+    for (deed, stage) in deeds(subject).iter().zip(stages) {
         let mark = case.wire.mark();
         mix.arm(&case);
         perform(&case, name, deed).await;
