@@ -15,7 +15,7 @@ use tell::{Reasons, announcement, rolled_out};
 use super::effects::{Naming, reference};
 use super::history::{History, NewOrigin, StoredOrigin};
 use super::observed::Seen;
-use super::{PlanSnapshot, RunAction, RunObject};
+use super::{Guard, PlanSnapshot, RunAction, RunObject};
 use crate::children::Context;
 use crate::children::decide::{Action, Decision};
 use crate::children::findings::Finding;
@@ -350,7 +350,14 @@ impl<'a> Runs<'a> {
         }
         let known = self.progresses.remove(&*run.name).filter(|_| *directive == Directive::Continue);
         let progress = known.unwrap_or_else(|| self.progress(run, directive));
-        self.actions.extend(self.naming.actions(run, &progress));
+        let actions = self.naming.actions(run, &progress);
+        if matches!(directive, Directive::Settle(ending) if ending.phase == Phase::Superseded) {
+            // An old instance may lack the very change that the run rolls out.
+            let guarded = |then| RunAction::If { guard: Guard::IsCurrent, then: Box::new(then) };
+            self.actions.extend(actions.into_iter().map(guarded));
+        } else {
+            self.actions.extend(actions);
+        }
         self.waits |= !progress.waiting.is_empty();
         for waiting in &progress.waiting {
             self.findings.push(Finding::RunWaits {

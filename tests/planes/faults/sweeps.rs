@@ -201,6 +201,41 @@ async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
     case.finish(process).await;
 }
 
+/// A rollout is not superseded because a list shows its instance as it was before the change that it rolls out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollout_outlives_a_list_from_before_its_change() {
+    let case = Case::of(&ETCD, 0).await;
+    let process = case.start().await;
+    let (name, deeds) = ("i-roll", deeds(&ETCD));
+    perform(&case, name, &deeds[0]).await;
+    answered(&case, name, &deeds[0], false).await;
+    process.stop().await;
+    // The next list is the one that comes again.
+    case.wire.forget_answers("etcdclusters");
+    let process = case.start().await;
+    case.decided(&[name]).await;
+    // It ends when the run has begun.
+    let dies =
+        Rule::on(&[Verb::Patch], Fault::DieBefore).plural("planruns").subresource("status").skip(3).times(1);
+    let dies = case.wire.rule(dies);
+    perform(&case, name, &deeds[1]).await;
+    process.life.over().await;
+    assert_eq!(case.wire.struck(dies), 1);
+    process.kill();
+    let runs = case.scene.runs(name).await;
+    assert!(runs.iter().any(|run| run["status"]["phase"] == "Running"), "{runs:#?}");
+    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("etcdclusters").times(1));
+    // What has happened since arrives late.
+    case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("etcdclusters").times(2));
+    let process = case.start().await;
+    answered(&case, name, &deeds[1], false).await;
+    assert_eq!(case.wire.struck(stale), 1);
+    for run in case.scene.runs(name).await {
+        assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
+    }
+    case.finish(process).await;
+}
+
 /// What is done to an instance, one after the other.
 #[derive(Debug, Clone)]
 enum Deed {
