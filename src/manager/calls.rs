@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::index::InstanceKey;
 use crate::children::plans::{Call, CallKey, Calls as OfInstance, SecretOutputs};
-use crate::cluster::{ConcurrencyLimits, Permit};
+use crate::cluster::{TenantLimits, TenantPermit};
 use crate::plan::JobResult;
 
 /// How many requests of one package may be under way at once. Each may take minutes.
@@ -15,12 +15,12 @@ const AT_ONCE: usize = 64;
 /// All requests of steps that this process knows.
 pub(super) struct Calls {
     known: Mutex<HashMap<InstanceKey, OfInstance>>,
-    limits: ConcurrencyLimits,
+    limits: TenantLimits,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { known: Mutex::default(), limits: ConcurrencyLimits::new(AT_ONCE) }
+        Self { known: Mutex::default(), limits: TenantLimits::new(AT_ONCE) }
     }
 }
 
@@ -29,9 +29,9 @@ impl Calls {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a package may send one more request.
-    pub(super) async fn permit(&self, operator: &str) -> Permit {
-        self.limits.of(operator).permit().await
+    /// Waits until a package may send one more request for an instance.
+    pub(super) async fn permit(&self, operator: &str, key: &InstanceKey) -> TenantPermit {
+        self.limits.permit(operator, key.namespace.as_deref().unwrap_or_default()).await
     }
 
     /// What is known of the requests of an instance.

@@ -21,11 +21,14 @@ use crate::template::{EvalError, Scope, Var};
 /// How long a command may take.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A request that is made repeatedly. Equal ones are made once for all instances of a package.
+/// A request that is made repeatedly. Equal ones are made once for all instances of a package in a namespace: what tenants can
+/// do to their requests does nothing to those of others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Poll {
     /// The package.
     pub operator: Box<str>,
+    /// The namespace of the instances; empty for cluster-scoped ones.
+    pub namespace: Arc<str>,
     /// The request.
     pub request: PollRequest,
     /// How often.
@@ -149,6 +152,7 @@ impl Refs {
         keep.dedup();
         let poll = Arc::new(Poll {
             operator: ctx.origin.package.name.as_str().into(),
+            namespace: ctx.snapshot.instance["metadata"]["namespace"].as_str().unwrap_or_default().into(),
             request,
             every: observation.every,
             keep: keep.into(),
@@ -318,6 +322,7 @@ mod tests {
         };
         Poll {
             operator: "o".into(),
+            namespace: "n".into(),
             request: PollRequest::Exec(request),
             every: Duration::ZERO,
             keep: keep.iter().map(path).collect(),

@@ -331,7 +331,7 @@ impl Executor {
         }
         let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
         tokio::spawn(async move {
-            let permit = shared.effects.calls.permit(registered.operator()).await;
+            let permit = shared.effects.calls.permit(registered.operator(), &key).await;
             let answer = shared.answer(&registered, &request).await;
             drop(permit);
             let state = match answer {

@@ -7,6 +7,7 @@
 mod apis;
 mod key;
 mod places;
+mod poll_places;
 mod polls;
 mod read_objects;
 mod resilient;

@@ -1,7 +1,7 @@
 //! Observations of refs: requests that are made repeatedly, for as long as an instance reads the answer. An answer
 //! that has not changed queues no instance.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
+use super::poll_places::{Limits, Place, PollPlaces};
 use crate::backoff::{Backoff, jitter};
 use crate::children::{Poll, PollRequest, PollResult};
-use crate::cluster::ConcurrencyLimits;
+use crate::cluster::TenantLimits;
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
 use crate::manager::scheduler::Scheduler;
@@ -21,7 +22,7 @@ use crate::plan::request::CallFailure;
 /// How many requests of one package are under way at once.
 const AT_ONCE: usize = 16;
 /// How many observations a package may have: each keeps an answer of up to 64 KiB. Others wait for a place.
-const MOST: usize = 5_000;
+const PLACES: Limits = Limits { most: 5_000, first: 4_000, few: 100 };
 /// How many of them one instance may have, so that a few instances do not take all places.
 const MOST_OF_INSTANCE: usize = 200;
 /// How long after a failure an observation is made again.
@@ -35,7 +36,7 @@ const SPREAD: f64 = 0.5;
 pub(super) struct Polls {
     effects: Arc<Effects>,
     scheduler: Arc<Scheduler>,
-    limits: ConcurrencyLimits,
+    limits: TenantLimits,
     set: Mutex<Set>,
 }
 
@@ -43,19 +44,13 @@ struct Set {
     sources: HashMap<Arc<Poll>, Source>,
     /// What each instance reads.
     reads: HashMap<InstanceKey, Vec<Arc<Poll>>>,
-    /// How many places each package may have, and has.
-    places: usize,
-    taken: HashMap<Box<str>, usize>,
-    /// What waits for a place of its package, in order.
-    waiting: BTreeMap<(Box<str>, u64), Arc<Poll>>,
-    /// The number of the next that waits.
-    next: u64,
+    places: PollPlaces,
 }
 
 struct Source {
     readers: HashSet<InstanceKey>,
-    /// Its number in [`Set::waiting`] while it has no place: it is not asked.
-    waits: Option<u64>,
+    /// An observation that waits for its place is not made.
+    place: Place,
     result: PollResult,
     /// Grows with each wish for a new answer: an answer to an earlier request is none.
     wanted: u64,
@@ -83,7 +78,7 @@ struct Answer {
 
 impl Polls {
     pub(super) fn new(effects: Arc<Effects>, scheduler: Arc<Scheduler>) -> Self {
-        Self { effects, scheduler, limits: ConcurrencyLimits::new(AT_ONCE), set: Mutex::new(Set::new(MOST)) }
+        Self { effects, scheduler, limits: TenantLimits::new(AT_ONCE), set: Mutex::new(Set::new(PLACES)) }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
@@ -125,7 +120,7 @@ impl Polls {
         let polls = set.reads.get(key).cloned().unwrap_or_default();
         for poll in split(&polls).0 {
             let Some(source) = set.sources.get_mut(poll) else { continue };
-            if source.waits.is_some() || source.asking && !is_outdated {
+            if source.place != Place::Taken || source.asking && !is_outdated {
                 continue;
             }
             source.result = PollResult::Pending;
@@ -159,7 +154,7 @@ impl Polls {
 
     /// Ends all observations.
     pub(super) fn stop(&self) {
-        *self.set() = Set::new(MOST);
+        *self.set() = Set::new(PLACES);
     }
 
     /// Makes an observation until its task is aborted.
@@ -176,7 +171,7 @@ impl Polls {
                 std::future::pending().await
             };
             let answer = async {
-                let _permit = self.limits.of(&poll.operator).permit().await;
+                let _permit = self.limits.permit(&poll.operator, &poll.namespace).await;
                 self.ask(&poll).await
             };
             let answer = tokio::select! {
@@ -267,9 +262,8 @@ enum Begun {
 }
 
 impl Set {
-    fn new(places: usize) -> Self {
-        let (sources, reads, taken, waiting) = Default::default();
-        Self { sources, reads, places, taken, waiting, next: 0 }
+    fn new(places: Limits) -> Self {
+        Self { sources: HashMap::new(), reads: HashMap::new(), places: PollPlaces::new(places) }
     }
 
     /// See [`Polls::known`].
@@ -318,26 +312,17 @@ impl Set {
             source.readers.insert(key.clone());
             return source.result != PollResult::Pending;
         }
-        let taken = self.taken.entry(poll.operator.clone()).or_default();
-        let (mut waits, mut result) = (None, PollResult::Pending);
-        if *taken < self.places {
-            *taken += 1;
-        } else {
-            let number = self.next;
-            self.next += 1;
-            self.waiting.insert((poll.operator.clone(), number), Arc::clone(poll));
-            waits = Some(number);
-            let why = format!("the package has more than {} observations; it waits for a place", self.places);
-            result = PollResult::Failed(why);
-        }
+        let place = self.places.take(poll);
+        let waits = place != Place::Taken;
+        let result = if waits { PollResult::Failed(self.places.why()) } else { PollResult::Pending };
         let wake = Arc::new(Notify::new());
         let task = spawn(poll, &wake);
         let readers = HashSet::from([key.clone()]);
         self.sources.insert(
             Arc::clone(poll),
-            Source { readers, waits, result, wanted: 0, asking: false, wake, failures: 0, task },
+            Source { readers, place, result, wanted: 0, asking: false, wake, failures: 0, task },
         );
-        waits.is_some()
+        waits
     }
 
     fn unsubscribe(&mut self, key: &InstanceKey, poll: &Arc<Poll>) {
@@ -346,32 +331,12 @@ impl Set {
         if !source.readers.is_empty() {
             return;
         }
-        let waited = source.waits;
-        self.sources.remove(poll);
-        match waited {
-            Some(number) => drop(self.waiting.remove(&(poll.operator.clone(), number))),
-            None => self.pass_place_on(&poll.operator),
-        }
-    }
-
-    /// A place of a package is free: it goes to the first that waits.
-    fn pass_place_on(&mut self, operator: &str) {
-        let of_package = (Box::<str>::from(operator), 0)..=(Box::<str>::from(operator), u64::MAX);
-        let first =
-            self.waiting.range(of_package).next().map(|(number, poll)| (number.clone(), Arc::clone(poll)));
-        if let Some((number, poll)) = first {
-            self.waiting.remove(&number);
-            if let Some(source) = self.sources.get_mut(&poll) {
+        let Some(left) = self.sources.remove(poll) else { return };
+        for next in self.places.leave(poll, left.place) {
+            if let Some(source) = self.sources.get_mut(&next) {
                 // It says that it waits until it is answered.
-                source.waits = None;
+                source.place = Place::Taken;
                 source.wake.notify_one();
-                return;
-            }
-        }
-        if let Some(taken) = self.taken.get_mut(operator) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                self.taken.remove(operator);
             }
         }
     }
@@ -379,7 +344,7 @@ impl Set {
     /// The observation is about to be made; `None` if nobody reads it any more.
     fn begin(&mut self, poll: &Arc<Poll>) -> Option<Begun> {
         let source = self.sources.get_mut(poll)?;
-        if source.waits.is_some() {
+        if source.place != Place::Taken {
             return Some(Begun::Waiting);
         }
         source.asking = true;
@@ -393,7 +358,7 @@ fn split(polls: &[Arc<Poll>]) -> (&[Arc<Poll>], &[Arc<Poll>]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::children::PollRequest;
     use crate::plan::request::{HttpRequest, Tls};
@@ -403,6 +368,10 @@ mod tests {
     }
 
     fn poll(operator: &str, url: &str) -> Arc<Poll> {
+        poll_in("n", operator, url)
+    }
+
+    pub(in crate::manager::watches) fn poll_in(namespace: &str, operator: &str, url: &str) -> Arc<Poll> {
         let request = HttpRequest {
             method: "GET".into(),
             url: url.into(),
@@ -415,7 +384,8 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let (every, keep) = (Duration::from_secs(60), Arc::from([]));
-        Arc::new(Poll { operator: operator.into(), request: PollRequest::Http(request), every, keep })
+        let (operator, namespace, request) = (operator.into(), namespace.into(), PollRequest::Http(request));
+        Arc::new(Poll { operator, namespace, request, every, keep })
     }
 
     /// A task that never ends.
@@ -429,7 +399,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_for_a_place_gets_the_next_that_is_free() {
-        let mut set = Set::new(2);
+        let mut set = Set::new(Limits { most: 2, first: 2, few: 2 });
         let [a, b, c, d, last] = ["a", "b", "c", "d", "e"].map(|url| poll("p", url));
         assert!(!set.follow(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
         let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a place"));
@@ -454,14 +424,28 @@ mod tests {
         for name in ["third", "fourth", "other"] {
             set.follow(&key(name), &[], idle);
         }
-        assert!(
-            set.sources.is_empty() && set.taken.is_empty() && set.waiting.is_empty() && set.reads.is_empty()
-        );
+        assert!(set.sources.is_empty() && set.reads.is_empty());
+        assert_eq!((set.places.taken("p"), set.places.taken("q")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_namespace_does_nothing_to_the_observations_of_another() {
+        let mut set = Set::new(Limits { most: 4, first: 2, few: 1 });
+        let hostile: Vec<_> = (0..10).map(|number| poll_in("hostile", "p", &number.to_string())).collect();
+        set.follow(&key("hostile"), &hostile, idle);
+        // It has two of four places, and waits with an equal request.
+        let own = poll_in("n", "p", "9");
+        assert!(!is_asked(&mut set, &hostile[9]));
+        assert!(!set.follow(&key("own"), std::slice::from_ref(&own), idle));
+        assert!(is_asked(&mut set, &own));
+        set.follow(&key("own"), &[], idle);
+        set.follow(&key("hostile"), &[], idle);
+        assert_eq!(set.places.taken("p"), 0);
     }
 
     #[tokio::test]
     async fn one_instance_has_a_part_of_the_places() {
-        let mut set = Set::new(MOST);
+        let mut set = Set::new(PLACES);
         let many: Vec<_> = (0..1_000).map(|number| poll("p", &number.to_string())).collect();
         assert!(set.follow(&key("greedy"), &many, idle));
         assert_eq!(set.sources.len(), MOST_OF_INSTANCE);
@@ -476,6 +460,6 @@ mod tests {
         assert!(!set.follow(&key("greedy"), &many[900..], idle));
         assert_eq!(set.sources.len(), 100);
         assert!(set.known(&key("greedy")).values().all(|result| *result == PollResult::Pending));
-        assert!(is_asked(&mut set, &many[999]) && set.taken["p"] == 100);
+        assert!(is_asked(&mut set, &many[999]) && set.places.taken("p") == 100);
     }
 }

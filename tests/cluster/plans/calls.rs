@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{CALLER, Stage, api};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, EVENT, LONG, POD, condition, is_ready, uid_of};
-use crate::support::plans::{Answer, Commands, PLAN_RUN, is_over, phase, story_of};
+use crate::support::ext::{
+    CONFIG_MAP, EVENT, Kind, LONG, POD, Scene, condition, copy_package, fixture, is_ready, kind, run_flags,
+    uid_of, watching,
+};
+use crate::support::plans::{Answer, Commands, LOOPBACK, PLAN_RUN, is_over, phase, story_of, with_api};
+use crate::support::{eventually, plane};
 
-const KIND: (&str, crate::support::ext::Kind) = ("Caller", CALLER);
+const KIND: (&str, Kind) = ("Caller", CALLER);
 
 const CANARY: &str = "canary-3f9c";
 
@@ -381,4 +384,36 @@ async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
     assert_eq!(pods().await, before);
     let made = api().items(&items);
     assert_eq!(made.iter().map(|item| item.effects).collect::<Vec<_>>(), [1, 1], "{made:#?}");
+}
+
+/// A tenant lets 70 calls hang, more than a package may have under way. One of another namespace is made at once.
+#[tokio::test]
+async fn a_tenant_whose_calls_hang_delays_no_other() {
+    const SUITE: Kind = kind("hang.operetta.dev/v1", "rooms");
+    // No call ends while the other one is awaited.
+    let change =
+        |text: String| text.replace("timeout: 3s", "timeout: 20m").replace("timeout: 1m", "timeout: 1h");
+    let copy = copy_package(&fixture("plans-cleanup"), "fixtures.operetta.dev", "hang.operetta.dev", change);
+    let folder = with_api(copy.path(), api());
+    let flags = ["--leader-elect=false", "--leader-elect-resource-name=hang", LOOPBACK];
+    let mut manager = run_flags(plane().await, &flags, &[folder.path().to_str().unwrap()]);
+    watching(&mut manager, 2).await;
+    let (hostile, other) = (Scene::unmanaged().await, Scene::unmanaged().await);
+    let of_hostile = format!("/{}/", hostile.namespace());
+    api().always("POST", &of_hostile, Answer::DoneAndSilent);
+    let rooms: Vec<Value> =
+        (0..70).map(|number| super::instance(("Room", SUITE), &format!("r-{number}"), json!({}))).collect();
+    hostile.apply(&json!({"apiVersion": "v1", "kind": "List", "items": rooms}).to_string()).await;
+    eventually("all calls that he may make", LONG, async || match api().calls("POST", &of_hostile).len() {
+        52.. => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    other.apply(&super::instance(("Room", SUITE), "r", json!({})).to_string()).await;
+    other.ready(SUITE, "r").await;
+    assert_eq!(api().calls("POST", &of_hostile).len(), 52);
+    api().lift(&of_hostile);
+    for name in ["r-0", "r-69"] {
+        hostile.ready(SUITE, name).await;
+    }
 }
