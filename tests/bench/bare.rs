@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
@@ -14,8 +15,12 @@ use operetta::cluster::{Cluster, Kinds};
 use operetta::package::{Package, Resource};
 use operetta::template::Budget;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::Result;
+
+/// The events of a watch, a line each.
+type Lines = BoxStream<'static, std::io::Result<String>>;
 
 /// A client with a bound on what it has in flight.
 pub(crate) struct Bare {
@@ -214,8 +219,22 @@ impl Bare {
         }
     }
 
-    /// Lists everything that the manager watches, as streams as it does: instances, and children by their label.
+    /// Lists everything that the manager watches.
     pub(crate) async fn list_all(&self, package: &Package) -> Result<()> {
+        self.streams(package).await.map(drop)
+    }
+
+    /// Watches everything that the manager watches, and does not read what comes further than its lines. Until it is dropped.
+    pub(crate) async fn watch_all(&self, package: &Package) -> Result<JoinSet<()>> {
+        let mut tasks = JoinSet::new();
+        for mut lines in self.streams(package).await? {
+            tasks.spawn(async move { while let Some(Ok(_)) = lines.next().await {} });
+        }
+        Ok(tasks)
+    }
+
+    /// The watches of the manager, as streams as it does: instances, and children by their label. What there is has been told.
+    async fn streams(&self, package: &Package) -> Result<Vec<Lines>> {
         let resource = resource(package)?;
         let kinds = self.child_kinds(resource).await?.into_values().map(|kind| (kind, true));
         let instances = std::iter::once((Arc::new(instance_kind(resource)), false));
@@ -226,11 +245,12 @@ impl Bare {
                 "{}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true{selector}",
                 kind.path(None, None)?
             );
-            let mut lines = self.client.request_stream(Request::get(&path).body(Vec::new())?).await?.lines();
+            let stream = self.client.request_stream(Request::get(&path).body(Vec::new())?).await?;
+            let mut lines: Lines = Box::pin(stream.lines());
             while let Some(line) = lines.try_next().await? {
                 let event: Value = serde_json::from_str(&line)?;
                 if event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" {
-                    return Ok(());
+                    return Ok(lines);
                 }
             }
             Err(format!("{path} ended before all was told").into())

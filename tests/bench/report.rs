@@ -42,6 +42,10 @@ struct Rate {
     whole: f64,
     /// To that: the median of the rounds' ratios.
     ratio_whole: f64,
+    /// Of the same while all that the manager watches is watched.
+    watching: f64,
+    /// To that: the median of the rounds' ratios.
+    ratio_watching: f64,
 }
 
 impl Report {
@@ -59,6 +63,8 @@ impl Report {
             ratio: of(&|r| bare(&r.bare) / manager(r)),
             whole: of(&|r| per_second(instances, bare(&r.whole))),
             ratio_whole: of(&|r| bare(&r.whole) / manager(r)),
+            watching: of(&|r| per_second(instances, bare(&r.watching))),
+            ratio_watching: of(&|r| bare(&r.watching) / manager(r)),
         };
         let summary = Summary {
             backlog: rate(&|r| r.backlog.all, &|b| b.applying),
@@ -124,18 +130,16 @@ impl fmt::Display for Report {
         let Summary { backlog, arriving } = &self.summary;
         writeln!(
             f,
-            "{:<44} {:>9} {:>9} {:>6} {:>9} {:>6}",
-            "instances a second", "manager", "children", "ratio", "+ status", "ratio"
+            "{:<44} {:>9} {:>9} {:>6} {:>9} {:>6} {:>9} {:>6}",
+            "instances a second", "manager", "children", "ratio", "+ status", "ratio", "+ watches", "ratio"
         )?;
         for (name, rate) in [
             ("backlog: they are there, the manager starts", backlog),
             ("arriving: the manager runs, they are made", arriving),
         ] {
-            let Rate { manager, bare, ratio, whole, ratio_whole } = rate;
-            writeln!(
-                f,
-                "{name:<44} {manager:>9.1} {bare:>9.1} {ratio:>6.2} {whole:>9.1} {ratio_whole:>6.2}"
-            )?;
+            let Rate { manager, bare, ratio, whole, ratio_whole, watching, ratio_watching } = rate;
+            write!(f, "{name:<44} {manager:>9.1} {bare:>9.1} {ratio:>6.2} {whole:>9.1} {ratio_whole:>6.2}")?;
+            writeln!(f, " {watching:>9.1} {ratio_watching:>6.2}")?;
         }
         self.seconds(f)?;
         self.cpu_table(f)?;
@@ -174,11 +178,12 @@ impl Report {
     fn cpu_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n{:<40} {:>9} {:>9} {:>9} {:>9} {:>9}",
-            "CPU seconds", "backlog", "arriving", "children", "+ status", "rest"
+            "\n{:<32} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "CPU seconds", "backlog", "arriving", "children", "+ status", "+ watches", "rest"
         )?;
         let (backlog, arriving) = (self.cpu(|r| r.backlog.cpu), self.cpu(|r| r.arriving.cpu));
         let (bare, whole) = (self.cpu(|r| r.bare.cpu), self.cpu(|r| r.whole.cpu));
+        let watching = self.cpu(|r| r.watching.cpu);
         let after = self.cpu(|r| r.backlog.trailing_cpu);
         let parts: [(&str, fn(&Cpu) -> f64); 6] = [
             ("operetta run", |c| c.manager),
@@ -189,8 +194,11 @@ impl Report {
             ("others on the machine", |c| c.others),
         ];
         for (name, of) in parts {
-            let [a, b, c, d, e] = [&backlog, &arriving, &bare, &whole, &after].map(of);
-            writeln!(f, "{name:<40} {a:>9.2} {b:>9.2} {c:>9.2} {d:>9.2} {e:>9.2}")?;
+            write!(f, "{name:<32}")?;
+            for cpu in [&backlog, &arriving, &bare, &whole, &watching, &after] {
+                write!(f, " {:>9.2}", of(cpu))?;
+            }
+            writeln!(f)?;
         }
         let disturbed = bare.others > 0.1 * bare.apiserver || backlog.others > 0.1 * backlog.apiserver;
         if disturbed {

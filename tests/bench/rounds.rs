@@ -28,6 +28,8 @@ pub(crate) struct Round {
     pub(crate) bare: BareRound,
     /// The bare client writes the status of each instance, too.
     pub(crate) whole: BareRound,
+    /// The same while all that the manager watches is watched.
+    pub(crate) watching: BareRound,
     /// The manager starts; the instances are there.
     pub(crate) backlog: ManagerRound,
     /// The manager runs; the instances come.
@@ -39,7 +41,7 @@ pub(crate) struct Round {
 pub(crate) struct BareRound {
     /// Seconds to make the instances.
     pub(crate) creating: f64,
-    /// Seconds to send all writes for them.
+    /// Seconds to send all writes for them, and, if it writes statuses, until a watch shows that all are Ready.
     pub(crate) applying: f64,
     /// CPU seconds while applying.
     pub(crate) cpu: Cpu,
@@ -62,6 +64,17 @@ pub(crate) struct ManagerRound {
     pub(crate) trailing_cpu: Cpu,
 }
 
+/// What the bare client does.
+#[derive(Clone, Copy, PartialEq)]
+enum Client {
+    /// It applies the children.
+    Applies,
+    /// It writes statuses, too. A watch sees that, as it does for the manager.
+    WritesStatuses,
+    /// And it watches.
+    Watches,
+}
+
 /// All rounds.
 pub(crate) async fn run(
     plane: &ControlPlane,
@@ -74,7 +87,7 @@ pub(crate) async fn run(
     // The manager registers the CRD, without which there are no instances.
     drop(bench.manager().await?);
     eprintln!("warming up with {WARM_UP} instances");
-    bench.bare("warm-bare", WARM_UP, false).await?;
+    bench.bare("warm-bare", WARM_UP, Client::Applies).await?;
     bench.backlog("warm-backlog", WARM_UP).await?;
     let mut all = Vec::new();
     for number in 1..=rounds {
@@ -84,11 +97,13 @@ pub(crate) async fn run(
             eprintln!("round {number} of {rounds}: {what:<13} {rate:7.1} instances/s");
         };
         let clients = async || -> Result<_> {
-            let bare = bench.bare(&name("bare"), instances, false).await?;
+            let bare = bench.bare(&name("bare"), instances, Client::Applies).await?;
             tell("bare client", bare.applying);
-            let whole = bench.bare(&name("whole"), instances, true).await?;
+            let whole = bench.bare(&name("whole"), instances, Client::WritesStatuses).await?;
             tell("with status", whole.applying);
-            Ok((bare, whole))
+            let watching = bench.bare(&name("watching"), instances, Client::Watches).await?;
+            tell("and watches", watching.applying);
+            Ok((bare, whole, watching))
         };
         let managers = async || -> Result<_> {
             let backlog = bench.backlog(&name("backlog"), instances).await?;
@@ -100,14 +115,14 @@ pub(crate) async fn run(
             Ok((backlog, arriving))
         };
         // In turn first and second: what one leaves behind for the next is in both.
-        let ((bare, whole), (backlog, arriving)) = if number % 2 == 1 {
+        let ((bare, whole, watching), (backlog, arriving)) = if number % 2 == 1 {
             let clients = clients().await?;
             (clients, managers().await?)
         } else {
             let managers = managers().await?;
             (clients().await?, managers)
         };
-        all.push(Round { bare, whole, backlog, arriving });
+        all.push(Round { bare, whole, watching, backlog, arriving });
     }
     Ok(all)
 }
@@ -144,26 +159,40 @@ impl<'a> Bench<'a> {
         Operetta::run_as_user(self.plane, &self.kubeconfig, &arguments)
     }
 
-    async fn bare(&self, namespace: &str, count: usize, statuses: bool) -> Result<BareRound> {
+    async fn bare(&self, namespace: &str, count: usize, client: Client) -> Result<BareRound> {
+        let resource = resource(self.package)?;
         self.bare.create_namespace(namespace).await?;
+        let mut watches = match client {
+            Client::Watches => Some(self.bare.watch_all(self.package).await?),
+            _ => None,
+        };
+        let readiness = (client != Client::Applies)
+            .then(|| self.plane.client().map(|client| Readiness::watch(client, resource, namespace)))
+            .transpose()?;
         until_quiet(self.plane).await?;
         let started = Instant::now();
-        let instances = self.bare.create_instances(resource(self.package)?, namespace, count).await?;
+        let instances = self.bare.create_instances(resource, namespace, count).await?;
         let creating = started.elapsed().as_secs_f64();
-        let applies = self.bare.render(self.package, &instances).await?;
+        let mut applies = self.bare.render(self.package, &instances).await?;
         let children = applies.len();
-        let applies = if statuses {
-            Bare::with_statuses(applies, resource(self.package)?, &instances)?
-        } else {
-            applies
-        };
+        if client != Client::Applies {
+            applies = Bare::with_statuses(applies, resource, &instances)?;
+        }
         until_quiet(self.plane).await?;
 
         let before = Cpu::now(self.plane, None)?;
         let started = Instant::now();
         self.bare.apply(&applies).await?;
-        let applying = started.elapsed().as_secs_f64();
+        let end = match readiness {
+            Some(readiness) => readiness.all(count, || Ok(())).await?.last,
+            None => Instant::now(),
+        };
         let cpu = Cpu::now(self.plane, None)?.since(before);
+        let applying = end.saturating_duration_since(started).as_secs_f64();
+        if watches.as_mut().is_some_and(|watches| watches.try_join_next().is_some()) {
+            return Err("a watch has ended".into());
+        }
+        drop(watches);
 
         self.check(namespace, children).await?;
         self.clear(namespace).await?;
