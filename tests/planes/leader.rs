@@ -288,7 +288,8 @@ async fn it_tells_how_it_fares() {
     let watches = state["watches"].as_array().expect("a list");
     assert!(watches.len() >= 2, "{state:#}");
     assert!(watches.iter().any(|w| w["watch"] == "children v1 ConfigMap"), "{state:#}");
-    // The metric counts the same watches. They are read one after the other, and watches come, go and begin again.
+    // The metric counts the same watches, of which none lists for ever. They are read one after the other, and watches
+    // come, go and begin again.
     eventually("the same watches in both", LONG, async || {
         let (_, metrics) = get(&address, "/metrics").await;
         let (_, state) = get(&address, "/debug/state").await;
@@ -305,6 +306,9 @@ async fn it_tells_how_it_fares() {
             let line = format!("operetta_watches{{state=\"{label}\"}} {count}\n");
             if !metrics.contains(&line) {
                 return Err(format!("no {line} in\n{metrics}"));
+            }
+            if label == "listing" && count > 0 {
+                return Err(format!("a watch is listing: {state:#}"));
             }
         }
         Ok(())

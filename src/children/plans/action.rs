@@ -63,7 +63,7 @@ impl RunRef {
 pub enum Guard {
     /// That object of that uid is no child of the instance any more.
     IsGone(ObjectRef, String),
-    /// The instance is as it was decided about: the same generation, and not being deleted.
+    /// The instance is the one that was decided about, of the same generation, and is being deleted only if it was then.
     IsCurrent,
 }
 

@@ -350,14 +350,15 @@ impl<'a> Runs<'a> {
         }
         let known = self.progresses.remove(&*run.name).filter(|_| *directive == Directive::Continue);
         let progress = known.unwrap_or_else(|| self.progress(run, directive));
-        let actions = self.naming.actions(run, &progress);
+        let mut actions = self.naming.actions(run, &progress).into_iter();
         if matches!(directive, Directive::Settle(ending) if ending.phase == Phase::Superseded) {
-            // An old instance may lack the very change that the run rolls out.
-            let guarded = |then| RunAction::If { guard: Guard::IsCurrent, then: Box::new(then) };
-            self.actions.extend(actions.into_iter().map(guarded));
-        } else {
-            self.actions.extend(actions);
+            // An old instance may lack the very change that the run rolls out. A guard that does not hold ends all that
+            // follows.
+            if let Some(first) = actions.next() {
+                self.actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(first) });
+            }
         }
+        self.actions.extend(actions);
         self.waits |= !progress.waiting.is_empty();
         for waiting in &progress.waiting {
             self.findings.push(Finding::RunWaits {

@@ -73,7 +73,8 @@ impl Executor {
         key: &InstanceKey,
         registered: &Registered,
     ) -> Result<bool, CallError> {
-        if registered.resource().is_some_and(|(_, resource)| !resource.may_ask()) && !registered.has_runs {
+        let may_have = registered.resource().is_none_or(|(_, resource)| resource.has_runs());
+        if !may_have && !registered.has_runs {
             return Ok(false);
         }
         let sort = RunObject::PlanRun;

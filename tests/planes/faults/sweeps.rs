@@ -131,34 +131,14 @@ async fn an_approval_outlives_lists_from_before_the_question() {
         "clusterroles",
     ];
     let case = Case::of(&MOTLEY, 0).await;
-    let process = case.start().await;
-    let (name, deeds) = ("i-past", deeds(&MOTLEY));
-    prepare(&case, name).await;
-    perform(&case, name, &deeds[0]).await;
-    answered(&case, name, &deeds[0], false).await;
-    process.stop().await;
-    // The next lists are those that come again.
-    for plural in LAGGING {
-        case.wire.forget_answers(plural);
-    }
-    let process = case.start().await;
-    case.decided(&[name]).await;
+    let name = "i-past";
+    let process = deployed(&case, name, &LAGGING).await;
     perform(&case, name, &Deed::Delete).await;
     answered(&case, name, &Deed::Delete, true).await;
     process.stop().await;
     perform(&case, name, &Deed::Approve).await;
-    let mut stale = Vec::new();
-    for plural in LAGGING {
-        stale.push(case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural(plural).times(1)));
-        // What has happened since arrives late.
-        case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural(plural).times(2));
-    }
     let mark = case.wire.mark();
-    let process = case.start().await;
-    answered(&case, name, &Deed::Approve, true).await;
-    for rule in stale {
-        assert_eq!(case.wire.struck(rule), 1);
-    }
+    let process = starts_in_the_past(&case, name, &Deed::Approve, &LAGGING).await;
     let mut writes = case.wire.writes(mark);
     writes.retain(|entry| entry.call.plural == "planruns" && entry.call.verb == Verb::Create);
     assert!(writes.is_empty(), "{}", story(&case.wire.since(mark)));
@@ -169,16 +149,11 @@ async fn an_approval_outlives_lists_from_before_the_question() {
 /// A run that has deleted its object is deleted before its instance is gone, also by a manager whose list does not show it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
+    const LAGGING: [&str; 1] = ["planruns"];
     let case = Case::of(&MOTLEY, 0).await;
-    let process = case.start().await;
-    let (name, deeds) = ("i-left", deeds(&MOTLEY));
-    prepare(&case, name).await;
-    perform(&case, name, &deeds[0]).await;
-    answered(&case, name, &deeds[0], false).await;
-    process.stop().await;
-    // The next list, which is the one that comes again, is empty.
-    case.wire.forget_answers("planruns");
-    let process = case.start().await;
+    let name = "i-left";
+    // The list that comes again is empty.
+    let process = deployed(&case, name, &LAGGING).await;
     perform(&case, name, &Deed::Delete).await;
     answered(&case, name, &Deed::Delete, true).await;
     // It ends between the deletion of the object and the word in the run that it is deleted.
@@ -189,12 +164,7 @@ async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
     assert_eq!(case.wire.struck(dies), 1);
     process.kill();
     assert_eq!(case.scene.runs(name).await.len(), 1);
-    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("planruns").times(1));
-    // What has happened since arrives late.
-    case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("planruns").times(2));
-    let process = case.start().await;
-    answered(&case, name, &Deed::Approve, true).await;
-    assert_eq!(case.wire.struck(stale), 1);
+    let process = starts_in_the_past(&case, name, &Deed::Approve, &LAGGING).await;
     let runs = case.scene.runs(name).await;
     assert!(runs.is_empty(), "{runs:#?}");
     sweep_up(&case, name).await;
@@ -204,16 +174,10 @@ async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
 /// A rollout is not superseded because a list shows its instance as it was before the change that it rolls out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollout_outlives_a_list_from_before_its_change() {
+    const LAGGING: [&str; 1] = ["etcdclusters"];
     let case = Case::of(&ETCD, 0).await;
-    let process = case.start().await;
     let (name, deeds) = ("i-roll", deeds(&ETCD));
-    perform(&case, name, &deeds[0]).await;
-    answered(&case, name, &deeds[0], false).await;
-    process.stop().await;
-    // The next list is the one that comes again.
-    case.wire.forget_answers("etcdclusters");
-    let process = case.start().await;
-    case.decided(&[name]).await;
+    let process = deployed(&case, name, &LAGGING).await;
     // It ends when the run has begun.
     let dies =
         Rule::on(&[Verb::Patch], Fault::DieBefore).plural("planruns").subresource("status").skip(3).times(1);
@@ -224,16 +188,43 @@ async fn a_rollout_outlives_a_list_from_before_its_change() {
     process.kill();
     let runs = case.scene.runs(name).await;
     assert!(runs.iter().any(|run| run["status"]["phase"] == "Running"), "{runs:#?}");
-    let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("etcdclusters").times(1));
-    // What has happened since arrives late.
-    case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("etcdclusters").times(2));
-    let process = case.start().await;
-    answered(&case, name, &deeds[1], false).await;
-    assert_eq!(case.wire.struck(stale), 1);
+    let process = starts_in_the_past(&case, name, &deeds[1], &LAGGING).await;
     for run in case.scene.runs(name).await {
         assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
     }
     case.finish(process).await;
+}
+
+/// Deploys an instance, and starts the manager again: its lists are those that [`starts_in_the_past`] brings again.
+async fn deployed(case: &Case, name: &str, lagging: &[&str]) -> Process {
+    let process = case.start().await;
+    let first = &deeds(case.subject)[0];
+    prepare(case, name).await;
+    perform(case, name, first).await;
+    answered(case, name, first, false).await;
+    process.stop().await;
+    for plural in lagging {
+        case.wire.forget_answers(plural);
+    }
+    let process = case.start().await;
+    case.decided(&[name]).await;
+    process
+}
+
+/// Starts the manager with lists of these kinds that are old, while what has happened since arrives late, and waits until a
+/// deed is answered.
+async fn starts_in_the_past(case: &Case, name: &str, deed: &Deed, lagging: &[&str]) -> Process {
+    let mut stale = Vec::new();
+    for plural in lagging {
+        stale.push(case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural(plural).times(1)));
+        case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural(plural).times(2));
+    }
+    let process = case.start().await;
+    answered(case, name, deed, true).await;
+    for rule in stale {
+        assert_eq!(case.wire.struck(rule), 1);
+    }
+    process
 }
 
 /// What is done to an instance, one after the other.
