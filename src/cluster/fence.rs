@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_closes_by_itself_and_for_good() {
+    fn a_fence_closes_at_its_deadline_and_stays_closed() {
         assert!(Fence::open().is_open());
         let fence = Fence::shut();
         assert!(!fence.is_open() && !fence.is_over(), "whoever stands by may read");

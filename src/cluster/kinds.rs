@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_statuses_have_no_place_for_what_is_waited_for() {
+    fn a_status_needs_conditions_or_observed_generation_to_show_readiness() {
         let of = |schema: Value| {
             let version = json!({"name": "v1", "served": true, "schema": {"openAPIV3Schema": schema}});
             let crd: Definition =

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_refuses_is_asked_again_much_later() {
+    async fn refused_streams_are_requested_again_after_an_interval() {
         let streams = Streams::default();
         assert!(streams.may_come());
         assert!(streams.clone().note_refusal() && !streams.note_refusal());

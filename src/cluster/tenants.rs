@@ -1,5 +1,5 @@
-//! How many calls of a package run at once for one namespace. Who may create instances may let their calls hang, and must not
-//! take the permits of the package from its other tenants.
+//! How many calls of a package run at once for one namespace. A user who may create instances can let their calls hang, and must
+//! not take the permits of the package from its other tenants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,8 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::{ConcurrencyLimits, Permit};
 
-/// The permits of the namespaces of all packages. Three quarters of the permits of a package are for whoever comes first, within
-/// what all packages share. The last quarter is reserved for its namespaces, each of which can hold a few.
+/// The permits of the namespaces of all packages. Any namespace can take three quarters of the permits of a package, in order of
+/// arrival, within what all packages share. The last quarter is reserved for its namespaces, each of which can hold a few.
 pub struct TenantLimits {
     packages: ConcurrencyLimits,
     reserved: usize,
@@ -25,7 +25,7 @@ struct Reserved {
 
 /// Permission to make one call, returned when dropped.
 pub enum TenantPermit {
-    /// One for whoever comes first.
+    /// One that any namespace can take.
     First(Permit),
     /// One of those that are reserved, and of those that the namespace can have.
     Reserved([Option<OwnedSemaphorePermit>; 2]),

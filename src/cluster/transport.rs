@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stands_by_reads_and_who_leads_no_more_sends_nothing() {
+    async fn a_standby_only_reads_and_a_former_leader_sends_nothing() {
         let (uri, requests) = server().await;
         let fence = Fence::shut();
         let options = ConnectOptions { fence: fence.clone(), ..ConnectOptions::default() };

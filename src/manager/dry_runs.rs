@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_tries_and_the_others_are_told() {
+    fn one_caller_sends_a_dry_run_and_the_others_wait() {
         let shapes = DryRunCache::default();
         assert_eq!(shapes.begin(1, &"a"), Begin::Run);
         assert_eq!([shapes.begin(1, &"b"), shapes.begin(1, &"c")], [Begin::Wait; 2]);

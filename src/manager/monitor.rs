@@ -184,7 +184,7 @@ impl Monitor {
                 let count = index.instances_of(&registered.crd).count();
                 let kind = OfKind { kind: registered.crd.to_string() };
                 metrics.instances.get_or_create(&kind).set(gauge(count));
-                let has_runs = registered.resource().is_some_and(|(_, resource)| resource.has_runs());
+                let has_runs = registered.in_use().any(|(_, resource)| resource.has_runs());
                 let mark = kind_mark(&registered.kind_label());
                 for state in RunState::ALL {
                     let count = runs.get(&(mark, state)).copied().unwrap_or_default();

@@ -86,7 +86,7 @@ pub(super) fn kind_of(sort: RunObject) -> &'static OwnedKind {
 pub(super) fn watched<'r, I: Iterator<Item = &'r Registered>>(registered: impl Fn() -> I) -> Vec<OwnedKind> {
     if registered().any(|registered| registered.has_runs) {
         KINDS.iter().map(|(_, kind)| kind.clone()).collect()
-    } else if registered().filter_map(Registered::resource).any(|(_, resource)| resource.may_ask()) {
+    } else if registered().flat_map(Registered::in_use).any(|(_, resource)| resource.may_ask()) {
         vec![kind_of(RunObject::PlanRun).clone()]
     } else {
         Vec::new()
@@ -436,6 +436,38 @@ fn is_of(object: &Value, uid: &str, home: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::NamespaceScope;
+
+    #[test]
+    fn deletion_runs_are_watched_while_a_revision_in_use_may_ask() {
+        let load = |name: &str| {
+            let folder = std::path::Path::new("tests/fixtures/packages").join(name);
+            Arc::new(crate::package::load(&folder).expect("a package").0)
+        };
+        let registered = |active: &str, earlier: &[&str]| {
+            let package = load(active);
+            Registered {
+                crd: "lights.fixtures.operetta.dev".into(),
+                kind: Arc::new(package.resources[0].kind.clone()),
+                package_name: "p".into(),
+                package: Some((package, 0)),
+                is_staged: true,
+                earlier: earlier.iter().map(|name| (load(name), 0)).collect(),
+                child_kinds: BTreeSet::new(),
+                namespace_scope: NamespaceScope::Anywhere,
+                has_runs: false,
+                crd_conflict: None,
+                inactive: None,
+            }
+        };
+        let asking = [kind_of(RunObject::PlanRun).clone()];
+        for (active, earlier, expected) in
+            [("light", &[][..], &[][..]), ("claims", &[], &asking[..]), ("light", &["claims"], &asking[..])]
+        {
+            let registered = registered(active, earlier);
+            assert_eq!(watched(|| std::iter::once(&registered)), expected, "{active} after {earlier:?}");
+        }
+    }
 
     #[test]
     fn a_job_of_another_namespace_is_of_no_run() {

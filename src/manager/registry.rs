@@ -94,6 +94,11 @@ impl Registered {
     pub(super) fn earlier(&self) -> impl Iterator<Item = (&Arc<Package>, &Resource)> {
         self.earlier.iter().filter_map(|(package, index)| Some((package, package.resources.get(*index)?)))
     }
+
+    /// The revisions of its package that its instances are reconciled with, and its resource in each.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = (&Arc<Package>, &Resource)> {
+        self.resource().into_iter().chain(self.earlier())
+    }
 }
 
 /// All managed kinds. Immutable: a change creates a new registry.
@@ -113,7 +118,7 @@ impl Registry {
     ) -> Self {
         let mut registry = Self { others, ..Self::default() };
         for entry in registered {
-            for (package, resource) in entry.resource().into_iter().chain(entry.earlier()) {
+            for (package, resource) in entry.in_use() {
                 let reads = registry.reads.entry(package.name.clone()).or_default();
                 for child in &resource.children {
                     // Two kinds of one package may use the same id: keep what either reads.
@@ -201,7 +206,7 @@ impl Registry {
 impl Registered {
     /// Whether an expression of its package reads more of a child of that kind than its metadata.
     pub(super) fn reads_content(&self, gvk: &Gvk) -> bool {
-        self.resource().into_iter().chain(self.earlier()).any(|(_, resource)| {
+        self.in_use().any(|(_, resource)| {
             resource.children.iter().any(|child| !child.reads_live.is_empty() && child.has_kind(gvk))
         })
     }

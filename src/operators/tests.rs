@@ -6,7 +6,7 @@ use crate::crd as crds;
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
-fn what_was_active_comes_first_after_a_start() {
+fn the_recorded_revision_is_activated_first_after_a_start() {
     let spec = |paused: bool| OperatorSpec { revision: "a-2".into(), paused, ..OperatorSpec::default() };
     for (active, recorded, is_lost, paused, expected) in [
         (None, None, false, false, Next::Named("a-2")),

@@ -1,4 +1,4 @@
-//! Whose an object is, and who may have it: two instances of one name, strangers, the dead, and the living.
+//! Ownership and adoption of objects: two instances of one name, foreign objects, deleted instances and live ones.
 
 use crate::support::ext::{
     CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in,
@@ -115,10 +115,10 @@ async fn forge(namespace: &str, kind: &str, name: &str, instance: &Value, more: 
     kubectl_of(plane().await, &args, &object.to_string()).await.ok();
 }
 
-/// Whoever may write somewhere else makes objects that say that they are an instance's. They hold up neither the
-/// instance nor its end nor its successor, and nobody deletes them.
+/// A user who may write in another namespace creates objects with the labels of an instance's children. They block neither
+/// the instance, nor its deletion, nor the next instance of its name, and the manager does not delete them.
 #[tokio::test]
-async fn what_only_says_that_it_is_a_child_is_none() {
+async fn an_object_with_forged_labels_is_not_a_child() {
     let (scene, elsewhere) = (Scene::new().await, Scene::new().await);
     let spec = json!({"kind": "ordered", "name": "mine"});
     scene.apply(&claim("victim", &spec)).await;
@@ -202,7 +202,7 @@ async fn a_name_that_is_a_path_leads_no_write_out_of_the_namespace() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_taken_only_when_handed_over_and_as_if_it_had_always_been_ours() {
+async fn a_foreign_object_is_adopted_only_on_request_and_then_fully_managed() {
     let scene = Scene::new().await;
     let stranger = |name: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
@@ -263,7 +263,7 @@ async fn strand(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
+async fn a_new_instance_inherits_children_of_a_deleted_one_of_its_name() {
     let scene = Scene::new().await;
     let spec = |name: &str| json!({"kind": "ordered", "name": name});
     scene.apply(&claim("heir", &spec("old"))).await;
@@ -286,7 +286,7 @@ async fn a_new_instance_inherits_what_a_dead_one_of_its_name_left() {
 }
 
 #[tokio::test]
-async fn a_polite_child_takes_nothing_by_force_and_yet_comes_back_from_retention() {
+async fn conflict_policy_fail_reports_conflicts_and_still_reclaims_retained_children() {
     let scene = Scene::new().await;
     scene.apply(&claim("kept", &json!({"kind": "kept", "name": "kept"}))).await;
     scene.ready(CLAIM, "kept").await;
@@ -318,7 +318,7 @@ async fn a_polite_child_takes_nothing_by_force_and_yet_comes_back_from_retention
 }
 
 #[tokio::test]
-async fn a_namespace_goes_when_nobody_is_left_in_it() {
+async fn a_namespace_is_deleted_only_when_it_is_empty() {
     let scene = Scene::new().await;
     let space = format!("{}-space", scene.namespace());
     scene.apply(&claim("space", &json!({"kind": "space", "name": space}))).await;

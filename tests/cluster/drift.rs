@@ -1,4 +1,4 @@
-//! What others do to children: what is ours is put back, what is theirs stays.
+//! Changes of children by others: fields that the package owns are restored, fields of others are kept.
 
 // A table reads better with values than with references to them.
 
@@ -223,7 +223,7 @@ fn cases() -> Vec<Case> {
         put_back(
             DEPLOYMENT,
             "it is deleted",
-            Kubectl(&["delete", "deployment", "NAME", "--cascade=foreground"]),
+            Kubectl(&["delete", "deployment", "NAME", "--cascade=foreground", "--wait=false"]),
         ),
     ]
 }
@@ -288,7 +288,7 @@ async fn inflict(scene: &Scene, case: &Case, name: &str) {
 }
 
 #[tokio::test]
-async fn what_is_ours_is_put_back_and_what_is_theirs_stays() {
+async fn owned_fields_are_restored_and_fields_of_others_are_kept() {
     let scene = Scene::new().await;
     let cases = cases();
     // Each has an instance of its own, for repairs of one object wait for each other.
@@ -412,7 +412,7 @@ async fn paused_means_that_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn whoever_wipes_the_status_loses_nothing() {
+async fn a_removed_status_is_restored() {
     let scene = Scene::new().await;
     scene.apply(&light("wiped")).await;
     let before = scene.ready(LIGHT, "wiped").await["status"].clone();

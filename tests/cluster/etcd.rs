@@ -304,7 +304,7 @@ async fn volumes_outlive_members_and_cluster() {
     let before = claims(scene.list(VOLUME_CLAIM).await);
     assert_eq!(before.len(), 2);
     // A pod that is deleted comes back with its volume, and is the same member.
-    scene.kubectl(&["delete", "pod", "durable-1"]).await;
+    scene.delete_recreated(POD, &["durable-1"]).await;
     scene.until("another pod", POD, "durable-1", is_pod_ready).await;
     assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before);
     assert_eq!(scene.etcdctl_calls("durable", "member add"), [""; 0]);

@@ -44,7 +44,7 @@ async fn ready(scene: &Scene, reason: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_an_api_does_not_answer_is_unknown_and_not_empty() {
+async fn a_failed_observation_is_unknown_and_not_empty() {
     let first = server(([127, 0, 0, 1], 0).into()).await;
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(&first, folder.path()).await;

@@ -111,7 +111,7 @@ async fn a_secret_is_awaited_followed_and_missed() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_unknown_until_it_may() {
+async fn a_forbidden_ref_is_unknown_until_it_is_allowed() {
     let scene = scene().await;
     scene.kubectl(&["create", "secret", "generic", "login", "--from-literal=password=one"]).await;
     reader(&scene, "r", &json!({"secret": "login"})).await;
@@ -309,7 +309,7 @@ async fn many_that_read_by_name_share_a_watch() {
 }
 
 #[tokio::test]
-async fn what_reads_its_own_work_is_stopped() {
+async fn a_child_that_depends_on_itself_through_a_ref_is_stopped() {
     let scene = scene().await;
     let object =
         json!({"apiVersion": LOOP.api_version(), "kind": "Loop", "metadata": {"name": "l"}, "spec": {}});

@@ -200,7 +200,7 @@ fn compare(name: &str, text: &str, data: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_hostile_instances_of_the_fixture() {
+async fn hostile_strings_of_the_fixture_arrive_unchanged() {
     let scene = Scene::new().await;
     let manifests = file(&format!("{}/instances/hostile.yaml", fixture("echo")));
     scene.apply(&manifests).await;

@@ -164,7 +164,7 @@ fn entries_that_are_no_files_of_a_package_are_refused() {
 }
 
 #[test]
-fn what_is_no_package_is_said_to_be_none() {
+fn archives_without_a_package_are_refused() {
     refused(b"", "has no operator.yaml", 2);
     refused(b"hello", "cannot be read as a tar archive", 2);
     refused(&[0x1f, 0x8b, 1, 2, 3], "cannot be read as a tar archive", 2);

@@ -427,9 +427,9 @@ async fn a_tree_shows_what_belongs_to_an_instance() {
     }
 }
 
-/// Labels and the field manager of a child, in a namespace where no template can put one.
+/// An object with the labels and the field manager of a child, in a namespace where no template can create one.
 #[tokio::test]
-async fn what_only_says_that_it_is_a_child_is_not_shown_as_one() {
+async fn an_object_with_forged_labels_is_not_shown_as_a_child() {
     let scene = ready().await;
     let n = scene.namespace();
     let elsewhere = Scene::on(plane().await).await;

@@ -1,6 +1,5 @@
-//! Of several managers one writes. A leader that was stopped past its Lease writes nothing when it wakes up,
-//! and one that is told to stop hands over at once. And what a manager does when things hang, end or panic, and
-//! what it tells about itself.
+//! Of several managers only the leader writes. A leader that was suspended past its Lease writes nothing when it resumes,
+//! and one that receives SIGTERM hands over at once. Also: requests that hang, lost leases, panics, probes and metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,7 +223,7 @@ async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does
 }
 
 #[tokio::test]
-async fn it_tells_how_it_fares() {
+async fn probes_metrics_and_state_are_served_without_object_content() {
     let plane = plane().await;
     let (ordered, refs) = (fixture("ordered"), fixture("refs"));
     let args = [
@@ -403,7 +402,7 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
 }
 
 #[tokio::test]
-async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
+async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
     let options = Options { nodes: 0, ..crate::support::options() };
     let plane = ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}"));
     let mut leader = start(&plane, "leader", "a", &["light"]);
@@ -431,7 +430,7 @@ async fn without_answers_a_leader_ends_and_one_that_is_told_to_stop_does() {
     plane.stop().await;
 }
 
-/// Runs the manager in this process, with somebody who looks on and panics.
+/// Runs the manager in this process, with an observer that panics.
 #[tokio::test]
 async fn a_panic_in_one_turn_harms_no_other() {
     let scene = Scene::unmanaged().await;

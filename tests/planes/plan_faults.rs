@@ -65,10 +65,10 @@ async fn runs_end_the_same_when_replies_are_lost_and_watches_are_late() {
     case.finish(process).await;
 }
 
-/// An upgrade fails at the first member. While no manager runs, another member is lost. The next manager brings it back as it
-/// was, and the bad target reaches nobody else.
+/// An upgrade fails at the first member. While no manager runs, another member is lost. The next manager recreates it
+/// with the old image, and the failed change is applied to no other member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_rollout_reaches_nobody_else_over_a_restart_with_a_lost_member() {
+async fn a_failed_rollout_changes_no_other_member_after_a_restart_and_a_loss() {
     let case = Case::of(&FLEETS, 0).await;
     let scene = &case.scene;
     let images = async || -> BTreeMap<String, String> {

@@ -27,7 +27,7 @@ impl Scene {
             let lost =
                 own().await.into_iter().next().unwrap_or_else(|| panic!("{name} has no {}", child.plural));
             let (lost_name, lost_uid) = (lost["metadata"]["name"].clone(), uid_of(&lost));
-            self.kubectl(&["delete", child.plural, lost_name.as_str().expect("a name")]).await;
+            self.delete_recreated(*child, &[lost_name.as_str().expect("a name")]).await;
             eventually("the child of a marker to be created again", LONG, async || {
                 let is_back = |o: &Value| o["metadata"]["name"] == lost_name && uid_of(o) != lost_uid;
                 if own().await.iter().any(is_back) { Ok(()) } else { Err(format!("no {lost_name}")) }

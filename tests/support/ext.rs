@@ -375,6 +375,25 @@ impl Scene {
         self.until("Ready", kind, name, is_ready).await
     }
 
+    /// Deletes objects that are created again, and waits until the former ones are gone. `kubectl delete` waits for the new
+    /// ones if these are there when its watch begins: it does not compare uids then.
+    pub async fn delete_recreated(&self, kind: Kind, names: &[&str]) {
+        let mut uids = Vec::new();
+        for name in names {
+            uids.push(uid_of(&self.get(kind, name).await).to_owned());
+        }
+        self.kubectl(&[&["delete", kind.plural, "--wait=false"], names].concat()).await;
+        for (name, uid) in names.iter().zip(&uids) {
+            eventually(&format!("the former {} {name} to be gone", kind.plural), LONG, async || {
+                match self.find(kind, name).await {
+                    Some(object) if uid_of(&object) == uid => Err(format!("{:#}", object["metadata"])),
+                    _ => Ok(()),
+                }
+            })
+            .await;
+        }
+    }
+
     /// Waits until an object is gone.
     pub async fn gone(&self, kind: Kind, name: &str) {
         eventually(&format!("{} {name} to be gone", kind.plural), LONG, async || {

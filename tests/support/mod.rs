@@ -109,6 +109,9 @@ pub async fn namespace_on(plane: &Arc<ControlPlane>) -> Namespace {
     Namespace { name }
 }
 
+/// How long a program may take that is to end: a test that waits for ever hides its name from the others.
+const PROGRAM: Duration = Duration::from_secs(600);
+
 /// What a program has answered.
 #[derive(Debug, Clone)]
 pub struct Output {
@@ -178,22 +181,25 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     // A kubectl that does not read its input may be gone already.
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
-    let output = child.wait_with_output().await.expect("kubectl ends");
-    Output::of(format!("kubectl {}", args.join(" ")), &output)
+    let command = format!("kubectl {}", args.join(" "));
+    let output = tokio::time::timeout(PROGRAM, child.wait_with_output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{command} has not ended within {PROGRAM:?}"));
+    Output::of(command, &output.expect("kubectl ends"))
 }
 
 /// Runs `operetta` with a kubeconfig until it ends.
 pub async fn operetta(kubeconfig: &Path, args: &[&str]) -> Output {
-    let output = tokio::process::Command::new(OPERETTA)
+    let running = tokio::process::Command::new(OPERETTA)
         .args(args)
         .env("KUBECONFIG", kubeconfig)
         .env("NO_COLOR", "1")
         .stdin(Stdio::null())
         .kill_on_drop(true)
-        .output()
-        .await
-        .expect("operetta runs");
-    Output::of(format!("operetta {}", args.join(" ")), &output)
+        .output();
+    let command = format!("operetta {}", args.join(" "));
+    let output = tokio::time::timeout(PROGRAM, running).await;
+    let output = output.unwrap_or_else(|_| panic!("{command} has not ended within {PROGRAM:?}"));
+    Output::of(command, &output.expect("operetta runs"))
 }
 
 /// Polls until `check` gives a value; panics with what it said last when the time is over.

@@ -132,7 +132,7 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
 }
 
 #[test]
-fn what_others_keep_as_printed_is_left_to_them() {
+fn a_spec_applied_as_printed_by_others_is_not_written() {
     for adopt in [false, true] {
         let package = package(adopt);
         let mut printed = package.resources[0].augmented_crd();
@@ -150,7 +150,7 @@ fn what_others_keep_as_printed_is_left_to_them() {
 }
 
 #[test]
-fn anothers_text_is_the_base_if_the_package_adopts() {
+fn an_adopted_crd_keeps_the_spec_of_the_other_manager_as_its_base() {
     let mut theirs = plain_crd();
     theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["more"] =
         json!({"type": "string"});
@@ -187,7 +187,7 @@ fn anothers_text_is_the_base_if_the_package_adopts() {
 }
 
 #[test]
-fn what_a_package_must_not_have() {
+fn crds_that_a_package_must_not_manage_are_refused() {
     let package = package(true);
     let entries = [entry("kubectl", "Apply", &SPEC)];
     let changed = |pointer: &str, value: Value| {

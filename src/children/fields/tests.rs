@@ -91,7 +91,7 @@ fn what_was_edited_is_not_covered() {
 }
 
 #[test]
-fn strays_and_their_take_over() {
+fn conflicting_items_are_found_and_moved_to_our_entry() {
     let cases: [(&str, &[&str]); 6] = [
         ("custom-edited", &[]),
         ("deployment-container-renamed", &["spec.template.spec.containers[name=web2]"]),
@@ -116,7 +116,7 @@ fn strays_and_their_take_over() {
             let node = path.0.iter().try_fold(&own.root, |node, key| node.child(key));
             assert!(node.is_some_and(|node| node.member), "{name}: {path} is ours");
             let node = path.0.iter().try_fold(&others.root, |node, key| node.child(key));
-            assert!(node.is_none(), "{name}: {path} is nobody else's");
+            assert!(node.is_none(), "{name}: {path} is in no other entry");
         }
         assert_eq!(move_to_ours(&after, MANAGER, &found), None, "{name}: nothing left to move");
         // A hand on the whole array is checked: everything else is as it was.
@@ -192,7 +192,7 @@ fn take_over_keeps_what_is_above() {
 }
 
 #[test]
-fn metadata_tells_whether_something_may_be_in_the_way() {
+fn managed_fields_show_whether_conflicting_items_exist() {
     for (name, _) in APPLIED.iter().chain(EDITED) {
         let (desired, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
@@ -211,7 +211,7 @@ fn with_entries(spec: Value, ours: Value, theirs: Value) -> Value {
 }
 
 #[test]
-fn what_excludes_ours_is_found_after_a_refusal_only() {
+fn fields_that_exclude_ours_are_found_only_after_a_refusal() {
     let key = r#"k:{"name":"A"}"#;
     let cases = [
         // `value` has become `valueFrom`; a field beside what is intact is left alone.
@@ -332,7 +332,7 @@ fn a_refusal_of_a_list_concerns_its_items() {
 }
 
 #[test]
-fn what_our_entry_has_beyond_the_intent() {
+fn owned_fields_beyond_the_desired_object_are_found() {
     let tcp = r#"k:{"port":80,"protocol":"TCP"}"#;
     let other = r#"k:{"port":81,"protocol":"TCP"}"#;
     let desired = json!({"metadata": {"labels": {"a": "b"}, "name": "x"},

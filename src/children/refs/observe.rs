@@ -152,7 +152,7 @@ impl Refs {
         keep.dedup();
         let poll = Arc::new(Poll {
             operator: ctx.origin.package.name.as_str().into(),
-            namespace: ctx.snapshot.instance["metadata"]["namespace"].as_str().unwrap_or_default().into(),
+            namespace: ctx.origin.namespace().unwrap_or_default().into(),
             request,
             every: observation.every,
             keep: keep.into(),

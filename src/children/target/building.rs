@@ -1,25 +1,27 @@
 //! Computes a target: each child, with each origin that has it, in dependency order.
 
-use std::collections::hash_map::Entry;
+mod duplicates;
+mod item;
+mod variables;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Item, NewestMember, Target, is_newest, typed_key};
+use super::{Item, NewestMember, Target};
 use crate::api::ObjectRef;
-use crate::children::desired::Desired;
-use crate::children::diff::{is_covered, owns_extra_fields};
 use crate::children::observed::Observed;
 use crate::children::origins::NEWEST;
 use crate::children::refs::Refs;
-use crate::children::render::{base_scope, render};
-use crate::children::schedule::Loss;
-use crate::children::{ChildError, Context, MAX_CHILDREN, jobs, names};
+use crate::children::render::base_scope;
+use crate::children::{ChildError, Context, MAX_CHILDREN, names};
 use crate::package::Child;
 use crate::readiness::Readiness;
-use crate::template::{EvalError, Expr, Live, Scope, Var};
+use crate::template::{EvalError, Expr, Scope, Var};
+use duplicates::resolve_duplicates;
+use variables::value_of;
 
 /// Parsed JSON takes about this many times its size.
 const LIVE_FACTOR: usize = 4;
@@ -64,45 +66,6 @@ pub(in crate::children) fn refs(ctx: &Context<'_>) -> Refs {
     let mut building = Building::new(ctx);
     let digests = std::mem::take(&mut building.sides[NEWEST].digests);
     Refs { digests, ..building.refs }
-}
-
-/// Two items that render the same object would overwrite each other for ever. Neither is applied, and the live object is
-/// left unchanged. If the items have different origins, the object belongs to the newer one once a rollout has recorded it;
-/// until then the schedule blocks that item.
-fn resolve_duplicates(ctx: &Context<'_>, items: &mut Vec<Item>) {
-    let mut first: HashMap<ObjectRef, usize> = HashMap::new();
-    let mut duplicates: Vec<(usize, usize)> = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let Ok(desired) = &item.desired else { continue };
-        match first.entry(desired.object.clone()) {
-            Entry::Occupied(other) => duplicates.push((*other.get(), index)),
-            Entry::Vacant(free) => {
-                free.insert(index);
-            }
-        }
-    }
-    let mut replaced = Vec::new();
-    for (one, other) in duplicates {
-        if items[one].origin != items[other].origin {
-            let (new, old) =
-                if items[one].origin < items[other].origin { (one, other) } else { (other, one) };
-            replaced.extend(ctx.origins.recorded(&items[new].name).map(|_| old));
-            continue;
-        }
-        for (index, twin) in [(one, other), (other, one)] {
-            let twin = items[twin].name.clone();
-            if let Ok(desired) = &items[index].desired {
-                let message =
-                    format!("renders {}, and so does {twin}; give them different names", desired.object);
-                items[index].desired = Err(ChildError::Invalid { message });
-            }
-        }
-    }
-    replaced.sort_unstable();
-    replaced.dedup();
-    for index in replaced.into_iter().rev() {
-        items.remove(index);
-    }
 }
 
 /// The live objects of one child, by key.
@@ -417,185 +380,10 @@ impl<'a> Building<'a> {
         Ok(())
     }
 
-    /// The hash of what an origin renders for a member; `None` if it has no value.
-    fn hash(
-        &self,
-        Computed { position, number, child }: Computed<'_>,
-        key: Option<&str>,
-        scope: &Scope,
-    ) -> Option<String> {
-        let live = self.find(number, key);
-        let live = live.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false)));
-        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
-        let ctx = &self.sides[position].ctx;
-        render(ctx, child, key, &scope.with("self", live), &observed).ok().map(|desired| desired.hash)
-    }
-
-    fn item(&self, computed: Computed<'a>, name: String, key: Option<Value>, scope: &Scope) -> Item {
-        let Computed { position: origin, number, child } = computed;
-        let ctx = &self.sides[origin].ctx;
-        let key_text = key.as_ref().map(names::key_text);
-        self.ctx.budget.about(&name);
-        let before = self.find(number, key_text.as_deref());
-        let with_self = |live_object: Option<&Arc<Observed>>| {
-            scope.with(
-                "self",
-                live_object.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false))),
-            )
-        };
-        let mut scope = with_self(before);
-        let rendered = |scope: &Scope| {
-            let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
-            render(ctx, child, key_text.as_deref(), scope, &observed)
-                .map_err(|error| self.explained(computed, error))
-        };
-        let mut desired = rendered(&scope);
-        // Its labels were changed, so it is found by its name. A template that keeps values of `self` must not lose
-        // them.
-        if let Ok(first) = &desired
-            && let Some(named) = self.by_object.get(&first.object).copied()
-            && before.is_none_or(|before| !Arc::ptr_eq(before, named))
-            && *named.instance_uid == *ctx.origin.uid()
-            && named.is_made_by_us()
-        {
-            let anew = with_self(Some(named));
-            let again = rendered(&anew);
-            if again.as_ref().is_ok_and(|again| again.object == named.object) {
-                (scope, desired) = (anew, again);
-            }
-        }
-        // The live object is the one of the target's very name; another of the same key is to be pruned.
-        let observed = match &desired {
-            Ok(desired) => self.by_object.get(&desired.object).copied(),
-            Err(_) => before,
-        };
-        let observed = observed.filter(|o| *o.instance_uid == *ctx.origin.uid()).cloned();
-        let has_completed = desired.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
-        let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
-        let observed = observed.filter(|_| !done);
-        let ready = if done { Ok(()) } else { self.ready(computed, observed.as_ref(), &scope) };
-        let meets_lost_when =
-            observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
-                let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
-                // Without a value it does not.
-                ctx.origin.package.engine.truthy(lost_when, &scope).unwrap_or(false)
-            });
-        let (mut needs_no_body, mut is_later) = (false, false);
-        if let Ok(desired) = &mut desired {
-            let live = observed.as_ref();
-            // A paused instance compares bodies only to report drift.
-            let is_unneeded =
-                self.is_paused && live.is_none_or(|o| o.desired.as_deref() != Some(&desired.hash));
-            let is_unchanged = || live.is_some_and(|o| is_as_applied(desired, o));
-            needs_no_body = match self.ctx.budget.shown() {
-                Some(shown) => self.items.len() < shown,
-                None => done || is_unneeded || is_unchanged(),
-            };
-            is_later = !needs_no_body && !self.ctx.budget.keep_body(&desired.body);
-            if needs_no_body || is_later {
-                desired.forget_body();
-            }
-        }
-        let lost = self.ctx.origins.lost(&name).map(|plan| Loss::Plan(plan.to_owned()));
-        Item {
-            child: number,
-            origin,
-            name,
-            key,
-            desired,
-            observed,
-            ready,
-            done,
-            needs_no_body,
-            is_later,
-            meets_lost_when,
-            lost,
-        }
-    }
-
     /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
     fn find(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
         let all = self.by_child[number].0.get(&key)?;
         all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
-    }
-
-    fn ready(
-        &self,
-        Computed { position, child, .. }: Computed<'_>,
-        observed: Option<&Arc<Observed>>,
-        scope: &Scope,
-    ) -> Result<(), String> {
-        let Some(observed) = observed else { return Err("does not exist yet".into()) };
-        if observed.terminating {
-            return Err(terminating(observed));
-        }
-        if let Some(ready_when) = &child.ready_when {
-            let scope = scope.with("self", Var::Object(self.live(observed, is_ready(observed), false)));
-            return match self.ctx.origins.at(position).package.engine.truthy(ready_when, &scope) {
-                Ok(true) => Ok(()),
-                Ok(false) => Err("readyWhen is not met yet".into()),
-                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
-                    Err("readyWhen has no value yet".into())
-                }
-                Err(error) => Err(format!("readyWhen: {error}")),
-            };
-        }
-        match &observed.readiness {
-            Readiness::Ready => Ok(()),
-            Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Err(message.clone()),
-            Readiness::Terminating => Err(terminating(observed)),
-        }
-    }
-
-    /// `children.<id>` before the child's target is known.
-    fn observed_var(&self, Computed { number, child, .. }: Computed<'_>) -> Var {
-        if let Some(reason) = self.kind_unknown(child) {
-            return Var::Unknown(reason);
-        }
-        let all = self.by_child[number].all();
-        let flags = |o: &Observed| self.live(o, is_ready(o), false);
-        if child.for_each.is_some() {
-            Var::Map(all.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
-        } else {
-            self.find(number, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
-        }
-    }
-
-    /// `children.<id>` once its items are known, with the readiness of each and whether it is current.
-    fn computed_var(&self, computed: Computed<'_>, items: &[Item]) -> Var {
-        let Computed { number, child, .. } = computed;
-        if let Some(reason) = self.kind_unknown(child) {
-            return Var::Unknown(reason);
-        }
-        let one = |item: &Item| {
-            let Some(observed) = item.observed.as_ref() else { return jobs::remembered(item) };
-            Some(self.live(observed, item.ready.is_ok(), is_newest(&self.newest, item)))
-        };
-        if child.for_each.is_none() {
-            let single = items.iter().find(|item| item.key.is_none());
-            return single.and_then(one).map_or_else(|| self.observed_var(computed), Var::Object);
-        }
-        let mut map: Vec<(Value, Live)> =
-            items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
-        // Members that left the target are live until they are pruned.
-        let wanted: HashSet<String> =
-            items.iter().filter_map(|item| Some(names::key_text(item.key.as_ref()?))).collect();
-        for observed in self.by_child[number].all() {
-            let key = observed.key.as_deref().unwrap_or_default();
-            if !wanted.contains(key) {
-                map.push((typed_key(key), self.live(observed, false, false)));
-            }
-        }
-        Var::Map(map)
-    }
-
-    fn live(&self, observed: &Observed, ready: bool, current: bool) -> Live {
-        let value = self.values.get(&observed.object).cloned();
-        Live { value: value.unwrap_or_else(|| Arc::new(value_of(observed))), ready, current }
-    }
-
-    fn kind_unknown(&self, child: &Child) -> Option<String> {
-        child.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk)).map(str::to_owned)
     }
 }
 
@@ -616,35 +404,7 @@ fn asks_for(ctx: &Context<'_>, number: usize, observed: &Observed) -> bool {
     ctx.origins.child(number).is_some_and(|child| child.has_kind(&observed.object.gvk))
 }
 
-/// Why an object that is being deleted still exists.
-fn terminating(observed: &Observed) -> String {
-    if observed.held_by.is_empty() {
-        "is being deleted".into()
-    } else {
-        let (object, finalizers) = (&observed.object, observed.held_by.join(", "));
-        format!("{object} is being deleted, held by finalizer {finalizers}")
-    }
-}
-
-/// Whether the live object is as last applied with this desired object.
-fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
-    observed.desired.as_deref() == Some(&desired.hash)
-        && observed.mark == observed.settled
-        && is_covered(desired, observed)
-        && !owns_extra_fields(desired, observed, true)
-}
-
 /// Ready by the rules of its kind.
 fn is_ready(observed: &Observed) -> bool {
     !observed.terminating && observed.readiness == Readiness::Ready
-}
-
-/// What expressions read of a live object.
-fn value_of(observed: &Observed) -> Value {
-    // What was written as JSON reads as such.
-    observed
-        .live
-        .as_ref()
-        .and_then(|live| serde_json::from_str(live).ok())
-        .unwrap_or_else(|| json!({"metadata": {"name": &*observed.object.name, "uid": &*observed.uid}}))
 }

@@ -1,4 +1,4 @@
-//! A field that the status of a live object does not have: what is there stays, nothing is made.
+//! Expressions that read a field which the status of a live object does not have: children are kept, none is created.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn is_unknown(verdict: &Verdict) -> bool {
 }
 
 #[test]
-fn when_and_for_each_keep_what_is_there_and_make_nothing() {
+fn unknown_conditions_keep_existing_children_and_create_none() {
     for resource in [
         "  - {id: b, template: templates/b.yaml, when: children.a.status.n == 3}\n",
         "  - {id: b, template: templates/b.yaml, when: let.three}\nlet: {three: \"{{ children.a.status.n == 3 }}\"}\n",
@@ -66,7 +66,7 @@ fn when_and_for_each_keep_what_is_there_and_make_nothing() {
 }
 
 #[test]
-fn who_says_what_absence_means_has_it_pruned() {
+fn a_condition_that_handles_absence_prunes_the_child() {
     for when in ["children.a.status.n | default(0) == 3", "children.a.status.n is defined"] {
         let mut world = reading(&format!("  - {{id: b, template: templates/b.yaml, when: {when}}}\n"));
         world.status(&json!({"n": 3}));

@@ -211,7 +211,7 @@ fn without_known_runs_nothing_that_asks_is_deleted() {
 }
 
 #[test]
-fn a_hurried_deletion_leaves_the_run_for_the_next_instance() {
+fn skip_cleanup_leaves_the_deletion_run_for_the_next_instance() {
     let mut world = asking();
     world.instance["metadata"]["deletionTimestamp"] = "now".into();
     world.instance["metadata"]["annotations"][names::SKIP_CLEANUP] = "true".into();

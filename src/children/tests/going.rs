@@ -1,4 +1,4 @@
-//! How children go: what asks, what stays, whose is what, and in which order.
+//! Deletion of children: approval, retention, ownership, and order.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn answer(world: &mut World, verdict: &str) {
 }
 
 #[test]
-fn what_asks_goes_only_when_approved_and_holds_nothing_else_up() {
+fn an_ask_child_is_deleted_only_when_approved() {
     let mut world = world("    deletionPolicy: Ask\n");
     world.edit(json!({}));
     assert_eq!(world.settle(), Verdict::Ready { children: 0 });
@@ -56,7 +56,7 @@ fn what_asks_goes_only_when_approved_and_holds_nothing_else_up() {
 }
 
 #[test]
-fn what_asks_holds_the_end_of_its_instance() {
+fn an_ask_child_blocks_the_deletion_of_its_instance() {
     let mut world = world("    deletionPolicy: Ask\n");
     delete(&mut world);
     assert!(
@@ -70,7 +70,7 @@ fn what_asks_holds_the_end_of_its_instance() {
 }
 
 #[test]
-fn a_person_in_a_hurry_lets_go_of_the_instance_but_not_of_what_asks() {
+fn skip_cleanup_deletes_the_instance_and_keeps_ask_children() {
     let mut world = world("    deletionPolicy: Ask\n");
     delete(&mut world);
     world.instance["metadata"]["annotations"][names::SKIP_CLEANUP] = "true".into();
@@ -109,7 +109,7 @@ fn children_of_a_former_instance_are_pruned_retained_or_left_to_the_garbage_coll
 }
 
 #[test]
-fn what_an_ordered_package_left_behind_is_pruned_and_what_was_orphaned_is_let_go() {
+fn ordered_children_of_a_deleted_instance_are_pruned_and_orphans_released() {
     let text = "children:\n  - id: c\n    template: templates/c.yaml\n    when: spec.size is defined\n  - id: d\n    template: templates/d.yaml\n    when: spec.size is defined\n    dependsOn: [c]\n  - id: e\n    template: templates/e.yaml\n    when: spec.size is defined\n";
     let templates =
         [("c", config("{{ name }}-c")), ("d", config("{{ name }}-d")), ("e", config("{{ name }}-e"))];
@@ -124,7 +124,7 @@ fn what_an_ordered_package_left_behind_is_pruned_and_what_was_orphaned_is_let_go
 }
 
 #[test]
-fn orphans_are_told_by_the_servers_mark_by_our_own_and_by_what_it_did() {
+fn orphaning_is_detected_by_finalizer_annotation_or_lost_owner_references() {
     let marked = |world: &mut World| {
         let finalizers = world.instance["metadata"]["finalizers"].as_array_mut();
         finalizers.unwrap().push(names::ORPHAN_FINALIZER.into());
@@ -172,7 +172,7 @@ fn a_namespace_goes_last_and_only_when_it_is_empty() {
 }
 
 #[test]
-fn objects_of_an_old_id_are_the_new_ids() {
+fn objects_of_a_former_child_id_belong_to_the_renamed_child() {
     let text = "children:\n  - id: c\n    template: templates/c.yaml\n    renamedFrom: [old, older]\n  - id: d\n    template: templates/d.yaml\n";
     let reader = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d}\ndata: {text: \"{{ children.c.metadata.name }}\"}\n";
     let mut world =
@@ -186,9 +186,9 @@ fn objects_of_an_old_id_are_the_new_ids() {
     assert_eq!(world.objects["ConfigMap/c"].uid, before);
 }
 
-/// A kind of a higher order cannot be listed: what it may stand on stays, and the condition names it.
+/// A kind of a higher order cannot be listed: the objects that it may depend on are kept, and the condition names it.
 #[test]
-fn what_cannot_be_seen_holds_back_what_it_depends_on() {
+fn an_unlisted_kind_delays_the_deletion_of_its_dependencies() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, dependsOn: [a]}\n  - {id: c, template: templates/c.yaml, dependsOn: [b]}\n",
         &[
@@ -207,8 +207,8 @@ fn what_cannot_be_seen_holds_back_what_it_depends_on() {
         matches!(&verdict, Verdict::Deleting { message } if message.contains("each Secret of v1") && message.contains("forbidden")),
         "{verdict:?}"
     );
-    assert!(world.decide().status.is_some(), "nobody is told");
-    assert_eq!(world.log, ["Delete a-c"], "what stands above it goes");
+    assert!(world.decide().status.is_some(), "the status is not written");
+    assert_eq!(world.log, ["Delete a-c"], "what depends on it is deleted");
     // One that the package does not know may be of any order.
     world.unlisted = vec!["Pod".into()];
     world.settle();
@@ -246,9 +246,9 @@ fn on_immutable_change_may_be_computed() {
     }
 }
 
-/// The package has come to say Delete and Recreate; the live object still says that it is to stay.
+/// The package now says Delete and Recreate; the live object still has the annotation of a policy that keeps it.
 #[test]
-fn what_says_that_it_is_to_stay_is_not_made_anew() {
+fn an_object_annotated_to_stay_is_not_recreated() {
     for (retained, asking, wanted) in [
         (None, None, true),
         (Some(false), None, false),
@@ -266,7 +266,7 @@ fn what_says_that_it_is_to_stay_is_not_made_anew() {
     }
 }
 
-/// Whoever changes the labels of a child does not thereby make its template forget what `self` has.
+/// When somebody changes the labels of a child, its template still reads `self`.
 #[test]
 fn self_is_found_by_name_too() {
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-c\"}\ndata: {text: \"{{ self.data.text | default(spec.text) }}\"}\n";
@@ -283,7 +283,7 @@ fn self_is_found_by_name_too() {
     }
 }
 
-/// One object, watched in two versions of its kind: what is wanted in one is not unwanted in the other.
+/// One object, watched in two versions of its kind: desired in one version, it is not undesired in the other.
 #[test]
 fn an_object_that_is_seen_in_two_versions_is_one() {
     let mut world = world("");
@@ -299,9 +299,9 @@ fn an_object_that_is_seen_in_two_versions_is_one() {
     assert!(matches!(&deleted[..], [Action::Delete(_)]), "{deleted:?}");
 }
 
-/// The version of a kind is not served, but another is: what is not wanted goes, and what is wanted is unknown.
+/// Only another version of a kind is served: an undesired object is deleted, the state of a desired one is unknown.
 #[test]
-fn what_lives_on_in_another_version_is_pruned_and_not_applied() {
+fn a_kind_served_only_in_another_version_is_pruned_and_not_applied() {
     let mut world = world("");
     world.lost.insert("ConfigMap".into());
     world.edit(json!({}));
@@ -314,10 +314,10 @@ fn what_lives_on_in_another_version_is_pruned_and_not_applied() {
     assert!(!matches!(verdict, Verdict::Ready { .. }), "{verdict:?}");
 }
 
-/// A kind of earlier versions of the package cannot be listed: what may stand under it is not pruned before it, and
-/// nobody is told that all is as it should be.
+/// A kind of earlier versions of the package cannot be listed: objects that it may depend on are not pruned before it, and
+/// the instance is not reported as Ready.
 #[test]
-fn what_cannot_be_seen_is_not_taken_for_pruned() {
+fn an_unlisted_kind_is_not_reported_as_pruned() {
     let text = children("  - {id: s, template: templates/s.yaml, when: spec.size is defined}\n");
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: \"{{ name }}-s\"}\n".to_owned();
     let templates = [("c", config("{{ name }}-c")), ("s", secret)];

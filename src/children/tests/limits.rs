@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_limit_that_is_none_changes_nothing_and_is_told() {
+fn an_invalid_max_unavailable_updates_nothing_and_is_reported() {
     let mut world = World::settled(
         members("    maxUnavailable: \"{{ spec.host }}\"\n"),
         &json!({"size": 3, "host": "2"}),

@@ -1,4 +1,5 @@
-//! Marks on objects: what a person says holds, what Operetta noted while nothing wanted them does not outlive that.
+//! Annotations of deletion policies on objects: those set by a person hold; those set by Operetta on undesired objects are
+//! removed when the objects are desired again.
 
 use super::*;
 
@@ -51,7 +52,7 @@ fn a_person_keeps_an_owned_child() {
 }
 
 #[test]
-fn a_person_who_takes_the_mark_off_gives_it_back() {
+fn removing_the_retained_annotation_restores_the_owner_reference() {
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.keep(true);
     world.settle();
@@ -62,7 +63,7 @@ fn a_person_who_takes_the_mark_off_gives_it_back() {
 }
 
 #[test]
-fn what_a_person_keeps_and_nothing_wants_any_more_is_taken_from_the_garbage_collector() {
+fn an_undesired_child_annotated_as_retained_loses_its_owner_reference() {
     // Both at once: it was never applied as kept.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.keep(true);
@@ -80,7 +81,7 @@ fn what_a_person_keeps_and_nothing_wants_any_more_is_taken_from_the_garbage_coll
 }
 
 #[test]
-fn marks_of_a_former_policy_do_not_outlive_it() {
+fn annotations_of_a_former_deletion_policy_are_removed() {
     for (policy, says) in [("Retain", "Retain a-c"), ("Ask", "Ask a-c")] {
         let mut world = World::settled(on(policy), &json!({"host": "x"}));
         world.edit(json!({}));

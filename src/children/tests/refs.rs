@@ -1,4 +1,4 @@
-//! Refs, groups, and what feeds back.
+//! Refs, groups, and children that depend on their own output.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn an_optional_object_that_is_absent_is_undefined() {
 }
 
 #[test]
-fn what_may_not_be_read_decides_nothing() {
+fn a_forbidden_ref_changes_nothing() {
     let mut world = World::new(reader(), &json!({"host": "a"}));
     world.foreign = vec![foreign("a-tls", json!({"crt": "one"})), foreign("extra", json!({"x": "y"}))];
     assert_eq!(world.settle(), Verdict::Ready { children: 3 });
@@ -150,7 +150,7 @@ fn an_empty_key_is_named_with_its_item() {
 }
 
 #[test]
-fn a_name_that_is_none_is_a_mistake_and_asks_nothing() {
+fn an_invalid_ref_name_is_reported_and_not_read() {
     for host in ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"] {
         let mut world = World::new(
             package(
@@ -225,7 +225,7 @@ fn between_children_of_a_group_order_holds_key_by_key() {
 }
 
 #[test]
-fn what_feeds_back_is_held_back() {
+fn a_child_that_depends_on_its_own_content_is_held_back() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n",
         &[(
@@ -251,7 +251,7 @@ fn what_feeds_back_is_held_back() {
 }
 
 #[test]
-fn what_makes_itself_vanish_is_held_back_too() {
+fn a_child_that_depends_on_its_own_absence_is_held_back() {
     let package = package(
         "refs:\n  - {id: own, apiVersion: v1, kind: ConfigMap, name: x, optional: true}\nchildren:\n  - {id: a, template: templates/a.yaml, when: refs.own is not defined}\n",
         &[("a", config("x"))],
@@ -326,7 +326,7 @@ fn each_key_of_a_ref_is_awaited_followed_and_missed_by_itself() {
 }
 
 #[test]
-fn keys_of_refs_differ_and_are_not_without_end() {
+fn duplicate_and_invalid_keys_of_refs_are_reported() {
     for (hosts, wanted) in [
         ("x,x", "two items of forEach have the same key"),
         ("x,../y", "cannot be the name of a Secret: it must not contain"),

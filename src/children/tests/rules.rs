@@ -218,7 +218,7 @@ fn checked(decision: &Decision) -> Vec<&str> {
 }
 
 #[test]
-fn what_nobody_has_tried_is_checked_whole_before_the_first_write() {
+fn an_untried_change_is_dry_run_as_a_whole_before_the_first_write() {
     let mut world = World::new(two_ordered(), &json!({}));
     assert!(world.decide().checks.is_empty());
     world.untried = true;
@@ -276,7 +276,7 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
 }
 
 #[test]
-fn who_keeps_changing_a_field_is_named_and_no_war_is_waged() {
+fn repeated_drift_names_the_other_manager_and_slows_down() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.settle();
     let mut repairs = 0;
@@ -361,7 +361,7 @@ fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
 }
 
 #[test]
-fn who_merely_copied_our_labels_is_neither_deleted_nor_waited_for() {
+fn an_object_with_copied_labels_is_neither_deleted_nor_awaited() {
     let mut world = World::new(two_ordered(), &json!({}));
     world.settle();
     let mut copy = world.objects["ConfigMap/a-a"].clone();

@@ -286,7 +286,7 @@ async fn it_is_known_whether_a_request_was_sent() {
 }
 
 #[tokio::test]
-async fn who_does_not_lead_sends_nothing() {
+async fn a_manager_that_does_not_lead_sends_nothing() {
     let (url, log) = serve().await;
     let fence = super::super::Fence::shut();
     let client = client_of(no_cluster().fenced(fence.clone()), &["127.0.0.0/8"]);

@@ -73,8 +73,10 @@ impl Executor {
         key: &InstanceKey,
         registered: &Registered,
     ) -> Result<bool, CallError> {
-        let may_have = registered.resource().is_none_or(|(_, resource)| resource.has_runs());
-        if !may_have && !registered.has_runs {
+        let may_have = registered.has_runs
+            || registered.package.is_none()
+            || registered.in_use().any(|(_, resource)| resource.may_ask());
+        if !may_have {
             return Ok(false);
         }
         let sort = RunObject::PlanRun;

@@ -1,5 +1,5 @@
 //! Which observations are made. Each keeps an answer in memory, so a package has a number of places for them; the others wait.
-//! Who may create instances could take all places, so the last of them are for namespaces that have few.
+//! A user who may create instances could take all places, so the last of them are reserved for namespaces that have few.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct PollPlaces {
 pub(super) struct Limits {
     /// How many each package has.
     pub(super) most: usize,
-    /// How many of them are for whoever comes first.
+    /// How many of them any namespace can take, in order of arrival.
     pub(super) first: usize,
     /// The others are for namespaces that have fewer than this.
     pub(super) few: usize,
@@ -33,13 +33,20 @@ struct OfPackage {
     next: u64,
 }
 
-/// How an observation stands.
+/// Whether an observation has a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is made.
+    /// It has one, and is made.
     Taken,
-    /// It waits for a place, with this number.
+    /// It waits for one, with this number.
     Awaited(u64),
+}
+
+impl Place {
+    /// Whether the observation waits.
+    pub(super) fn is_awaited(self) -> bool {
+        matches!(self, Self::Awaited(_))
+    }
 }
 
 impl PollPlaces {
@@ -71,7 +78,7 @@ impl PollPlaces {
             Place::Awaited(number) => drop(places.waiting.remove(&(Arc::clone(&poll.namespace), number))),
             Place::Taken => {
                 places.remove(&poll.namespace);
-                // One that leaves can make room for two: one for whoever comes first, and one of a namespace that has few now.
+                // One that leaves can make room for two: one in order of arrival, and one of a namespace that has few now.
                 next.extend(std::iter::from_fn(|| places.first_that_waits(limits)));
             }
         }
@@ -156,7 +163,7 @@ mod tests {
     }
 
     fn made(polls: &[(Arc<Poll>, Place)]) -> usize {
-        polls.iter().filter(|(_, place)| *place == Place::Taken).count()
+        polls.iter().filter(|(_, place)| !place.is_awaited()).count()
     }
 
     #[test]
@@ -172,7 +179,7 @@ mod tests {
 
         // The hostile one has waited longest. What it gives back goes to the others, until it has few as well.
         assert_eq!(leave(&mut places, &hostile[0]), [Arc::clone(&last[0].0)]);
-        assert!(leave(&mut places, &hostile[1]).is_empty(), "nobody else may have it");
+        assert!(leave(&mut places, &hostile[1]).is_empty(), "the hostile namespace is over its limit");
         assert_eq!(places.taken("p"), 39);
         assert_eq!(leave(&mut places, &others[0][0]), [Arc::clone(&others[0][3].0)]);
     }

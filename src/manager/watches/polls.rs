@@ -21,7 +21,7 @@ use crate::plan::request::CallFailure;
 
 /// How many requests of one package are under way at once.
 const AT_ONCE: usize = 16;
-/// How many observations a package may have: each keeps an answer of up to 64 KiB. Others wait for a place.
+/// How many observations of a package are made: each keeps an answer of up to 64 KiB. The others wait for a place.
 const PLACES: Limits = Limits { most: 5_000, first: 4_000, few: 100 };
 /// How many of them one instance may have, so that a few instances do not take all places.
 const MOST_OF_INSTANCE: usize = 200;
@@ -49,7 +49,7 @@ struct Set {
 
 struct Source {
     readers: HashSet<InstanceKey>,
-    /// An observation that waits for its place is not made.
+    /// While it is [`Place::Awaited`], the observation is not made.
     place: Place,
     result: PollResult,
     /// Grows with each wish for a new answer: an answer to an earlier request is none.
@@ -120,7 +120,7 @@ impl Polls {
         let polls = set.reads.get(key).cloned().unwrap_or_default();
         for poll in split(&polls).0 {
             let Some(source) = set.sources.get_mut(poll) else { continue };
-            if source.place != Place::Taken || source.asking && !is_outdated {
+            if source.place.is_awaited() || source.asking && !is_outdated {
                 continue;
             }
             source.result = PollResult::Pending;
@@ -313,7 +313,7 @@ impl Set {
             return source.result != PollResult::Pending;
         }
         let place = self.places.take(poll);
-        let waits = place != Place::Taken;
+        let waits = place.is_awaited();
         let result = if waits { PollResult::Failed(self.places.why()) } else { PollResult::Pending };
         let wake = Arc::new(Notify::new());
         let task = spawn(poll, &wake);
@@ -344,7 +344,7 @@ impl Set {
     /// The observation is about to be made; `None` if nobody reads it any more.
     fn begin(&mut self, poll: &Arc<Poll>) -> Option<Begun> {
         let source = self.sources.get_mut(poll)?;
-        if source.place != Place::Taken {
+        if source.place.is_awaited() {
             return Some(Begun::Waiting);
         }
         source.asking = true;

@@ -1,5 +1,5 @@
-//! Mistakes of all sorts: each is told with its place and what to do, ends with an exit code other than 0, and
-//! nothing is half applied. And it stops nobody else.
+//! Invalid input of all kinds: each mistake is reported with its place and a remedy, the exit code is not 0, nothing is
+//! applied in part, and no other package or instance is affected.
 
 mod generated;
 mod limits;
@@ -88,7 +88,7 @@ fn lint_names_the_place_of_each_mistake() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_files_and_api_servers_are_reported() {
     let nowhere = tempfile::tempdir().unwrap();
     let missing = nowhere.path().join("missing");
     let missing = missing.to_str().unwrap();
@@ -220,7 +220,7 @@ async fn somebody_elses_crd_is_left_alone(plane: &ControlPlane) {
 }
 
 #[tokio::test]
-async fn an_instance_that_cannot_be_rendered_says_where_and_stops_nobody() {
+async fn a_render_error_names_its_place_and_affects_no_other_instance() {
     let scene = Scene::new().await;
     for name in ["bad", "good"] {
         scene.apply(&file(&format!("{}/instances/{name}.yaml", fixture("broken-render")))).await;

@@ -386,10 +386,10 @@ async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
     assert_eq!(made.iter().map(|item| item.effects).collect::<Vec<_>>(), [1, 1], "{made:#?}");
 }
 
-/// A tenant lets 70 calls hang, more than a package may have under way. One of another namespace is made at once.
+/// 70 calls of one namespace hang, more than a package may have under way. A call of another namespace is made at once.
 #[tokio::test]
 async fn a_tenant_whose_calls_hang_delays_no_other() {
-    const SUITE: Kind = kind("hang.operetta.dev/v1", "rooms");
+    const HANGING_ROOM: Kind = kind("hang.operetta.dev/v1", "rooms");
     // No call ends while the other one is awaited.
     let change =
         |text: String| text.replace("timeout: 3s", "timeout: 20m").replace("timeout: 1m", "timeout: 1h");
@@ -401,19 +401,22 @@ async fn a_tenant_whose_calls_hang_delays_no_other() {
     let (hostile, other) = (Scene::unmanaged().await, Scene::unmanaged().await);
     let of_hostile = format!("/{}/", hostile.namespace());
     api().always("POST", &of_hostile, Answer::DoneAndSilent);
-    let rooms: Vec<Value> =
-        (0..70).map(|number| super::instance(("Room", SUITE), &format!("r-{number}"), json!({}))).collect();
+    let rooms: Vec<Value> = (0..70)
+        .map(|number| super::instance(("Room", HANGING_ROOM), &format!("r-{number}"), json!({})))
+        .collect();
     hostile.apply(&json!({"apiVersion": "v1", "kind": "List", "items": rooms}).to_string()).await;
-    eventually("all calls that he may make", LONG, async || match api().calls("POST", &of_hostile).len() {
-        52.. => Ok(()),
-        count => Err(count),
+    eventually("as many calls as one namespace may have under way", LONG, async || {
+        match api().calls("POST", &of_hostile).len() {
+            52.. => Ok(()),
+            count => Err(count),
+        }
     })
     .await;
-    other.apply(&super::instance(("Room", SUITE), "r", json!({})).to_string()).await;
-    other.ready(SUITE, "r").await;
+    other.apply(&super::instance(("Room", HANGING_ROOM), "r", json!({})).to_string()).await;
+    other.ready(HANGING_ROOM, "r").await;
     assert_eq!(api().calls("POST", &of_hostile).len(), 52);
     api().lift(&of_hostile);
     for name in ["r-0", "r-69"] {
-        hostile.ready(SUITE, name).await;
+        hostile.ready(HANGING_ROOM, name).await;
     }
 }

@@ -69,9 +69,9 @@ async fn a_schedule_starts_its_plan_once_a_minute() {
     assert_eq!(stage.runs("e").await.len(), 1, "it is suspended");
 }
 
-/// A cron line in a spec that is no cron line: said, and nothing else is disturbed.
+/// A spec whose schedule is not a cron line: a condition reports it, and nothing else changes.
 #[tokio::test]
-async fn a_schedule_that_is_none_is_said() {
+async fn an_invalid_schedule_is_reported() {
     let stage = desk(json!({})).await;
     for (line, word) in [("every day", "every day"), ("61 * * * *", "61"), ("@every banana", "banana")] {
         stage.edit(DESK, "d", json!({"schedule": line})).await;
@@ -121,7 +121,7 @@ async fn a_request_for_what_does_not_exist_says_so_and_waits() {
 }
 
 #[tokio::test]
-async fn a_request_is_immutable_but_for_what_is_asked_of_it() {
+async fn a_requested_run_is_immutable_but_can_be_cancelled() {
     let stage = desk(json!({"gate": "open"})).await;
     let run = stage.request(KIND, "d", "hold", &Value::Null).await;
     stage.run_is(&run, "Running").await;

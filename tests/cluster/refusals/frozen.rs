@@ -13,7 +13,7 @@ use crate::support::{eventually, kubectl};
 
 const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 
-/// The children that may be made anew: id, kind, whether it lies in a namespace, and where it differs.
+/// The children that may be recreated: id, kind, whether it lies in a namespace, and where it differs.
 const CHILDREN: [(&str, Kind, bool, &str); 27] = [
     ("pod", POD, true, "/spec/containers/1/name"),
     ("job", JOB, true, "/spec/template/spec/containers/0/image"),
@@ -77,7 +77,7 @@ async fn block(scene: &Scene, child: &str) {
 }
 
 #[tokio::test]
-async fn every_change_that_is_refused_on_a_live_object_leads_to_a_new_one_if_the_package_says_so() {
+async fn immutable_changes_recreate_the_object_if_the_package_permits() {
     let scene = prepare().await;
     let results = futures::stream::iter(CHILDREN)
         .map(async |(child, kind, namespaced, path)| {
@@ -108,7 +108,7 @@ async fn every_change_that_is_refused_on_a_live_object_leads_to_a_new_one_if_the
 }
 
 #[tokio::test]
-async fn what_holds_data_is_not_made_anew_and_the_advice_fits() {
+async fn objects_that_hold_data_are_not_recreated() {
     let scene = prepare().await;
     let volumes = kind("v1", "persistentvolumes");
     for (child, kind, namespaced) in [("claim", VOLUME_CLAIM, true), ("volume", volumes, false)] {
@@ -123,9 +123,9 @@ async fn what_holds_data_is_not_made_anew_and_the_advice_fits() {
     }
 }
 
-/// What somebody else has put beside our fields makes the change impossible: the object is not at fault, and stays.
+/// The change is invalid only because of a field of another manager: the object is not recreated.
 #[tokio::test]
-async fn a_field_of_others_that_forbids_a_change_costs_no_object() {
+async fn a_change_refused_over_a_field_of_others_does_not_recreate_the_object() {
     let scene = prepare().await;
     let instance = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": "vein"},
         "spec": {"child": "vein", "value": "two"}});
@@ -140,9 +140,9 @@ async fn a_field_of_others_that_forbids_a_change_costs_no_object() {
     assert_eq!((uid_of(&after), &after["spec"]["most"]), (uid_of(&before), &json!(1)));
 }
 
-/// With several `ServiceCIDR`s the API server tries a fixed address in any one of them.
+/// With several `ServiceCIDR`s the API server tries to allocate a fixed address in a random one of them.
 #[tokio::test]
-async fn addresses_of_services_are_not_refused_by_chance() {
+async fn fixed_service_addresses_are_accepted_with_several_service_cidrs() {
     let scene = Scene::new().await;
     let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": {"name": scene.namespace()}, "spec": {"cidrs": ["10.96.66.0/24"]}});

@@ -274,7 +274,7 @@ async fn a_namespace_that_is_terminating() {
 }
 
 #[tokio::test]
-async fn what_is_refused_for_the_lack_of_what_comes_first_is_tried_again() {
+async fn a_changed_role_ref_is_refused_before_the_new_role_is_created() {
     let scene = Scene::new().await;
     scene.apply(&trial("r", json!({"role": "reader"}))).await;
     scene.ready(TRIAL, "r").await;

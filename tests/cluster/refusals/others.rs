@@ -61,7 +61,7 @@ async fn damage(scene: &Scene, kind: Kind, name: &str, fields: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_refused_selector_costs_others_no_field() {
+async fn a_refused_selector_takes_no_field_of_others() {
     let scene = prepare().await;
     neighbour(&scene, "deployment").await;
     let theirs = json!({"spec": {"replicas": 5, "progressDeadlineSeconds": 120}});
@@ -81,7 +81,7 @@ async fn a_refused_selector_costs_others_no_field() {
 }
 
 #[tokio::test]
-async fn a_refused_rule_costs_others_no_field() {
+async fn a_refused_validation_rule_takes_no_field_of_others() {
     let scene = prepare().await;
     neighbour(&scene, "tank").await;
     scene.patch(TANK, "tank", "merge", &json!({"spec": {"replicas": 5}})).await;

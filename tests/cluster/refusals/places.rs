@@ -295,7 +295,7 @@ async fn names_on_the_command_line_are_checked_before_anything_is_asked() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_no_text_shows_is_the_instances_own_alone() {
+async fn a_computed_namespace_must_be_the_instances_own() {
     let scene = scene().await;
     // `namespace: kube-public` stands in the template, but is not the namespace of the object.
     scene.apply(&place("public", json!({"variant": "kube-public"}))).await;

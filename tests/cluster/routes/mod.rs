@@ -224,7 +224,7 @@ async fn when_turns_false() {
 }
 
 #[tokio::test]
-async fn what_asks_is_wanted_again_before_anybody_approved() {
+async fn a_child_pending_approval_is_kept_when_desired_again() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -284,7 +284,7 @@ async fn the_instance_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_hurried_person_lets_go() {
+async fn skip_cleanup_keeps_ask_children() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -306,7 +306,7 @@ async fn a_hurried_person_lets_go() {
 }
 
 #[tokio::test]
-async fn orphans_are_nobodys() {
+async fn orphans_are_neither_pruned_nor_adopted() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -335,7 +335,7 @@ async fn orphans_are_nobodys() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_nobody_is_taken_to_have_approved() {
+async fn without_a_terminal_approval_must_be_explicit() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -381,9 +381,10 @@ async fn without_a_terminal_nobody_is_taken_to_have_approved() {
     place.fate("w", "", &[("ask", Fate::Asks)]).await;
 }
 
-/// Who may edit a child, or runs, cannot have it deleted: the API server asks for the verb `approve` on the instance.
+/// Rights to edit a child, or PlanRuns, do not suffice to delete it: the API server requires the verb `approve` on the
+/// instance.
 #[tokio::test]
-async fn without_the_verb_approve_nobody_has_a_child_deleted() {
+async fn approving_a_deletion_requires_the_verb_approve() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});

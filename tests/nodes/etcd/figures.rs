@@ -247,8 +247,7 @@ async fn figures() {
 
         let before = stage.members().await;
         let lose = async || {
-            // It waits until the pod is gone.
-            stage.scene.kubectl(&["delete", "pod", "c-1"]).await;
+            stage.scene.delete_recreated(POD, &["c-1"]).await;
             let gone = Instant::now();
             stage.another_pod("c-1", &before).await;
             stage.settled("c").await;
@@ -274,7 +273,7 @@ async fn figures() {
     let mut kept = Line::of("pod deleted, volume kept");
     let before = stage.members().await;
     let lose = async || {
-        stage.scene.kubectl(&["delete", "pod", "c-1"]).await;
+        stage.scene.delete_recreated(POD, &["c-1"]).await;
         stage.another_pod("c-1", &before).await;
         stage.settled("c").await;
     };
@@ -290,7 +289,7 @@ async fn figures() {
     both.measure(&stage, Some(&writer), lose).await;
     let mut all = Line::of("all pods deleted at once, volumes kept");
     let lose = async || {
-        stage.scene.kubectl(&["delete", "pod", "c-0", "c-1", "c-2"]).await;
+        stage.scene.delete_recreated(POD, &["c-0", "c-1", "c-2"]).await;
         stage.settled("c").await;
     };
     all.measure(&stage, Some(&writer), lose).await;

@@ -1,8 +1,9 @@
-//! The manager ends before and after the effects of every operation: at the end the same, and no acknowledged write is lost.
+//! The manager is killed before and after the effects of every operation: the result is the same, and no acknowledged write
+//! is lost.
 //!
-//! A manager of this process lives for a few effects only, and the next takes over. In the long form each lives for one, so
-//! that an operation is interrupted before and after every effect that it has; in the short form for a number that depends on
-//! `OPERETTA_TEST_SEED`.
+//! A manager in this process is killed after a few effects, and the next one takes over. In the long form each is killed after
+//! one, so that an operation is interrupted before and after every effect that it has; in the short form after a number that
+//! depends on `OPERETTA_TEST_SEED`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ async fn left(stage: &Stage) -> BTreeMap<&'static str, Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_while_a_cluster_is_made_grows_and_shrinks() {
+async fn killed_during_creation_resizing_and_deletion() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.6.8")).await).await;
     let writer = mortals.stage.writer("c").await;
@@ -194,7 +195,7 @@ async fn whoever_ends_while_a_cluster_is_made_grows_and_shrinks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_while_a_member_is_replaced_and_an_upgrade_runs() {
+async fn killed_during_a_failover_and_an_upgrade() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.5.35")).await).await;
     let writer = mortals.stage.writer("c").await;
@@ -219,7 +220,7 @@ async fn whoever_ends_while_a_member_is_replaced_and_an_upgrade_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_while_a_backup_is_taken_and_restored() {
+async fn killed_during_a_backup_and_a_restore() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.6.8")).await).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": claim_spec()});

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{Stage, durable, names};
-use crate::support::ext::{VOLUME_CLAIM, condition, is_ready, uid_of};
+use crate::support::ext::{POD, VOLUME_CLAIM, condition, is_ready, uid_of};
 use crate::support::plans::{phase, story_of};
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn all_pods_deleted_at_once_come_back_with_their_volumes() {
     stage.cluster("c", durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     writer.goes_on().await;
-    stage.scene.kubectl(&["delete", "pod", "c-0", "c-1", "c-2"]).await;
+    stage.scene.delete_recreated(POD, &["c-0", "c-1", "c-2"]).await;
     stage.settled("c").await;
     assert_eq!(stage.etcd_members("c-0").await, names("c", 3));
     writer.check("all pods deleted").await;

@@ -23,7 +23,7 @@ fn fine(resource: &str, template: &str) {
 }
 
 #[test]
-fn a_child_that_reads_one_which_may_be_absent_is_warned_of() {
+fn an_unguarded_read_of_a_conditional_child_is_a_warning() {
     for (when, help) in [
         (
             "spec.host",
@@ -56,7 +56,7 @@ fn a_child_that_reads_one_which_may_be_absent_is_warned_of() {
 }
 
 #[test]
-fn whoever_asks_first_is_not() {
+fn a_guarded_read_of_a_conditional_child_is_accepted() {
     let children = |own: &str| {
         format!(
             "\n    - crd: crds/web.yaml\n      children:\n        - {{id: extra, template: templates/cm.yaml, when: spec.host}}\n        - {{id: bare, template: templates/bare.yaml{own}}}"

@@ -3,7 +3,7 @@
 use super::check;
 
 #[test]
-fn expressions_that_yaml_tears_apart() {
+fn invalid_expressions_are_errors() {
     check(
         r#"
 //- resource
@@ -156,7 +156,7 @@ data: {token: "{{ let.token }}"}
 }
 
 #[test]
-fn what_nobody_can_make_again_is_said() {
+fn misplaced_generated_values_and_unsafe_recreation_are_errors() {
     check(
         r#"
 //- resource

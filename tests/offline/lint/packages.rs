@@ -188,7 +188,7 @@ data: {own: "{{ children.d.data.own | default('') }}"}
 }
 
 #[test]
-fn templates_that_must_not_be() {
+fn invalid_templates_are_errors() {
     check(
         r#"
 //- resource

@@ -3,7 +3,7 @@
 use super::check;
 
 #[test]
-fn refs_are_in_namespaces_that_nobody_chooses() {
+fn namespaces_of_refs_must_not_be_computed() {
     check(
         r#"
 //- resource

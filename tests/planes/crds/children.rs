@@ -71,7 +71,7 @@ fn get(plane: &ControlPlane, args: &[&str]) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn a_crd_that_is_a_child_is_not_a_packages() {
+async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     let root = tempfile::tempdir().unwrap();
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let package = package(root.path());

@@ -106,17 +106,19 @@ async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     let shown = config("spec.size");
     let fights = package(root.path(), "fights", &crd("fights", "Fight", &schema(SIZE)), false, &[&shown]);
     let others = package(root.path(), "peaces", &crd("peaces", "Peace", &schema(SIZE)), false, &[&shown]);
-    let flags = ["--leader-elect=false", "--leader-elect-resource-name=fights"];
-    let mut a =
-        run_flags(plane().await, &[&flags[..], &["--leader-elect-identity=with"]].concat(), &[&fights]);
+    let start = async |identity: &str, package: &str| {
+        let identity = format!("--leader-elect-identity={identity}");
+        let flags = ["--leader-elect=false", "--leader-elect-resource-name=fights", &identity];
+        run_flags(plane().await, &flags, &[package])
+    };
+    let mut a = start("with", &fights).await;
     watching(&mut a, 1).await;
     let scene = Scene::unmanaged().await;
     scene.apply(&instance("Fight", "one", &json!({}))).await;
     scene.ready(FIGHT, "one").await;
     let audit = plane().await.audit();
     let mark = audit.mark().unwrap();
-    let mut b =
-        run_flags(plane().await, &[&flags[..], &["--leader-elect-identity=without"]].concat(), &[&others]);
+    let mut b = start("without", &others).await;
     b.wait_for("package not active: its instances are not reconciled", LONG).await;
     // They write in turns, and the one without the package pauses for 1 s, then 2 s.
     let (times, all) = eventually("three writes of the one without", LONG, async || {

@@ -1,5 +1,5 @@
-//! The life of CRDs: somebody else applies them, too; they are edited, deleted and made anew; those of children
-//! come later and change. And CRDs as large projects ship them.
+//! CRDs of packages that others apply, edit, delete and recreate; CRDs of children that are created later and change;
+//! CRDs as large projects ship them.
 
 mod children;
 mod conversion;
@@ -158,7 +158,7 @@ async fn crds_live_with_others() {
         if count == folders.len() { Ok(()) } else { Err(format!("{count}:\n{}", manager.output())) }
     })
     .await;
-    let loops = futures::future::join_all(git.iter().map(git_puts_it_back));
+    let loops = futures::future::join_all(git.iter().map(a_reverted_crd_is_restored_twice_and_then_left));
     tokio::join!(
         loops,
         what_is_kept_as_printed_is_left_alone(),
@@ -177,7 +177,9 @@ async fn apply(text: &str, flags: &[&str]) {
     kubectl_stdin(&args, text).await.ok();
 }
 
-async fn git_puts_it_back(git: &(&'static str, &'static str, &[&str], String, String)) {
+async fn a_reverted_crd_is_restored_twice_and_then_left(
+    git: &(&'static str, &'static str, &[&str], String, String),
+) {
     let (name, plural, flags, text, folder) = git;
     let scene = Scene::unmanaged().await;
     let of = kind("crds.example.org/v1", plural);

@@ -160,7 +160,7 @@ async fn operetta_in(args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_broken_package_is_told_by_its_instances_and_the_probe() {
+async fn a_broken_package_is_reported_in_the_status_and_by_the_readiness_probe() {
     const WELL: Kind = kind("crds.example.org/v1", "wells");
     const SICK: Kind = kind("crds.example.org/v1", "sicks");
     let root = tempfile::tempdir().unwrap();

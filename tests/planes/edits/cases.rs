@@ -364,7 +364,7 @@ pub(crate) fn of_workloads() -> Vec<Case> {
             pod_patch(json!({"containers": [{"name": "web", "image": "example.org/web:4"}]})))),
         stays("deployment", "its image is applied without force", Refused(pod_patch(json!({"containers": [{"name": "web", "image": "x"}]}))), json!({})),
         put_back("deployment", "managedFields are emptied and its image edited", merge(json!({"metadata": {"managedFields": [{}]}, "spec": {"replicas": 0}}))).most(2),
-        put_back("deployment", "it is deleted", Kubectl(vec!["delete", "deployment", "NAME", "--cascade=foreground"])),
+        put_back("deployment", "it is deleted", Kubectl(vec!["delete", "deployment", "NAME", "--cascade=foreground", "--wait=false"])),
         put_back("statefulset", "its update strategy is edited", merge(json!({"spec": {"updateStrategy": {"type": "RollingUpdate"}}}))).also(
             json!({"spec": {"updateStrategy": {"type": "OnDelete"}}})),
         put_back("statefulset", "initContainers are reordered", Replace(|o| reversed(o, "initContainers"))).in_order(),

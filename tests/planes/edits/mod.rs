@@ -1,5 +1,5 @@
-//! Edits by every way that a person or a controller has, of twenty kinds: what is ours is put back, what is
-//! theirs stays, with few requests, and then there is silence.
+//! Edits of twenty kinds by every way that a person or a controller has: owned fields are restored, fields of others are
+//! kept, with few requests, and then no more requests are made.
 //!
 //! Each case has a child of its own, edited once. `OPERETTA_TEST_ONLY` runs the cases whose name has it.
 
@@ -85,7 +85,7 @@ async fn prepare() -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_edit_is_answered_as_it_should_be_and_none_starts_a_war() {
+async fn each_edit_is_restored_or_kept_as_expected_without_repeated_writes() {
     let scene = prepare().await;
     let manager = Manager::start(scene.plane()).await;
     let trials = trials();

@@ -188,9 +188,9 @@ async fn a_foreign_object_is_neither_taken_nor_deleted() {
     case.finish(process).await;
 }
 
-/// 31: by its labels, also when the package is past rendering.
+/// 31: undesired children are pruned. Children are found by their labels, so deletion works also when no template renders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_longer_wanted_goes_without_rendering() {
+async fn children_are_deleted_though_the_package_no_longer_renders() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("less", &json!({"members": ["a", "b", "c"], "number": "21"})).await;
@@ -289,9 +289,9 @@ async fn a_refused_orphaning_backs_off() {
     case.finish(process).await;
 }
 
-/// 32: an owner that is gone, and another of its name has come, unseen.
+/// 32: an instance is deleted, and another one of its name is created, before the manager's watch shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_owner_is_never_set() {
+async fn a_deleted_instance_is_never_set_as_owner() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
@@ -408,7 +408,7 @@ async fn a_new_instance_costs_seven_requests() {
 /// 32: an instance is deleted between the decision and the creation of its first children, which is not preceded by a
 /// live read. The garbage collector deletes what comes too late, and a new instance of that name is not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_created_for_a_dead_owner_is_collected() {
+async fn children_created_for_a_deleted_owner_are_garbage_collected() {
     const LATE: Duration = Duration::from_secs(4);
     let case = Case::of(&LIGHT, 32).await;
     let process = case.start().await;

@@ -1,4 +1,4 @@
-//! What watches and lists do not tell, tell late, or tell of the past.
+//! Watches and lists that miss events, deliver them late, or show an old state.
 
 use std::time::Duration;
 
@@ -110,9 +110,9 @@ async fn lists_are_streams_that_go_on_as_watches() {
     case.finish(process).await;
 }
 
-/// 13: what has come of a list before it broke off is not all there is.
+/// 13: the objects that arrived before a streaming list was interrupted are not all objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_breaks_off_is_no_list() {
+async fn an_interrupted_streaming_list_is_not_taken_as_complete() {
     let expected = reference().await;
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let mut process = case.start().await;
@@ -213,9 +213,9 @@ async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
     case.finish(process).await;
 }
 
-/// 15: there and back while nobody looks.
+/// 15: the spec is changed and changed back before the manager's watch shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_in_between_that_nobody_saw_does_not_matter() {
+async fn an_unobserved_intermediate_state_has_no_effect() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
@@ -243,9 +243,9 @@ async fn a_state_in_between_that_nobody_saw_does_not_matter() {
     case.finish(process).await;
 }
 
-/// 16: lists that are older than what is known change nothing.
+/// 16: lists older than the manager's state change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lags_is_not_believed() {
+async fn stale_lists_have_no_effect() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
@@ -349,9 +349,9 @@ async fn what_cannot_be_discovered_is_not_pruned() {
     case.finish(process).await;
 }
 
-/// A kind that the package has no more leaves the record, and the index, while an instance is in the midst of its turn.
+/// A kind that the package no longer uses is removed from the record, and from the index, during a reconcile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_leaves_the_record_holds_up_nobody() {
+async fn a_kind_removed_from_the_record_blocks_no_instance() {
     let case = Case::new().await;
     case.start().await.stop().await;
     let job = "        - id: job\n          template: templates/job.yaml\n          when: spec.job\n";

@@ -1,6 +1,6 @@
-//! The manager ends with any of its writes, before or after it, also with packages that have more to lose: passwords,
-//! children that ask or stay, that are made anew, in other namespaces, of the cluster, instances of another kind; and
-//! with those that ship. Some writes are tried; `OPERETTA_SWEEP=1` tries each of them.
+//! The manager is killed before or after any of its writes, also with packages that have more to lose: passwords, children
+//! that are retained, recreated or wait for approval, in other namespaces or cluster-scoped, instances of another kind; and
+//! with the shipped packages. Some writes are tried; `OPERETTA_SWEEP=1` tries each of them.
 
 use std::sync::LazyLock;
 
@@ -56,38 +56,39 @@ const ETCD: Subject = Subject {
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_before_a_write_of_a_motley_package() {
+async fn killed_before_a_write_of_motley() {
     sweep(&MOTLEY, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_after_a_write_of_a_motley_package() {
+async fn killed_after_a_write_of_motley() {
     sweep(&MOTLEY, &Fault::DieAfter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_before_a_write_of_webapp() {
+async fn killed_before_a_write_of_webapp() {
     sweep(&WEB_APP, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_after_a_write_of_webapp() {
+async fn killed_after_a_write_of_webapp() {
     sweep(&WEB_APP, &Fault::DieAfter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_before_a_write_of_etcd() {
+async fn killed_before_a_write_of_etcd() {
     sweep(&ETCD, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_ends_after_a_write_of_etcd() {
+async fn killed_after_a_write_of_etcd() {
     sweep(&ETCD, &Fault::DieAfter).await;
 }
 
-/// A run that asks ends only when its object is gone, and not because a list shows none: what was answered would be lost.
+/// A run that waits for approval ends only when its object is deleted, and not because a stale list does not show the object:
+/// the approval would be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_outlives_a_list_that_lags() {
+async fn a_pending_approval_survives_a_stale_list() {
     let case = Case::of(&MOTLEY, 0).await;
     // Its first list of ConfigMaps, which is the one that comes again, is empty.
     let process = case.start().await;
@@ -118,9 +119,9 @@ async fn a_question_outlives_a_list_that_lags() {
     case.finish(process).await;
 }
 
-/// A run that asks is not deleted because lists show all as it was before, when the object was desired.
+/// A run that waits for approval is not deleted because lists show the state before it, when the object was desired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approval_outlives_lists_from_before_the_question() {
+async fn an_approval_survives_lists_from_before_its_request() {
     const LAGGING: [&str; 7] = [
         "motleys",
         "parts",
@@ -171,9 +172,9 @@ async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
     case.finish(process).await;
 }
 
-/// A rollout is not superseded because a list shows its instance as it was before the change that it rolls out.
+/// A rollout is not superseded because a list shows its instance before the change that it rolls out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rollout_outlives_a_list_from_before_its_change() {
+async fn a_rollout_survives_a_list_from_before_its_change() {
     const LAGGING: [&str; 1] = ["etcdclusters"];
     let case = Case::of(&ETCD, 0).await;
     let (name, deeds) = ("i-roll", deeds(&ETCD));

@@ -83,7 +83,7 @@ async fn changes_are_shown_and_nothing_is_written_with_preview() {
 }
 
 #[tokio::test]
-async fn a_preview_that_is_not_allowed_keeps_nobody_from_an_upgrade() {
+async fn a_forbidden_preview_does_not_prevent_an_upgrade() {
     let cluster = Cluster::shared().await;
     let package = Package::new("unseens", "0.1.0", "old");
     cluster.install(&package).await;

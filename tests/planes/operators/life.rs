@@ -65,7 +65,7 @@ async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
 }
 
 #[tokio::test]
-async fn an_archive_is_what_its_folder_is() {
+async fn an_archive_installs_the_revision_of_its_folder() {
     let cluster = Cluster::shared().await;
     let package = Package::new("tarred", "0.1.0", "a");
     let archive = tempfile::NamedTempFile::new().unwrap();

@@ -85,7 +85,7 @@ fn covered() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn each_right_of_each_package_is_missed_by_name() {
+async fn each_missing_right_of_each_package_is_named() {
     let (cases, _tickets) = cases();
     assert_eq!(cases.len(), covered().len(), "{:?}: each has a case", covered());
     let plane = strict_plane().await;

@@ -1,0 +1,167 @@
+//! One item: its desired object, its live object and its readiness.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::Item;
+use super::{Building, Computed, is_ready};
+use crate::api::ObjectRef;
+use crate::children::desired::Desired;
+use crate::children::diff::{is_covered, owns_extra_fields};
+use crate::children::names;
+use crate::children::observed::Observed;
+use crate::children::render::render;
+use crate::children::schedule::Loss;
+use crate::readiness::Readiness;
+use crate::template::{EvalError, Scope, Var};
+
+impl<'a> Building<'a> {
+    /// The hash of what an origin renders for a member; `None` if it has no value.
+    pub(super) fn hash(
+        &self,
+        Computed { position, number, child }: Computed<'_>,
+        key: Option<&str>,
+        scope: &Scope,
+    ) -> Option<String> {
+        let live = self.find(number, key);
+        let live = live.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false)));
+        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+        let ctx = &self.sides[position].ctx;
+        render(ctx, child, key, &scope.with("self", live), &observed).ok().map(|desired| desired.hash)
+    }
+
+    pub(super) fn item(
+        &self,
+        computed: Computed<'a>,
+        name: String,
+        key: Option<Value>,
+        scope: &Scope,
+    ) -> Item {
+        let Computed { position: origin, number, child } = computed;
+        let ctx = &self.sides[origin].ctx;
+        let key_text = key.as_ref().map(names::key_text);
+        self.ctx.budget.about(&name);
+        let before = self.find(number, key_text.as_deref());
+        let with_self = |live_object: Option<&Arc<Observed>>| {
+            scope.with(
+                "self",
+                live_object.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false))),
+            )
+        };
+        let mut scope = with_self(before);
+        let rendered = |scope: &Scope| {
+            let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+            render(ctx, child, key_text.as_deref(), scope, &observed)
+                .map_err(|error| self.explained(computed, error))
+        };
+        let mut desired = rendered(&scope);
+        // Its labels were changed, so it is found by its name. A template that keeps values of `self` must not lose
+        // them.
+        if let Ok(first) = &desired
+            && let Some(named) = self.by_object.get(&first.object).copied()
+            && before.is_none_or(|before| !Arc::ptr_eq(before, named))
+            && *named.instance_uid == *ctx.origin.uid()
+            && named.is_made_by_us()
+        {
+            let anew = with_self(Some(named));
+            let again = rendered(&anew);
+            if again.as_ref().is_ok_and(|again| again.object == named.object) {
+                (scope, desired) = (anew, again);
+            }
+        }
+        // The live object is the one of the target's very name; another of the same key is to be pruned.
+        let observed = match &desired {
+            Ok(desired) => self.by_object.get(&desired.object).copied(),
+            Err(_) => before,
+        };
+        let observed = observed.filter(|o| *o.instance_uid == *ctx.origin.uid()).cloned();
+        let has_completed = desired.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
+        let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
+        let observed = observed.filter(|_| !done);
+        let ready = if done { Ok(()) } else { self.ready(computed, observed.as_ref(), &scope) };
+        let meets_lost_when =
+            observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
+                let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
+                // Without a value it does not.
+                ctx.origin.package.engine.truthy(lost_when, &scope).unwrap_or(false)
+            });
+        let (mut needs_no_body, mut is_later) = (false, false);
+        if let Ok(desired) = &mut desired {
+            let live = observed.as_ref();
+            // A paused instance compares bodies only to report drift.
+            let is_unneeded =
+                self.is_paused && live.is_none_or(|o| o.desired.as_deref() != Some(&desired.hash));
+            let is_unchanged = || live.is_some_and(|o| is_as_applied(desired, o));
+            needs_no_body = match self.ctx.budget.shown() {
+                Some(shown) => self.items.len() < shown,
+                None => done || is_unneeded || is_unchanged(),
+            };
+            is_later = !needs_no_body && !self.ctx.budget.keep_body(&desired.body);
+            if needs_no_body || is_later {
+                desired.forget_body();
+            }
+        }
+        let lost = self.ctx.origins.lost(&name).map(|plan| Loss::Plan(plan.to_owned()));
+        Item {
+            child: number,
+            origin,
+            name,
+            key,
+            desired,
+            observed,
+            ready,
+            done,
+            needs_no_body,
+            is_later,
+            meets_lost_when,
+            lost,
+        }
+    }
+
+    fn ready(
+        &self,
+        Computed { position, child, .. }: Computed<'_>,
+        observed: Option<&Arc<Observed>>,
+        scope: &Scope,
+    ) -> Result<(), String> {
+        let Some(observed) = observed else { return Err("does not exist yet".into()) };
+        if observed.terminating {
+            return Err(terminating(observed));
+        }
+        if let Some(ready_when) = &child.ready_when {
+            let scope = scope.with("self", Var::Object(self.live(observed, is_ready(observed), false)));
+            return match self.ctx.origins.at(position).package.engine.truthy(ready_when, &scope) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("readyWhen is not met yet".into()),
+                Err(EvalError::Undefined(_) | EvalError::NotYet(_)) => {
+                    Err("readyWhen has no value yet".into())
+                }
+                Err(error) => Err(format!("readyWhen: {error}")),
+            };
+        }
+        match &observed.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Err(message.clone()),
+            Readiness::Terminating => Err(terminating(observed)),
+        }
+    }
+}
+
+/// Why an object that is being deleted still exists.
+fn terminating(observed: &Observed) -> String {
+    if observed.held_by.is_empty() {
+        "is being deleted".into()
+    } else {
+        let (object, finalizers) = (&observed.object, observed.held_by.join(", "));
+        format!("{object} is being deleted, held by finalizer {finalizers}")
+    }
+}
+
+/// Whether the live object is as last applied with this desired object.
+fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
+    observed.desired.as_deref() == Some(&desired.hash)
+        && observed.mark == observed.settled
+        && is_covered(desired, observed)
+        && !owns_extra_fields(desired, observed, true)
+}

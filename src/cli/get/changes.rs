@@ -1,0 +1,190 @@
+//! `get --watch`: follows all kinds, and prints the instances and then a line for each change.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use kube::runtime::watcher;
+use serde_json::Value;
+
+use super::row::{self, Counts, Format, Row, Shape};
+use super::watch::{self, Change, Line, PrintedRows};
+use super::{Args, Output, Task, complete, end, not_found};
+use crate::cli::catalog::unreadable;
+use crate::cli::columns::{Cell, Columns};
+use crate::cli::connect::Server;
+use crate::cli::out::{self, printable};
+
+/// `--watch`.
+pub(super) struct Watching<'a> {
+    pub(super) args: &'a Args,
+    pub(super) server: &'a Server,
+    pub(super) tasks: &'a [Task<'a>],
+}
+
+impl Watching<'_> {
+    pub(super) async fn run(&self, mut problems: Vec<String>) -> ExitCode {
+        let (sender, mut changes) = tokio::sync::mpsc::channel(256);
+        for (index, task) in self.tasks.iter().enumerate() {
+            let api = match self.server.cluster.api(&task.kind.served.kind, task.namespace.as_deref()) {
+                Ok(api) => api,
+                Err(error) => {
+                    out::note(format!("error: {error}"));
+                    return ExitCode::FAILURE;
+                }
+            };
+            let mut config = watcher::Config::default();
+            if let Some(labels) = &self.args.selector {
+                config = config.labels(labels);
+            }
+            if let Some(name) = task.name {
+                config = config.fields(&format!("metadata.name={name}"));
+            }
+            tokio::spawn(watch::follow(api, config, index, sender.clone()));
+        }
+        drop(sender);
+        let mut screen = PrintedRows::default();
+        // The lines of the first lists, until all of them are complete.
+        let mut first: Option<Vec<Line>> = Some(Vec::new());
+        let mut open: Vec<bool> = vec![true; self.tasks.len()];
+        let mut troubled: HashMap<usize, String> = HashMap::new();
+        let mut printer = Printer { args: self.args, tasks: self.tasks, columns: None };
+        loop {
+            if open.iter().all(|open| !open)
+                && let Some(mut lines) = first.take()
+            {
+                let hopeless =
+                    lines.is_empty() && !problems.is_empty() && self.tasks.iter().all(|t| t.name.is_some());
+                end(&std::mem::take(&mut problems), ExitCode::FAILURE);
+                if hopeless {
+                    return ExitCode::FAILURE;
+                }
+                lines.sort_by_key(|line| line.target);
+                if !printer.print(&lines) {
+                    return ExitCode::SUCCESS;
+                }
+            }
+            // All watches have ended: each was refused.
+            let Some((target, change)) = changes.recv().await else { return ExitCode::FAILURE };
+            let Some(task) = self.tasks.get(target) else { continue };
+            let row = |object: &Value| self.row(task, object);
+            let lines: Vec<Line> = match change {
+                Change::Begin => {
+                    screen.begin(target);
+                    Vec::new()
+                }
+                Change::Complete => {
+                    troubled.remove(&target);
+                    let lines = screen.complete(target);
+                    let is_first = std::mem::replace(&mut open[target], false);
+                    if let (true, Some(name), Some(first)) = (is_first, task.name, &first)
+                        && !first.iter().any(|line| line.target == target)
+                    {
+                        problems.push(not_found(task, name));
+                    }
+                    lines
+                }
+                Change::Is(mut object) => {
+                    complete(&task.kind.served.kind, &mut object);
+                    screen.is(target, row(&object), object).into_iter().collect()
+                }
+                Change::Gone(mut object) => {
+                    complete(&task.kind.served.kind, &mut object);
+                    screen.gone(target, row(&object), object).into_iter().collect()
+                }
+                Change::Trouble(error) => {
+                    let text = error.to_string();
+                    if troubled.get(&target) != Some(&text) {
+                        let name = task.kind.full_name();
+                        out::note(format!("warning: {name}: {}; trying again", printable(&text)));
+                        troubled.insert(target, text);
+                    }
+                    Vec::new()
+                }
+                Change::Refused(error) => {
+                    let problem = unreadable(&task.kind.served.kind, task.namespace.as_deref(), &error);
+                    if std::mem::replace(&mut open[target], false) {
+                        problems.push(problem);
+                    } else {
+                        out::note(format!("error: {problem}"));
+                    }
+                    Vec::new()
+                }
+            };
+            match &mut first {
+                Some(first) => first.extend(lines),
+                None if !printer.print(&lines) => return ExitCode::SUCCESS,
+                None => {}
+            }
+        }
+    }
+}
+
+impl Watching<'_> {
+    /// The row of an instance. It differs from another row exactly if the printed text differs.
+    fn row(&self, task: &Task<'_>, object: &Value) -> Row {
+        let mut row = Row::of(&task.shown, &task.kind.package, object);
+        match self.args.output {
+            Some(Output::Wide) => {}
+            None | Some(Output::Name) => {
+                row.object.status.message.clear();
+                row.revision.clear();
+            }
+            Some(Output::Json | Output::Yaml) => {
+                object["metadata"]["resourceVersion"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .clone_into(&mut row.version);
+            }
+        }
+        row
+    }
+}
+
+/// Prints lines of a watch; the first lines define the widths of columns.
+struct Printer<'a> {
+    args: &'a Args,
+    tasks: &'a [Task<'a>],
+    columns: Option<Columns>,
+}
+
+impl Printer<'_> {
+    /// Returns false if the reader has closed the output.
+    fn print(&mut self, lines: &[Line]) -> bool {
+        if lines.is_empty() {
+            return true;
+        }
+        let text = match self.args.output {
+            None | Some(Output::Wide) => self.table(lines),
+            Some(Output::Name) => lines
+                .iter()
+                .filter(|line| !line.object.is_null())
+                .map(|line| row::name(self.tasks[line.target].kind, &line.object) + "\n")
+                .collect(),
+            Some(Output::Json) => documents(Format::Json, lines),
+            Some(Output::Yaml) => documents(Format::Yaml, lines),
+        };
+        out::text(&text)
+    }
+
+    fn table(&mut self, lines: &[Line]) -> String {
+        let wide = self.args.output == Some(Output::Wide);
+        let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
+        let now = crate::clock::now();
+        let mut cells: Vec<Vec<Cell>> =
+            lines.iter().map(|line| line.row.cells(shape, &Counts::default(), now)).collect();
+        if self.columns.is_none() && !self.args.no_headers {
+            cells.insert(0, row::header(shape));
+        }
+        let columns = self.columns.get_or_insert_with(|| {
+            let later = row::later(shape);
+            let lines = cells.iter().chain([&later]).map(Vec::as_slice);
+            Columns::fit(lines, console::colors_enabled())
+        });
+        cells.iter().map(|cells| columns.line(cells) + "\n").collect()
+    }
+}
+
+fn documents(format: Format, lines: &[Line]) -> String {
+    let objects = lines.iter().filter(|line| !line.object.is_null());
+    objects.map(|line| format.document(&format.object(&line.object))).collect()
+}

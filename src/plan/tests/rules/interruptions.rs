@@ -1,0 +1,142 @@
+//! Which runs others interrupt, and how they resume.
+
+use serde_json::json;
+
+use super::Manager;
+use crate::plan::{
+    Approval, Cause, ConditionVerdict, Member, Phase, Recorded, StepPhase, StepState, Verdict,
+};
+
+#[test]
+fn a_loss_interrupts_a_request_which_then_resumes() {
+    let mut manager = Manager::new();
+    manager.create("one", "repair");
+    manager.settle();
+    manager.losses = vec![("failover".into(), vec![Member::new("members", Some(json!(1)))])];
+    manager.settle();
+    assert_eq!(manager.phase("one"), (Phase::Interrupted, "Interrupted"));
+    assert_eq!(manager.active(), ["x-2"]);
+    assert_eq!(manager.run("x-2").status.as_ref().unwrap().lost.len(), 1);
+    // It fails: others get their turn before it is repeated.
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    assert_eq!(manager.active(), ["one"]);
+    manager.now += 60;
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+    manager.losses.clear();
+    manager.end("x-3", Phase::Succeeded);
+    manager.settle();
+    assert_eq!(manager.active(), ["one"]);
+}
+
+#[test]
+fn a_run_that_must_not_be_interrupted_is_not() {
+    let mut manager = Manager::new();
+    manager.create("one", "restore");
+    manager.settle();
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.active(), ["one"]);
+    manager.end("one", Phase::Succeeded);
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    assert_eq!(manager.run("x-2").cause(), Cause::Loss);
+}
+
+#[test]
+fn an_interrupted_rollout_is_decided_again() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    let loss = manager.active()[0].to_owned();
+    assert_eq!(manager.run(&loss).cause(), Cause::Loss);
+    manager.losses.clear();
+    manager.end(&loss, Phase::Succeeded);
+    manager.settle();
+    assert_eq!(manager.phase("x-2"), (Phase::Superseded, "DecidedAgain"));
+    let active = manager.active()[0].to_owned();
+    assert_eq!(manager.run(&active).cause(), Cause::Rollout);
+    assert_ne!(active, "x-2");
+}
+
+#[test]
+fn an_interrupted_retry_of_a_rollout_is_decided_again() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    let state = StepState { path: "a".into(), phase: StepPhase::Failed, ..StepState::default() };
+    manager.run_mut("x-2").status.as_mut().unwrap().steps = vec![state];
+    manager.end("x-2", Phase::Failed);
+    manager.create("x-3", "update");
+    manager.run_mut("x-3").spec.retry_of = Some("x-2".into());
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    let loss = manager.active()[0].to_owned();
+    manager.losses.clear();
+    manager.end(&loss, Phase::Succeeded);
+    manager.settle();
+    assert_eq!(manager.run(manager.active()[0]).cause(), Cause::Rollout);
+}
+
+#[test]
+fn runs_that_wait_for_approval_block_nobody_and_do_not_swap_places_forever() {
+    let mut manager = Manager::new();
+    manager.create("one", "repair");
+    manager.settle();
+    manager.asks("one");
+    manager.create("two", "failover");
+    manager.settle();
+    assert_eq!(manager.phase("one"), (Phase::Interrupted, "AwaitsApproval"));
+    manager.asks("two");
+    manager.settle();
+    assert_eq!(manager.active(), ["two"]);
+    let yes = Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), message: None };
+    manager.run_mut("one").spec.approvals.push(yes);
+    manager.settle();
+    assert_eq!(manager.active(), ["one"]);
+}
+
+#[test]
+fn a_condition_runs_its_plan_and_a_half_done_run_is_resumed() {
+    let mut manager = Manager::new();
+    manager.conditions = vec![("failover".into(), ConditionVerdict::Due)];
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    let status = manager.run_mut("x-2").status.as_mut().unwrap();
+    status.record.insert("primary".into(), Recorded { value: json!(1), sequence: 1 });
+    status.steps = vec![StepState { path: "a".into(), phase: StepPhase::Failed, ..StepState::default() }];
+    manager.conditions = vec![("failover".into(), ConditionVerdict::Cleared)];
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    assert!(manager.active().is_empty());
+    manager.now += 60;
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+    assert_eq!(manager.run("x-3").status.as_ref().unwrap().id, manager.run("x-2").uid);
+}
+
+#[test]
+fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
+    let mut manager = Manager::new();
+    manager.create("b", "backup");
+    manager.create("r", "restore");
+    manager.settle();
+    assert_eq!(manager.active(), ["b", "r"]);
+    // The next revision has other plans of these names, or none.
+    manager.revision = "2".into();
+    manager.plans.retain(|plan| plan.name != "backup");
+    manager.plans.iter_mut().for_each(|plan| plan.interruptible = true);
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    assert_eq!(manager.active(), ["b", "r"], "the restore may not be interrupted");
+    manager.end("r", Phase::Succeeded);
+    manager.settle();
+    let active = manager.active();
+    assert!(active.len() == 2 && active[0] == "b", "the failover runs beside the backup: {active:?}");
+}

@@ -1,0 +1,78 @@
+//! Rollouts: what replaces them, and when they are tried again.
+
+use serde_json::json;
+
+use super::Manager;
+use crate::plan::{Approval, Cause, Phase, StepPhase, StepState, Verdict};
+
+#[test]
+fn a_newer_spec_replaces_a_rollout_and_a_newer_revision_follows() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    assert_eq!(manager.run("x-2").status.as_ref().unwrap().plans, ["update"]);
+    manager.revision = "2".into();
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    assert_eq!(manager.phase("x-2"), (Phase::Superseded, "NewerSpec"));
+    assert_eq!(manager.active(), ["x-3"]);
+    assert_eq!(manager.run("x-3").status.as_ref().unwrap().revision.as_deref(), Some("2"));
+}
+
+#[test]
+fn a_failed_rollout_is_tried_again_only_for_a_reason() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    let state = StepState { path: "a".into(), phase: StepPhase::Failed, attempt: 1, ..StepState::default() };
+    manager.run_mut("x-2").status.as_mut().unwrap().steps = vec![state];
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    assert!(manager.active().is_empty());
+    manager.create("again", "update");
+    manager.run_mut("again").spec.retry_of = Some("x-2".into());
+    manager.settle();
+    assert_eq!(manager.active(), ["again"]);
+    let (again, before) =
+        (manager.run("again").status.clone().unwrap(), manager.run("x-2").status.clone().unwrap());
+    assert_eq!((again.cause, &again.id, &again.origin), (Cause::Rollout, &before.id, &before.origin));
+    assert_eq!((again.steps[0].phase, again.steps[0].attempt), (StepPhase::Pending, 1));
+    manager.end("again", Phase::Failed);
+    manager.settle();
+    assert!(manager.active().is_empty());
+    manager.revision = "2".into();
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+}
+
+#[test]
+fn an_approval_carries_over_to_a_rollout_that_asks_the_same() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.asks("x-2");
+    let yes = Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), message: None };
+    manager.run_mut("x-2").spec.approvals.push(yes);
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    let carried = &manager.run("x-3").status.as_ref().unwrap().approvals;
+    assert_eq!((carried[0].by.as_str(), carried[0].message.as_deref()), ("ann", Some("Sure?")));
+}
+
+#[test]
+fn a_spec_that_is_edited_back_to_a_failed_one_is_rolled_out_again() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!((manager.phase("x-3").0, manager.active()), (Phase::Superseded, vec!["x-4"]));
+}
