@@ -67,10 +67,15 @@ impl Cluster {
             .stderr(true);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &request.namespace);
         is_sent.store(true, Ordering::SeqCst);
-        let mut process = api
-            .exec(&request.pod, &request.command, &params)
-            .await
-            .map_err(|e| not_begun(&request.pod, &e))?;
+        let unanswered = |_| {
+            let (pod, limit) = (&request.pod, self.deadline.as_secs_f64());
+            let why = format!("the request to run a command in pod {pod} was not answered within {limit} s");
+            CallFailure::Unanswered(why)
+        };
+        // A command can take hours, but the server answers before it starts.
+        let begun = timeout(self.deadline, api.exec(&request.pod, &request.command, &params));
+        let begun = begun.await.map_err(unanswered)?;
+        let mut process = begun.map_err(|error| not_begun(&request.pod, &error))?;
         let (Some(stdout), Some(stderr), Some(status)) =
             (process.stdout(), process.stderr(), process.take_status())
         else {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::barrier::Address;
-use super::{Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
+use super::{Lazy, Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
 
 /// How long something may take that mostly takes a second. Nothing passes or fails by being a little faster: the
 /// garbage collector, for one, learns of a new kind within half a minute, and later where there is much to do.
@@ -360,11 +360,13 @@ impl Scene {
         eventually(&format!("{} {name}: {what}", kind.plural), LONG, async || {
             match self.find(kind, name).await {
                 Some(object) if holds(&object) => Ok(object),
-                Some(mut object) => {
-                    object["metadata"]["managedFields"].take();
-                    Err(format!("{object:#}"))
-                }
-                None => Err("it does not exist".to_owned()),
+                found => Err(Lazy(move || match found.clone() {
+                    Some(mut object) => {
+                        object["metadata"]["managedFields"].take();
+                        format!("{object:#}")
+                    }
+                    None => "it does not exist".to_owned(),
+                })),
             }
         })
         .await

@@ -202,6 +202,15 @@ pub async fn operetta(kubeconfig: &Path, args: &[&str]) -> Output {
     Output::of(command, &output.expect("operetta runs"))
 }
 
+/// A message that is made when it is shown: most polls fail, and few of their errors are read.
+pub struct Lazy<F>(pub F);
+
+impl<F: Fn() -> String> Display for Lazy<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0())
+    }
+}
+
 /// Polls until `check` gives a value; panics with what it said last when the time is over.
 pub async fn eventually<T, E: Display>(
     what: &str,

@@ -149,7 +149,7 @@ async fn a_field_of_another_manager_is_named() {
     case.scene.until("changed", CONFIG_MAP, "share-b", |o| o["data"]["stage"] == "two").await;
     assert_eq!(case.scene.get(CONFIG_MAP, "share-shared").await["data"]["stage"], "theirs");
     let mark = case.wire.mark();
-    // It is tried again, with pauses that grow from 0.2 s.
+    // It is tried again, with pauses.
     let tried = eventually("more attempts", LONG, async || {
         let mut tried = case.wire.writes(mark);
         tried.retain(|e| e.call.plural == "configmaps" && e.call.name == "share-shared");

@@ -3,6 +3,7 @@
 //! with the shipped packages. Some writes are tried; `OPERETTA_SWEEP=1` tries each of them.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -196,6 +197,25 @@ async fn a_rollout_survives_a_list_from_before_its_change() {
     case.finish(process).await;
 }
 
+/// The connection for a command is not made, or made and its answer lost: the command is run again, long before the timeout
+/// of its step is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_connection_hangs_is_run_again() {
+    let case = Case::of(&ETCD, 0).await.with_deadline(Duration::from_secs(3));
+    let process = case.start().await;
+    let (name, first) = ("i-hang", &deeds(&ETCD)[0]);
+    perform(&case, name, first).await;
+    answered(&case, name, first, false).await;
+    for (size, fault) in [(3, Fault::Never), (4, Fault::Lost)] {
+        let hangs = case.wire.rule(Rule::on(&[Verb::Get], fault).commands(&["promote"]).times(1));
+        let grows = Deed::Spec(json!({"size": size, "version": "3.5.1"}));
+        perform(&case, name, &grows).await;
+        answered(&case, name, &grows, false).await;
+        assert_eq!(case.wire.struck(hangs), 1, "size {size}");
+    }
+    case.finish(process).await;
+}
+
 /// Deploys an instance, and starts the manager again: its lists are those that [`starts_in_the_past`] brings again.
 async fn deployed(case: &Case, name: &str, lagging: &[&str]) -> Process {
     let process = case.start().await;
@@ -300,24 +320,27 @@ async fn answered(case: &Case, name: &str, deed: &Deed, is_held: bool) {
             let pending = |o: &Value| condition(o, "DeletionPending")["status"] == "True";
             case.scene.until("held up", case.kind, name, pending).await;
             case.scene.gone(SECRET, name).await;
-            collected(case, name).await;
+            collected(case).await;
         }
         Deed::Delete | Deed::Approve => {
             case.gone(name).await;
-            collected(case, name).await;
+            collected(case).await;
         }
     }
     case.quiet().await;
 }
 
-/// Waits until the garbage collector has taken what had an owner.
-async fn collected(case: &Case, name: &str) {
-    eventually("the garbage collector", LONG, async || {
-        let mut state = case.state(name).await;
-        state.retain(|_, object| object["metadata"]["ownerReferences"].is_array());
-        if state.is_empty() { Ok(()) } else { Err(format!("{:?}", state.keys())) }
-    })
-    .await;
+/// Waits until the garbage collector has deleted all objects with an owner.
+async fn collected(case: &Case) {
+    for kind in case.kinds.iter().chain(case.subject.children) {
+        eventually("the garbage collector", LONG, async || {
+            let mut left = case.scene.list(*kind).await;
+            left.retain(|object| object["metadata"]["ownerReferences"].is_array());
+            let names: Vec<&str> = left.iter().map(name_of).collect();
+            if names.is_empty() { Ok(()) } else { Err(format!("{}: {}", kind.plural, names.join(", "))) }
+        })
+        .await;
+    }
 }
 
 /// Takes away what stays.
@@ -443,7 +466,7 @@ async fn storms(subject: &'static Subject) {
 
 async fn storm(subject: &'static Subject, seed: u64, stages: &[Stage]) {
     let mix = Mix::of(seed);
-    let case = Case::of(subject, seed).await.with_deadline(std::time::Duration::from_secs(3));
+    let case = Case::of(subject, seed).await.with_deadline(Duration::from_secs(3));
     let mut process: Process = case.start().await;
     let name = "i-any";
     prepare(&case, name).await;

@@ -4,6 +4,7 @@
 //! same time have nothing to do with each other's instances.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::support::ext::{
     CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_package, is_ready, name_of, read,
 };
 use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
-use crate::support::{etcd, eventually, plane};
+use crate::support::{Lazy, etcd, eventually, plane};
 
 /// A package that faults are tried on.
 #[derive(Debug)]
@@ -68,6 +69,8 @@ pub struct Case {
     pub wire: Wire,
     /// The kind of the instances.
     pub kind: Kind,
+    /// All kinds of the package.
+    pub kinds: Vec<Kind>,
     pub package: Arc<Package>,
     pub subject: &'static Subject,
     group: String,
@@ -126,10 +129,12 @@ impl Case {
         }
         let package = package(subject, &group, |text| text);
         let scene = Scene::on(plane).await;
+        let kind = |plural: &str| Kind::of(format!("{group}/{}", subject.version), plural.to_owned());
         let aliases = [(scene.namespace(), "<namespace>"), (group.as_str(), "<group>")];
         Self {
             wire: Wire::new(seed, &group, &aliases),
-            kind: Kind::of(format!("{group}/{}", subject.version), subject.plural.to_owned()),
+            kind: kind(subject.plural),
+            kinds: std::iter::once(subject.plural).chain(subject.inner).map(kind).collect(),
             scene,
             package,
             subject,
@@ -202,7 +207,8 @@ impl Case {
             }
         };
         if !manager.problems.is_empty() {
-            return Err(format!("{:?}", manager.problems));
+            let problems = manager.problems.iter().map(|problem| problem.message.as_str());
+            return Err(problems.collect::<Vec<_>>().join("; "));
         }
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         if recorder.is_none() {
@@ -258,8 +264,7 @@ impl Case {
         eventually(&format!("{name} to be Ready"), LONG, async || {
             match self.scene.find(self.kind, name).await {
                 Some(object) if is_ready(&object) => Ok(object),
-                Some(object) => Err(format!("{:#}\n{}", object["status"], self.tail())),
-                None => Err("it does not exist".to_owned()),
+                found => Err(self.tells(found)),
             }
         })
         .await
@@ -270,15 +275,22 @@ impl Case {
         eventually(&format!("{name} to be gone"), LONG, async || {
             match self.scene.find(self.kind, name).await {
                 None => Ok(()),
-                Some(object) => Err(format!("{:#}\n{}", object["status"], self.tail())),
+                found => Err(self.tells(found)),
             }
         })
         .await;
     }
 
+    /// The status of an instance, and what was asked at last.
+    fn tells(&self, found: Option<Value>) -> impl Display + use<'_> {
+        Lazy(move || match &found {
+            Some(object) => format!("{:#}\n{}", object["status"], self.tail()),
+            None => format!("it does not exist\n{}", self.tail()),
+        })
+    }
+
     fn tail(&self) -> String {
-        let log = self.wire.since(0);
-        story(&log[log.len().saturating_sub(40)..])
+        story(&self.wire.since(self.wire.mark().saturating_sub(40)))
     }
 
     /// Waits until nothing has been asked for a while.
@@ -310,10 +322,7 @@ impl Case {
             (revision.as_str(), "<revision>"),
             (CANARY, "<token>"),
         ];
-        let api = self.kind.api_version();
-        let inner = self.subject.inner.map(|plural| Kind::of(api.to_owned(), plural.to_owned()));
-        let kinds: Vec<Kind> = std::iter::once(self.kind).chain(inner).collect();
-        let mut state = state(&self.scene, &kinds, self.subject.children, &renamed).await;
+        let mut state = state(&self.scene, &self.kinds, self.subject.children, &renamed).await;
         for (kind, namespace) in self.subject.elsewhere {
             let selector = format!("operetta.dev/operator={}", self.package.name);
             state.extend(oracles::elsewhere(&self.scene, *kind, *namespace, &selector, &renamed).await);
@@ -328,7 +337,7 @@ impl Case {
             if found == *expected {
                 Ok(())
             } else {
-                Err(format!("{}\n{}", differences(expected, &found), self.tail()))
+                Err(Lazy(move || format!("{}\n{}", differences(expected, &found), self.tail())))
             }
         })
         .await;
