@@ -42,15 +42,17 @@ async fn edit(scene: &Scene, name: &str, spec: Value) {
     scene.patch(TALLY, name, "merge", &json!({"spec": spec})).await;
 }
 
-/// One after another, for each needs the manager of the package to itself.
+/// In one test, because the last two parts restart the manager of the package.
 #[tokio::test]
 async fn what_is_absent_kept_done_or_refused() {
     let scene = Scene::unmanaged().await;
     let manager = start("tally").await;
-    a_number_that_is_left_out_decides_nothing(&scene).await;
-    a_person_keeps_an_owned_child(&scene).await;
-    a_limit_that_is_none_is_told(&scene).await;
-    refusals_are_told_apart(&scene).await;
+    tokio::join!(
+        a_number_that_is_left_out_decides_nothing(&scene),
+        a_person_keeps_an_owned_child(&scene),
+        an_invalid_limit_is_reported(&scene),
+        refusals_are_told_apart(&scene),
+    );
     let manager = a_swept_job_is_done(&scene, manager).await;
     marks_do_not_outlive_their_policy(&scene, manager).await;
 }
@@ -103,7 +105,7 @@ async fn a_person_keeps_an_owned_child(scene: &Scene) {
 }
 
 /// 23
-async fn a_limit_that_is_none_is_told(scene: &Scene) {
+async fn an_invalid_limit_is_reported(scene: &Scene) {
     scene.apply(&tally("limit", &json!({"parts": 2}))).await;
     scene.ready(TALLY, "limit").await;
     edit(scene, "limit", json!({"limit": "some", "text": "new"})).await;
