@@ -210,9 +210,8 @@ pub(super) async fn lacking(
 
 /// The revisions of a package by their digests, over all of its kinds.
 fn revisions<'a>(of_package: &[&'a Arc<Registered>]) -> BTreeMap<&'a str, &'a Package> {
-    let current = of_package.iter().filter_map(|known| known.resource()).map(|(package, _)| &**package);
-    let earlier = of_package.iter().flat_map(|known| known.earlier()).map(|(package, _)| &**package);
-    current.chain(earlier).map(|package| (package.digest.as_str(), package)).collect()
+    let in_use = of_package.iter().flat_map(|known| known.in_use());
+    in_use.map(|(package, _)| (package.digest.as_str(), &**package)).collect()
 }
 
 fn basis(of_package: &[&Arc<Registered>]) -> Basis {

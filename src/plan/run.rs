@@ -29,7 +29,7 @@ pub const MAX_OUTPUT: usize = 4 << 10;
 pub const MAX_OUTPUTS: usize = 64 << 10;
 /// The most bytes of the record of an instance.
 pub const MAX_RECORD: usize = 32 << 10;
-/// Of the numbers in the names of runs. Whoever requests a run names it.
+/// Of the numbers in the names of runs. Users choose the names of the runs that they request.
 const HIGHEST_NUMBER: u64 = 1_000_000_000_000_000;
 /// The most bytes of a message.
 pub(super) const MAX_MESSAGE: usize = 1 << 10;

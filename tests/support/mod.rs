@@ -182,9 +182,17 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
     let command = format!("kubectl {}", args.join(" "));
-    let output = tokio::time::timeout(PROGRAM, child.wait_with_output()).await;
+    ended(command, child.wait_with_output()).await
+}
+
+/// Waits until a program has ended.
+async fn ended(
+    command: String,
+    running: impl Future<Output = std::io::Result<std::process::Output>>,
+) -> Output {
+    let output = tokio::time::timeout(PROGRAM, running).await;
     let output = output.unwrap_or_else(|_| panic!("{command} has not ended within {PROGRAM:?}"));
-    Output::of(command, &output.expect("kubectl ends"))
+    Output::of(command, &output.expect("a program"))
 }
 
 /// Runs `operetta` with a kubeconfig until it ends.
@@ -196,10 +204,7 @@ pub async fn operetta(kubeconfig: &Path, args: &[&str]) -> Output {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let command = format!("operetta {}", args.join(" "));
-    let output = tokio::time::timeout(PROGRAM, running).await;
-    let output = output.unwrap_or_else(|_| panic!("{command} has not ended within {PROGRAM:?}"));
-    Output::of(command, &output.expect("operetta runs"))
+    ended(format!("operetta {}", args.join(" ")), running).await
 }
 
 /// A message that is made when it is shown: most polls fail, and few of their errors are read.

@@ -181,7 +181,7 @@ fn status_schemas() {
         got["properties"]["a"],
         json!({"type": "object", "properties": {"b": keep, "c": {"type": "string"}}})
     );
-    // A projected object whose fields nobody named would arrive empty.
+    // A projected object would be empty if none of its fields were named.
     let got = of(json!({"type": "object", "properties": {"a": {"type": "object"}}}), &["a"]);
     assert_eq!(
         got["properties"]["a"],

@@ -1,7 +1,7 @@
 //! The other built-in kinds that are awaited: volumes, Services, budgets, autoscalers, namespaces, APIServices.
 
 use super::record::Record;
-use super::{apply, document, workload};
+use super::{apply, created, document, workload};
 use crate::support::ext::{LONG, Scene};
 use crate::support::{eventually, kubectl, kubectl_stdin};
 use serde_json::json;
@@ -35,14 +35,7 @@ async fn volumes_services_budgets_and_autoscalers() {
         (("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"), "none", "{podSelector: {}}".to_owned(), "Ready", &[]),
     ];
     futures::future::join_all(cases.iter().map(async |(kind, name, spec, last, by)| {
-        let record = Record::of(&scene, *kind, true, name, None);
-        record.watching().await;
-        let (api, word, _) = kind;
-        apply(
-            &scene,
-            &format!("{{apiVersion: {api}, kind: {word}, metadata: {{name: {name}}}, spec: {spec}}}"),
-        )
-        .await;
+        let record = created(&scene, *kind, name, spec).await;
         record.comes_to(last, by).await;
         if *name == "outer" {
             let address = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}).to_string();

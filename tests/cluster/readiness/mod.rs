@@ -10,6 +10,7 @@ mod record;
 mod tally;
 mod workloads;
 
+use self::record::Record;
 use crate::support::ext::Scene;
 
 /// kubectl takes what begins with a brace for JSON.
@@ -19,6 +20,16 @@ fn document(manifest: &str) -> String {
 
 async fn apply(scene: &Scene, manifest: &str) {
     scene.apply(&document(manifest)).await;
+}
+
+/// Creates an object of a kind (API version, kind, plural), and records its states from its creation on.
+async fn created(scene: &Scene, kind: (&str, &str, &str), name: &str, spec: &str) -> Record {
+    let record = Record::of(scene, kind, true, name, None);
+    record.watching().await;
+    let (api, word, _) = kind;
+    let manifest = format!("{{apiVersion: {api}, kind: {word}, metadata: {{name: {name}}}, spec: {spec}}}");
+    apply(scene, &manifest).await;
+    record
 }
 
 const POD_TEMPLATE: &str = "{metadata: {labels: {app: NAME}}, spec: {containers: [{name: a, image: a:1}]}}";

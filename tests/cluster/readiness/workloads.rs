@@ -1,7 +1,7 @@
 //! Workloads, pods and Jobs.
 
 use super::record::Record;
-use super::{POD_TEMPLATE, apply, workload};
+use super::{POD_TEMPLATE, apply, created, workload};
 use crate::support::ext::Scene;
 use serde_json::json;
 
@@ -115,14 +115,7 @@ async fn pods_and_jobs() {
         (job, "later", format!("{{suspend: true, {}}}", template("")), "Ready", &["JobNotStarted"]),
     ];
     futures::future::join_all(cases.iter().map(async |(kind, name, spec, last, by)| {
-        let record = Record::of(&scene, *kind, true, name, None);
-        record.watching().await;
-        let (api, word, _) = kind;
-        apply(
-            &scene,
-            &format!("{{apiVersion: {api}, kind: {word}, metadata: {{name: {name}}}, spec: {spec}}}"),
-        )
-        .await;
+        let record = created(&scene, *kind, name, spec).await;
         record.comes_to(last, by).await;
         assert!(record.states().len() > 2, "{name} has waited: {:?}", record.states());
     }))

@@ -69,7 +69,7 @@ pub struct Case {
     pub wire: Wire,
     /// The kind of the instances.
     pub kind: Kind,
-    /// All kinds of the package.
+    /// That kind, and the one of [`Subject::inner`].
     pub kinds: Vec<Kind>,
     pub package: Arc<Package>,
     pub subject: &'static Subject,

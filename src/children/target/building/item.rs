@@ -64,10 +64,10 @@ impl<'a> Building<'a> {
             && *named.instance_uid == *ctx.origin.uid()
             && named.is_made_by_us()
         {
-            let anew = with_self(Some(named));
-            let again = rendered(&anew);
-            if again.as_ref().is_ok_and(|again| again.object == named.object) {
-                (scope, desired) = (anew, again);
+            let scope_of_named = with_self(Some(named));
+            let as_named = rendered(&scope_of_named);
+            if as_named.as_ref().is_ok_and(|desired| desired.object == named.object) {
+                (scope, desired) = (scope_of_named, as_named);
             }
         }
         // The live object is the one of the target's very name; another of the same key is to be pruned.
