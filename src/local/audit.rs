@@ -62,6 +62,8 @@ pub struct AuditEvent {
     pub stage: String,
     /// When the stage was reached, RFC 3339 with microseconds.
     pub time: String,
+    /// When the server had read the head of the request, in the same form.
+    pub received: String,
     /// The same for all stages of one request.
     pub id: String,
 }
@@ -165,6 +167,7 @@ struct Raw {
     #[serde(default)]
     response_status: RawStatus,
     stage_timestamp: String,
+    request_received_timestamp: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -205,6 +208,7 @@ impl From<Raw> for AuditEvent {
             code: raw.response_status.code,
             stage: raw.stage,
             time: raw.stage_timestamp,
+            received: raw.request_received_timestamp,
             id: raw.audit_id,
         }
     }
@@ -216,7 +220,7 @@ mod tests {
 
     fn line(stage: &str, verb: &str, code: u16) -> String {
         format!(
-            r#"{{"kind":"Event","auditID":"i","stage":"{stage}","requestURI":"/api/v1/pods?x=1","verb":"{verb}","user":{{"username":"admin","groups":["system:masters"]}},"userAgent":"t/1","objectRef":{{"resource":"pods","namespace":"n","apiVersion":"v1"}},"responseStatus":{{"metadata":{{}},"code":{code}}},"stageTimestamp":"2026-01-01T00:00:00.000000Z"}}"#
+            r#"{{"kind":"Event","auditID":"i","stage":"{stage}","requestURI":"/api/v1/pods?x=1","verb":"{verb}","user":{{"username":"admin","groups":["system:masters"]}},"userAgent":"t/1","objectRef":{{"resource":"pods","namespace":"n","apiVersion":"v1"}},"responseStatus":{{"metadata":{{}},"code":{code}}},"stageTimestamp":"2026-01-01T00:00:00.000000Z","requestReceivedTimestamp":"2026-01-01T00:00:00.000000Z"}}"#
         ) + "\n"
     }
 
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn requests_that_are_no_resource() {
-        let text = r#"{"auditID":"i","stage":"ResponseComplete","requestURI":"/readyz","verb":"get","user":{},"stageTimestamp":"t"}"#;
+        let text = r#"{"auditID":"i","stage":"ResponseComplete","requestURI":"/readyz","verb":"get","user":{},"requestReceivedTimestamp":"r","stageTimestamp":"t"}"#;
         let events = parse(format!("{text}\n").as_bytes()).unwrap();
         assert_eq!((events[0].resource.as_str(), events[0].code, events[0].writes()), ("", 0, false));
     }

@@ -1,6 +1,7 @@
-//! Of several managers only the leader writes. A leader that was suspended past its Lease writes nothing when it resumes,
-//! and one that receives SIGTERM hands over at once. Also: requests that hang, lost leases, panics, probes and metrics.
+//! Of several managers only the leader writes. A leader that was suspended past its Lease stops writing, and one that
+//! receives SIGTERM hands over at once. Also: requests that hang, lost leases, panics, probes and metrics.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -82,7 +83,7 @@ fn instances(kind: Kind, name: &str, count: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
+async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     let plane = plane().await;
     let mut first = start(plane, "leader-first", "sleepy", &["light"]);
     first.wait_for("watching instances", LONG).await;
@@ -167,10 +168,14 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "leader-third");
 
     let events = audit.requests_since(Mark::START).unwrap();
-    for [before, after] in [["leader-first", "leader-second"], ["leader-second", "leader-third"]] {
-        let last = writes(&events, before).into_iter().max_by(|a, b| a.time.cmp(&b.time)).unwrap();
-        let begin = writes(&events, after).into_iter().min_by(|a, b| a.time.cmp(&b.time)).unwrap();
-        assert!(last.time < begin.time, "{before} wrote after {after} began:\n{}", list(&[begin, last]));
+    // A thread that is stopped between the clock and the system call still sends that one request: design/0005.
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    for (before, after, most) in
+        [("leader-first", "leader-second", threads), ("leader-second", "leader-third", 0)]
+    {
+        let begin = writes(&events, after).into_iter().map(|e| e.received).min().unwrap();
+        let late: Vec<_> = writes(&events, before).into_iter().filter(|e| e.received > begin).collect();
+        assert!(late.len() <= most, "{before} wrote after {after} began, at {begin}:\n{}", list(&late));
     }
     // Who stood by did not even try.
     let all = writes(&events, "leader-third");
