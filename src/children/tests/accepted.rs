@@ -152,6 +152,38 @@ fn a_child_whose_own_apply_is_refused_comes_back_too() {
     assert_eq!(it.desired(), before);
 }
 
+/// Another manager holds a field of a child that an edit is about.
+#[test]
+fn a_change_and_what_was_last_accepted_have_pauses_of_their_own() {
+    let mut world = World::settled(two(), &json!({"text": "good", "stop": false}));
+    world.previous = Some(world.instance.clone());
+    world.edit(json!({"text": "bad", "stop": false}));
+    world.write("ConfigMap/a-a", |live| live["data"]["text"] = "another".into());
+    let mut tried: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..200 {
+        world.now += Duration::from_millis(100);
+        let decision = world.decide();
+        let mut outcomes = Vec::new();
+        for action in decision.actions {
+            outcomes.push(match &action {
+                Action::Apply(apply) if &*apply.desired.object.name == "a-a" => {
+                    tried.entry(apply.item.clone()).or_default().push(world.now);
+                    Outcome::Refused(action, refusal(409, "Conflict", "another manager holds it"))
+                }
+                _ => world.act(action),
+            });
+        }
+        world.state.record_all(&outcomes, decision.target_changes, world.now);
+    }
+    assert!(tried.keys().eq(["a", "a as last accepted"]), "{tried:?}");
+    for (item, times) in &tried {
+        assert!(times.len() >= 3, "{item}: {times:?}");
+        for (pair, pause) in times.windows(2).zip([2, 4]) {
+            assert!(pair[1] >= pair[0] + Duration::from_secs(pause).mul_f64(0.8), "{item}: {times:?}");
+        }
+    }
+}
+
 #[test]
 fn what_was_never_accepted_is_not_made() {
     let mut world = World::new(two(), &json!({"text": "bad", "stop": true}));

@@ -156,7 +156,7 @@ async fn a_field_of_another_manager_is_named() {
         if tried.len() >= 5 { Ok(tried) } else { Err(story(&tried)) }
     })
     .await;
-    // Other events may bring an attempt sooner.
+    // The change and what was last accepted have pauses of their own.
     let pauses = tried.windows(2).map(|two| two[1].at - two[0].at);
     assert!(pauses.fold(0.0, f64::max) > 0.5, "attempts without a pause:\n{}", story(&tried));
     // Once they let go it is ours again.
