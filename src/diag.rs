@@ -84,6 +84,8 @@ impl fmt::Display for Location {
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
+    /// A fact about a sound package.
+    Note,
     /// Worth knowing; the package still works.
     Warning,
     /// The package, or this instance of it, cannot work.
@@ -126,6 +128,11 @@ impl Diagnostic {
     /// A warning.
     pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// A note.
+    pub fn note(code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, ..Self::error(code, message) }
     }
 
     /// Puts it at a place.
@@ -221,6 +228,7 @@ impl miette::Diagnostic for Report<'_> {
 
     fn severity(&self) -> Option<miette::Severity> {
         Some(match self.diagnostic.severity {
+            Severity::Note => miette::Severity::Advice,
             Severity::Warning => miette::Severity::Warning,
             Severity::Error => miette::Severity::Error,
         })

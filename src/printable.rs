@@ -37,6 +37,54 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// JSON with each unsafe character as an escape of JSON, so the value stays the same. `json` is valid JSON.
+pub fn json(json: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| is_unsafe(c) && c != '\n';
+    if !json.contains(is_escaped) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_escaped(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The first words of a text, at most that many characters, with `…` where words are left out.
+pub fn clip(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => Cow::Owned(words_before(text, end)),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The same with at most that many bytes, `…` included.
+pub fn clip_bytes(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let mut end = most.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Cow::Owned(words_before(text, end))
+}
+
+/// The words of a text that end before that position, and `…`. A word that takes half of it is cut.
+fn words_before(text: &str, end: usize) -> String {
+    let (start, rest) = text.split_at(end);
+    let is_whole = rest.starts_with(char::is_whitespace);
+    let last = start.rfind(char::is_whitespace).filter(|at| !is_whole && at * 2 >= end);
+    let words = last.map_or(start, |at| &start[..at]);
+    format!("{}…", words.trim_end().trim_end_matches([',', ';', ':']))
+}
+
 fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     let is_escaped = |c: char| is_unsafe(c) && !stays(c);
     if !text.contains(is_escaped) {
@@ -65,6 +113,31 @@ mod tests {
         assert_eq!(line("\u{2028}\u{9b}\u{e0041}"), "\\u{2028}\\u{9b}\\u{e0041}");
         assert_eq!(lines("a\n\tb\u{7}"), "a\n\tb\\u{7}");
         assert_eq!(sentence("a\nb\t\u{1b}c\n"), "a b \\u{1b}c");
+    }
+
+    #[test]
+    fn json_keeps_its_value() {
+        let value = serde_json::json!({"a\u{202e}": ["\u{1b}\n\u{9b}\u{7f}\u{e0041}", "ß 😀"]});
+        let text = format!("{value:#}");
+        let safe = json(&text);
+        assert!(!safe.contains(|c| is_unsafe(c) && c != '\n') && safe.contains("\\udb40\\udc41"), "{safe}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap(), value);
+        assert!(matches!(json("{\n}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn text_is_clipped_between_words() {
+        assert_eq!(clip("one two three", 13), "one two three");
+        for most in 8..13 {
+            assert_eq!(clip("one two; three", most), "one two…", "{most}");
+        }
+        assert_eq!(clip("one two three", 7), "one two…");
+        assert_eq!(clip("éééééééééé", 4), "éééé…", "a long word");
+        assert_eq!(clip("a éééééééééé", 6), "a éééé…");
+        assert_eq!(clip_bytes("one two", 7), "one two");
+        assert_eq!(clip_bytes("one two three", 12), "one two…");
+        let long = clip_bytes("éééééééééé", 10).into_owned();
+        assert!(long.len() <= 10 && long.ends_with('…'), "{long}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ const LAYERS: [&str; 21] = [
     "operators",
     "plan",
     "children",
-    "preview",
     "rights",
+    "preview",
     // The shell.
     "clock",
     "cluster",

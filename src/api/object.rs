@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::Gvk;
 
 /// Kind, namespace and name of an object.
@@ -21,6 +23,13 @@ impl ObjectRef {
     pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
         (self.gvk.group(), &self.gvk.kind, self.namespace.as_deref(), &self.name)
     }
+}
+
+/// The uid of the controller of an object. Unlike the labels by which a controller finds its pods, it is not shared by a pod
+/// that somebody else labels so.
+pub fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
 
 impl fmt::Display for ObjectRef {

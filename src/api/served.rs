@@ -15,6 +15,8 @@ pub struct Served {
     pub singular: String,
     /// Short names, such as `po`.
     pub short_names: Vec<String>,
+    /// The groups of kinds it is in, such as `all`.
+    pub categories: Vec<String>,
     /// Whether it has a status subresource.
     pub has_status: bool,
     /// Whether its objects can be listed.
@@ -38,6 +40,7 @@ impl Served {
             }),
             singular: resource.singular_resource.unwrap_or_default(),
             short_names: resource.short_names,
+            categories: resource.categories,
             has_status: resource.subresources.iter().any(|sub| sub.subresource.as_deref() == Some("status")),
             is_listable: resource.verbs.iter().any(|verb| verb == "list"),
         })

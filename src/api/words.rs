@@ -82,16 +82,11 @@ fn full(text: &str) -> String {
     let changes = lines.filter(|line| line.trim_start().starts_with(['+', '-']));
     let line =
         std::iter::once(first).chain(changes).flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
-    let line = printable::sentence(&line);
-    if line.chars().count() > FULL {
-        format!("{}…", line.chars().take(FULL).collect::<String>())
-    } else {
-        line.into_owned()
-    }
+    printable::clip(&printable::sentence(&line), FULL).into_owned()
 }
 
 /// The most characters of the server's words about one field.
-const FULL: usize = 300;
+const FULL: usize = 1_000;
 
 /// Where the server begins to print values; these words themselves are shown.
 const VALUES_FOLLOW: [&str; 7] = [
@@ -122,11 +117,7 @@ pub(super) fn safe(text: &str) -> String {
     {
         line = format!("{line} ({rule})");
     }
-    if line.chars().count() > 400 {
-        format!("{}…", line.chars().take(400).collect::<String>())
-    } else {
-        line
-    }
+    printable::clip(&line, 400).into_owned()
 }
 
 /// How the server's words about the most common rules begin, and what is shown instead: they may continue with values.

@@ -18,6 +18,15 @@ pub enum Adoption {
     Refused(String),
 }
 
+/// How an object has become a child of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adopted {
+    /// A deleted instance of the same name has left it.
+    Inherited,
+    /// Others have created it.
+    HandedOver,
+}
+
 /// What the manager knows about the object beside its content.
 #[derive(Debug, Clone, Default)]
 pub struct AdoptionContext {

@@ -19,6 +19,27 @@ pub fn package_of_crd_value(crd: &Value) -> Option<String> {
     package_of_crd(&metadata(crd)?).map(str::to_owned)
 }
 
+/// The packages that had a CRD before, oldest first.
+pub fn former_packages(crd: &Value) -> Vec<String> {
+    let text = crd["metadata"]["annotations"][names::FORMER_PACKAGES].as_str().unwrap_or_default();
+    text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The same once this package has it. `takes_from`: the package that it takes the CRD from, if an `Operator` says so.
+pub(in crate::children) fn former_packages_of(
+    package: &str,
+    live: Option<&Value>,
+    takes_from: Option<&str>,
+) -> Vec<String> {
+    let mut former = live.map(former_packages).unwrap_or_default();
+    let before = match live {
+        Some(live) => package_of_crd_value(live),
+        None => takes_from.map(str::to_owned),
+    };
+    former.extend(before.filter(|before| before != package && !former.contains(before)));
+    former
+}
+
 /// Whether a CRD is a child of an instance.
 pub fn is_child_crd_value(crd: &Value) -> bool {
     metadata(crd).is_some_and(|meta| is_child(&meta))

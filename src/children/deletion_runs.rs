@@ -23,7 +23,8 @@ use crate::crd::API_VERSION;
 use crate::package::DeletionPolicy;
 use crate::plan::crds::PLAN_RUN;
 use crate::plan::{
-    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
+    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, Protection, RunStatus, StepPhase,
+    StepState, note_answers,
 };
 
 /// The step that waits for approval.
@@ -42,6 +43,8 @@ pub struct DeletionRuns {
     pub is_listing: bool,
     /// The plural of the instance's kind.
     pub resource: String,
+    /// Whether the API server checks who answers.
+    pub protection: Protection,
     /// The time of day.
     pub now: Timestamp,
 }
@@ -83,8 +86,13 @@ fn is_deleting(run: &PlanRun) -> bool {
     run.phase() == Phase::Running && run.status.as_ref().is_some_and(|status| status.step(DELETE).is_some())
 }
 
-fn answer(run: &PlanRun) -> Option<&Approval> {
-    run.spec.approvals.iter().find(|answer| answer.step == APPROVE)
+/// The first answer that counts: it was recorded while the API server checked who gives it, and is no approval by a
+/// `ServiceAccount`.
+fn answer<'r>(run: &'r PlanRun, status: &RunStatus) -> Option<&'r Approval> {
+    let mut counted = status.counted(run).map(|(_, answer)| answer);
+    counted.find(|answer| {
+        answer.step == APPROVE && (answer.verdict == plan::Verdict::Reject || !answer.is_by_account())
+    })
 }
 
 impl Snapshot {
@@ -100,9 +108,13 @@ impl Snapshot {
         let is_approved = |run: &PlanRun| {
             !run.deleting
                 && is_deleting(run)
-                && answer(run).is_some_and(|answer| answer.verdict == plan::Verdict::Approve)
+                && run
+                    .status
+                    .as_ref()
+                    .and_then(|status| answer(run, status))
+                    .is_some_and(|answer| answer.verdict == plan::Verdict::Approve)
         };
-        let child = self.resource().and_then(|resource| resource.child(&observed.child));
+        let child = self.child_of(observed);
         let asks = observed.asking.is_some()
             || child.is_some_and(|child| child.deletion_policy == DeletionPolicy::Ask);
         asks && !observed.terminating && !self.deletion_run(observed).is_some_and(is_approved)
@@ -288,7 +300,11 @@ impl DeletionRuns {
             return None;
         }
         let Some(status) = &run.status else { return Some(self.started(run)) };
-        let answer = answer(run);
+        let mut noted = status.clone();
+        note_answers(run, &mut noted, &self.protection, self.now);
+        let has_news = noted != *status;
+        let status = &noted;
+        let answer = answer(run, status);
         if let Some(answer) = answer.filter(|answer| answer.verdict == plan::Verdict::Reject) {
             let message = format!("{} has rejected the deletion", answer.by);
             return Some(self.end(status, Phase::Failed, "Rejected", message));
@@ -301,7 +317,9 @@ impl DeletionRuns {
                 "a user has cancelled it".to_owned(),
             ));
         }
-        let answer = answer.filter(|_| status.step(DELETE).is_none())?;
+        let Some(answer) = answer.filter(|_| status.step(DELETE).is_none()) else {
+            return has_news.then_some(noted);
+        };
         let mut status = status.clone();
         for step in &mut status.steps {
             step.phase = StepPhase::Succeeded;

@@ -126,7 +126,7 @@ pub(super) fn build<'a>(
     }
     let completion = jobs::is_job(&gvk).then(|| jobs::completion(ctx, &name, root));
     let Some(Value::Object(meta)) = root.get_mut("metadata") else { return Err(invalid(String::new())) };
-    let policy = policy(ctx, child, &gvk);
+    let policy = ctx.snapshot.deletion_policy(child, &gvk);
     let at_home = namespaced && namespace.as_deref() == ctx.origin.namespace();
     let object = ObjectRef { gvk, namespace: namespace.map(Into::into), name: name.into() };
     let live = observed(&object);
@@ -153,6 +153,7 @@ pub(super) fn build<'a>(
     let stamp = names::Stamp { order, policy: Some(policy) };
     let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
     body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
+    body["metadata"]["labels"][names::OPERATOR] = ctx.snapshot.owner.package.as_ref().into();
     Ok(Desired { object, body: Arc::new(body), hash, generated, keep, completion })
 }
 
@@ -217,17 +218,6 @@ fn inexact(value: &Value, path: &mut String) -> Option<String> {
             found
         }),
         _ => None,
-    }
-}
-
-/// What happens to the child once nothing wants it. No package chooses it for an instance of a package: that holds
-/// data, as far as we know, so it stays.
-fn policy(ctx: &Context<'_>, child: &Child, gvk: &Gvk) -> DeletionPolicy {
-    match child.deletion_policy {
-        DeletionPolicy::Delete if !child.explicit_policy && ctx.snapshot.is_instance_kind(gvk) => {
-            DeletionPolicy::Retain
-        }
-        chosen => chosen,
     }
 }
 
@@ -318,7 +308,7 @@ fn mark(
     let name = instance["name"].as_str().unwrap_or_default();
     let mut labels = vec![
         (names::MANAGED_BY, "operetta".to_owned()),
-        (names::OPERATOR, ctx.origin.package.name.clone()),
+        (names::OPERATOR, ctx.snapshot.owner.hashed_name().to_owned()),
         (names::KIND, names::kind_label(&ctx.origin.resource.kind.kind, &ctx.origin.resource.kind.group)),
         (names::INSTANCE, names::label_value(name)),
         (names::INSTANCE_UID, instance["uid"].as_str().unwrap_or_default().to_owned()),

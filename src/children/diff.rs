@@ -1,8 +1,8 @@
 //! How a live object differs from the desired one, regardless of order, limits and earlier refusals.
 
 use super::desired::Desired;
-use super::fields;
 use super::observed::Observed;
+use super::{fields, names};
 
 /// How a live object differs from the desired one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(super) enum Drift {
     ForeignFields,
     /// Another client changed the object, and metadata cannot show whether the change concerns what we apply.
     Unexplained,
+    /// It was applied for a package that has handed the kind over since.
+    FormerPackage,
 }
 
 impl Difference {
@@ -48,6 +50,8 @@ pub(super) fn diff(desired: &Desired, observed: Option<&Observed>, is_as_applied
         Difference::Terminating { is_outdated }
     } else if is_outdated {
         Difference::Outdated
+    } else if is_of_former_package(desired, observed) {
+        Difference::Drifted(Drift::FormerPackage)
     } else if !is_as_applied && !is_covered(desired, observed) {
         Difference::Drifted(Drift::FieldsLost)
     } else if observed.mark != observed.settled {
@@ -57,6 +61,12 @@ pub(super) fn diff(desired: &Desired, observed: Option<&Observed>, is_as_applied
     } else {
         Difference::Current
     }
+}
+
+/// Whether the field manager of another package has applied the object, as its label says.
+pub(super) fn is_of_former_package(desired: &Desired, observed: &Observed) -> bool {
+    let package = desired.body["metadata"]["labels"][names::OPERATOR].as_str();
+    observed.is_made_by_us() && package.is_some_and(|package| *package != *observed.package)
 }
 
 /// Whether our entry of managedFields still owns every leaf of the desired object.

@@ -72,6 +72,8 @@ pub enum Finding {
     /// The last run of a plan has failed. `is_undone`: something of the instance is not as it should be; otherwise only what
     /// was asked for is not done.
     RunFailed { run: String, reason: String, message: String, is_undone: bool },
+    /// The last rollout was cancelled, and something is left of what it was to roll out.
+    RolloutCancelled { run: String },
     /// Children that a step has deleted stay away until something applies them.
     StaysDeleted { items: Vec<String> },
     /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; none if only children are of
@@ -198,7 +200,7 @@ impl Finding {
             error: error.clone(),
             is_dry_run: failure.is_dry_run,
             places: places(&ctx.at(item.origin), child, error),
-            remedy: remedy(child, desired, error, || immutable::policy(ctx, target, item)),
+            remedy: remedy(child, item, desired, error, || immutable::policy(ctx, target, item)),
         }))
     }
 
@@ -291,6 +293,7 @@ impl Finding {
             Self::InvalidMaxUnavailable { .. }
             | Self::FieldManagerConflict { .. }
             | Self::RunFailed { is_undone: true, .. }
+            | Self::RolloutCancelled { .. }
             | Self::StaysDeleted { .. }
             | Self::RevisionMissing { run: Some(_), .. }
             | Self::Waiting {
@@ -328,6 +331,7 @@ impl Finding {
             Self::FinalizerStays { .. } => "Deleting",
             Self::RunWaits { .. } => "RunActive",
             Self::RunFailed { .. } => "RunFailed",
+            Self::RolloutCancelled { .. } => "RunCancelled",
             Self::RevisionMissing { .. } => "RevisionMissing",
             Self::RunsUnknown { .. } => "RunsUnknown",
         }
@@ -406,6 +410,11 @@ impl Display for Finding {
             Self::RunWaits { run, step, message } if step.is_empty() => write!(f, "{run}: {message}"),
             Self::RunWaits { run, step, message } => write!(f, "{run}, step {step}: {message}"),
             Self::RunFailed { run, reason, message, .. } => write!(f, "{run} failed: {reason}: {message}"),
+            Self::RolloutCancelled { run } => write!(
+                f,
+                "run {run} was cancelled before all was rolled out: `operetta plan retry {run}` goes on with it, and another \
+                 spec starts a new one"
+            ),
             Self::StaysDeleted { items } => {
                 let more = items.len().saturating_sub(NAMED);
                 let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -546,6 +555,7 @@ impl Display for Refusal {
 
 fn remedy(
     child: &Child,
+    item: &Item,
     desired: &Desired,
     error: &CallError,
     policy: impl FnOnce() -> Result<ImmutableChange, String>,
@@ -556,12 +566,15 @@ fn remedy(
     match error {
         _ if is_refused_resize(desired, error) => Some(Remedy::Resize),
         _ if !error.is_immutable_change() => None,
-        _ => Some(match policy() {
-            Err(why) => Remedy::PolicyUnknown(why),
-            Ok(ImmutableChange::Recreate) => Remedy::RetainedObject,
-            Ok(ImmutableChange::Fail) if may_be_recreated => Remedy::MayRecreate,
-            Ok(ImmutableChange::Fail) => Remedy::NeverRecreated,
-        }),
+        _ => match policy() {
+            Err(why) => Some(Remedy::PolicyUnknown(why)),
+            Ok(ImmutableChange::Recreate) => {
+                let is_kept = item.observed.as_ref().is_some_and(|live| live.is_to_stay());
+                is_kept.then_some(Remedy::RetainedObject)
+            }
+            Ok(ImmutableChange::Fail) if may_be_recreated => Some(Remedy::MayRecreate),
+            Ok(ImmutableChange::Fail) => Some(Remedy::NeverRecreated),
+        },
     }
 }
 

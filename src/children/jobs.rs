@@ -87,5 +87,5 @@ pub(super) fn remembered(item: &Item) -> Option<Live> {
         "spec": body["spec"],
         "status": {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": succeeded},
     });
-    Some(Live { value: Arc::new(value), ready: true, current: true })
+    Some(Live { value: Arc::new(value), ready: true, current: true, kept: false })
 }

@@ -42,10 +42,11 @@ mod tests;
 
 use std::fmt;
 
-pub use crd_owner::{is_child_crd_value, package_of_crd, package_of_crd_value};
+use crd_owner::former_packages_of;
+pub use crd_owner::{former_packages, is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::{
     Action, Apply, Decision, Expect, Health, NOT_LOADED, OscillationGuard, Ownership, Repair, Summary,
-    TargetChange, Verdict, Why, decide,
+    TargetChange, Verdict, Why, WritePolicy, decide,
 };
 pub use deletion_runs::DeletionRuns;
 pub use desired::{Desired, Generated, Secret};
@@ -64,7 +65,7 @@ pub use refused::Refused;
 pub use render::Context;
 pub use schedule::{Block, Loss};
 pub use shape::Check;
-pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
+pub use snapshot::{ActivePackage, KindInfo, KindOwner, Listing, Snapshot};
 pub use state::{
     Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, RIGHTS_MISSING,
     ReconcileState,

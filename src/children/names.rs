@@ -68,6 +68,9 @@ pub const COMPLETED_JOBS: &str = "operetta.dev/completed-jobs";
 pub const NOTES: &str = "operetta";
 /// The finalizer by which the API server marks `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
+/// Annotation of an instance: its uid, once it has an `InstanceState`. If that is missing then, it is lost. Also the finalizer of
+/// the `InstanceState`, which goes after the instance.
+pub const STATE: &str = "operetta.dev/state";
 /// Annotation of an instance: `"true"` stops all writes to its children.
 pub const PAUSED: &str = "operetta.dev/paused";
 /// Annotation of an instance, while a change of it is refused: which children it had, and of what spec.
@@ -96,6 +99,8 @@ pub const MIGRATED: &str = "operetta.dev/migrated";
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.
 pub const MANAGER: &str = "operetta.dev/manager";
+/// Annotation of a CRD that was handed over: the packages that had it before, oldest first, with commas between.
+pub const FORMER_PACKAGES: &str = "operetta.dev/former-packages";
 /// Annotation of a CRD, set by a person: the digest of the schema that may take values from instances.
 pub const SCHEMA_ALLOWED: &str = "operetta.dev/allow-schema";
 /// Finalizer of an instance with children that the garbage collector must not delete by itself.

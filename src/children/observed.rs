@@ -31,6 +31,8 @@ pub struct Observed {
     pub instance_uid: Arc<str>,
     /// Its resourceVersion, opaque but for equality and order.
     pub resource_version: Box<str>,
+    /// The package on its label: the one whose field manager has applied it.
+    pub package: Box<str>,
     /// The child id on its label.
     pub child: Box<str>,
     /// The raw `forEach` key, if it has one.
@@ -199,6 +201,7 @@ impl Seen<'_> {
             uid: uid.into(),
             instance_uid: instance_uid.into(),
             resource_version: resource_version.into(),
+            package: operator.into(),
             child: child.into(),
             // The annotation counts only if the label is its short form.
             key: label(names::KEY)

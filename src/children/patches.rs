@@ -84,7 +84,9 @@ fn noted(observed: &Observed, annotation: &str, live: Option<&Value>) -> Value {
         // Without it, it would look as if a person had orphaned it.
         let hash = observed.desired.as_deref().unwrap_or_default();
         let hash = hash.split('.').next().unwrap_or_default();
-        let stamp = Stamp { order: Some(observed.order), policy: Some(DeletionPolicy::Retain) };
+        let asks = annotation == names::PENDING;
+        let policy = if asks { DeletionPolicy::Ask } else { DeletionPolicy::Retain };
+        let stamp = Stamp { order: Some(observed.order), policy: Some(policy) };
         change["annotations"][names::INTENT] = stamp.seal(hash).into();
     }
     change

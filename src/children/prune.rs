@@ -88,7 +88,7 @@ pub(super) fn prune(
     let mut going = Vec::new();
     for object in &undesired.remove {
         // A retained object that still carries an ownerReference would be deleted by the garbage collector.
-        if object.retained.is_some() {
+        if snapshot.is_retained(object) {
             pruned.actions.push(Action::Retain(Arc::clone(object)));
         } else if snapshot.awaits_approval(object) {
             pruned.asks.push(Arc::clone(object));
@@ -191,7 +191,7 @@ fn hold_refused(
     let (mut findings, mut again) = (Vec::new(), None);
     actions.retain(|action| {
         let Some(observed) = action.removed() else { return true };
-        let failure = state.removal_failure(observed).and_then(|failure| Some((failure, failure.rest(now)?)));
+        let failure = state.removal_failure(action).and_then(|failure| Some((failure, failure.rest(now)?)));
         let Some((failure, rest)) = failure else { return true };
         again = soonest([again, Some(rest)]);
         let (object, error) = (observed.object.clone(), failure.error.clone());
@@ -307,14 +307,13 @@ fn orphan_all(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Pru
 /// removed. Objects that await approval and retained objects stay.
 fn skip_cleanup(snapshot: &Snapshot, undesired: &Undesired<'_>, state: &ReconcileState) -> Pruned {
     let mut pruned = Pruned::default();
-    let is_tried = |o: &Observed| state.removal_failure(o).is_some();
-    let may_go = |o: &&&Arc<Observed>| !o.terminating && !snapshot.awaits_approval(o) && !is_tried(o);
-    for observed in undesired.remove.iter().filter(may_go) {
-        pruned.actions.push(match observed.retained {
-            Some(_) => Action::Retain(Arc::clone(observed)),
-            None => Action::Delete(Arc::clone(observed)),
-        });
-    }
+    let may_go = |o: &&&Arc<Observed>| !o.terminating && !snapshot.awaits_approval(o);
+    let action = |observed: &&Arc<Observed>| {
+        let observed = Arc::clone(observed);
+        if snapshot.is_retained(&observed) { Action::Retain(observed) } else { Action::Delete(observed) }
+    };
+    let removals = undesired.remove.iter().filter(may_go).map(action);
+    pruned.actions.extend(removals.filter(|action| state.removal_failure(action).is_none()));
     if pruned.actions.is_empty() {
         pruned.actions.push(Action::ForceRemoveFinalizer);
     }
@@ -375,6 +374,7 @@ mod tests {
     /// An instance that is being deleted, and whose package is not loaded.
     fn deleting(children: Vec<Observed>) -> Snapshot {
         Snapshot {
+            owner: crate::children::KindOwner::first("o"),
             instance: json!({"metadata": {"uid": "i", "deletionTimestamp": "t", "finalizers": [names::FINALIZER]}}),
             previous: None,
             package: Err("it is not loaded".into()),

@@ -415,5 +415,5 @@ fn content(var: &Var) -> Value {
 }
 
 fn live(object: &Referred) -> Live {
-    Live { value: Arc::clone(&object.value), ready: object.ready, current: true }
+    Live { value: Arc::clone(&object.value), ready: object.ready, current: true, kept: false }
 }

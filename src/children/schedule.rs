@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::TargetChange;
-use super::desired::Desired;
+use super::decide::{TargetChange, failure};
 use super::diff::{Difference, Drift};
 use super::findings::Finding;
 use super::origins::{NEWEST, Origins};
@@ -225,7 +224,7 @@ impl<'a> Gates<'a> {
         (state, now): (&'a ReconcileState, Duration),
     ) -> Self {
         let is_dry_run_refused = changes.iter().any(|item| {
-            let failure = item.desired.as_ref().ok().and_then(|desired| state.failure_of(item, desired));
+            let failure = failure(ctx, target, item, state);
             failure.is_some_and(|failure| failure.is_dry_run && failure.rest(now).is_some())
         });
         let unavailable =
@@ -235,7 +234,7 @@ impl<'a> Gates<'a> {
 
     /// Whether an item that differs may be written now. A create or update that is permitted uses up one of the members
     /// that may be unavailable.
-    pub(super) fn permit(&mut self, item: &Item, desired: &Desired, difference: Difference) -> Permit {
+    pub(super) fn permit(&mut self, target: &Target, item: &Item, difference: Difference) -> Permit {
         let blocked = match difference {
             _ if self.is_paused => return Permit::Blocked(Block::Paused),
             _ if item.lost.is_some() => item.lost.clone().map(Block::Lost),
@@ -244,8 +243,8 @@ impl<'a> Gates<'a> {
             _ if self.is_dry_run_refused => Some(Block::DryRun),
             _ => self.schedule.awaited(item),
         };
-        let failure = || self.state.failure_of(item, desired)?.rest(self.now).map(Block::Backoff);
-        let blocked = blocked.or_else(failure).or_else(|| self.limit(item, difference));
+        let backoff = || failure(self.ctx, target, item, self.state)?.rest(self.now).map(Block::Backoff);
+        let blocked = blocked.or_else(backoff).or_else(|| self.limit(item, difference));
         blocked.map_or(Permit::Now, Permit::Blocked)
     }
 
@@ -283,6 +282,7 @@ pub(super) fn repair_block(
     match drift {
         Drift::FieldsLost => state.corrections(object)?.rest(now).map(Block::Conflict),
         Drift::ForeignFields | Drift::Unexplained => state.recheck_rest(object, now).map(Block::Recheck),
+        Drift::FormerPackage => None,
     }
 }
 

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use super::desired::Desired;
-use super::{Context, Expect, names};
-use crate::package::{Child, ConflictPolicy};
+use super::{Context, Expect, WritePolicy, names};
+use crate::package::Child;
 
 /// A dry run that must have passed before a change is made.
 #[derive(Debug, Clone)]
@@ -20,10 +20,8 @@ pub struct Check {
     pub desired: Desired,
     /// What must be there for it.
     pub expect: Expect,
-    /// Whether fields are taken from other managers.
-    pub conflicts: ConflictPolicy,
-    /// A field that may not be changed leads to a new object.
-    pub recreate: bool,
+    /// What the package permits.
+    pub policy: WritePolicy,
     /// Its shape.
     pub shape: u64,
     /// Items that are not there yet, for the lack of which it may be refused: the Namespace of an object, the

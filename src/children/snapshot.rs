@@ -14,7 +14,7 @@ use super::plans::{PlanSnapshot, Revision};
 use super::record_key::RecordKey;
 use super::refs::{LookupResult, Poll, PollResult, ResourceSelector};
 use crate::api::{Apis, Gvk, ObjectRef};
-use crate::package::{Package, Resource};
+use crate::package::{Child, DeletionPolicy, Package, Resource};
 use crate::template::Totals;
 
 /// What is known of one instance at one moment.
@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub previous: Option<Value>,
     /// The package that renders it, or why no package is active.
     pub package: Result<ActivePackage, Arc<str>>,
+    /// The package that its kind belongs to, which may have another name than an earlier revision that renders it.
+    pub owner: KindOwner,
     /// What takes the place of the package's defaults.
     pub defaults: Arc<Map<String, Value>>,
     /// The manager's own namespace.
@@ -76,6 +78,38 @@ impl ActivePackage {
     /// The resource.
     pub fn resource(&self) -> &Resource {
         &self.package.resources[self.index]
+    }
+}
+
+/// The package that a kind belongs to, and those that it belonged to before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindOwner {
+    /// The package.
+    pub package: Arc<str>,
+    /// The packages that handed it over, oldest first.
+    pub former: Arc<[Arc<str>]>,
+}
+
+impl KindOwner {
+    /// A package that has the kind from the beginning.
+    pub fn first(package: &str) -> Self {
+        Self { package: package.into(), former: Arc::default() }
+    }
+
+    /// The name in the hashes of desired objects. That of the first owner, so that a handover changes no hash: nothing is
+    /// rolled out because of another name.
+    pub fn hashed_name(&self) -> &str {
+        self.former.first().unwrap_or(&self.package)
+    }
+
+    /// Whether the package of that name had the kind before, and does not have it now.
+    pub fn is_former(&self, package: &str) -> bool {
+        *package != *self.package && self.has_had(package)
+    }
+
+    /// Whether the package of that name has the kind, or had it before.
+    pub fn has_had(&self, package: &str) -> bool {
+        *package == *self.package || self.former.iter().any(|former| **former == *package)
     }
 }
 
@@ -133,7 +167,9 @@ impl Snapshot {
     pub fn new(package: ActivePackage, instance: Value, is_namespaced: impl Fn(&Gvk) -> bool) -> Self {
         let kinds = package.resource().kinds().into_iter();
         let kinds = kinds.map(|gvk| KindInfo::listed(gvk.clone(), is_namespaced(gvk))).collect();
+        let owner = KindOwner::first(&package.package().name);
         Self {
+            owner,
             instance,
             previous: None,
             package: Ok(package),
@@ -197,6 +233,39 @@ impl Snapshot {
         self.kind(gvk).is_some_and(|kind| kind.is_instance_kind)
     }
 
+    /// The child of the package that an object belongs to, if the package has it.
+    pub fn child_of(&self, observed: &Observed) -> Option<&Child> {
+        let has_id = |child: &&Child| {
+            *child.id == *observed.child || child.renamed_from.iter().any(|id| **id == *observed.child)
+        };
+        self.resource()?.children.iter().find(has_id)
+    }
+
+    /// What the package says happens to an object once nothing desires it. No package chooses it for an instance of a package
+    /// unless it says so: that holds data, as far as we know, so it stays.
+    pub fn deletion_policy(&self, child: &Child, gvk: &Gvk) -> DeletionPolicy {
+        match child.deletion_policy {
+            DeletionPolicy::Delete if !child.explicit_policy && self.is_instance_kind(gvk) => {
+                DeletionPolicy::Retain
+            }
+            chosen => chosen,
+        }
+    }
+
+    /// Whether an object that nothing desires is retained. A revision may say `Retain` and stop rendering the child at once, so
+    /// that the object never gets the new mark: the safer of both policies counts.
+    pub fn is_retained(&self, observed: &Observed) -> bool {
+        let says_so =
+            |child: &Child| self.deletion_policy(child, &observed.object.gvk) == DeletionPolicy::Retain;
+        observed.retained.is_some() || self.child_of(observed).is_some_and(says_so)
+    }
+
+    /// The objects that deleted instances of that name have left, and that this instance adopts when its target contains
+    /// them. Those with an ownerReference are left to the garbage collector.
+    pub fn retained(&self) -> impl Iterator<Item = &Arc<Observed>> {
+        self.previous_children.iter().filter(|object| !object.owner_reference)
+    }
+
     /// What is known of the objects that a ref names.
     pub fn lookup(&self, selector: &ResourceSelector) -> LookupResult {
         self.refs.get(selector).cloned().unwrap_or(LookupResult::Pending)
@@ -243,6 +312,9 @@ impl Snapshot {
         for child in &self.observed {
             (&child.object, &child.uid, &child.child, &child.key, &child.live).hash(&mut hasher);
             (child.terminating, format!("{:?}", child.readiness)).hash(&mut hasher);
+        }
+        for object in self.retained() {
+            (&object.object, &object.uid, &object.child, &object.key, &object.live).hash(&mut hasher);
         }
         for (selector, found) in &self.refs {
             selector.hash(&mut hasher);

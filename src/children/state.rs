@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decide::{Action, Apply, Expect, OscillationGuard, TargetChange, Why};
+use super::adoption::Adopted;
+use super::decide::{Action, Apply, Expect, OscillationGuard, TargetChange, Why, WritePolicy};
 use super::desired::Desired;
 use super::diff::{is_covered, owns_extra_fields};
 use super::observed::Observed;
@@ -80,8 +82,8 @@ pub struct Applied {
     pub apply: Apply,
     /// The object as the reply shows it.
     pub live: Arc<Observed>,
-    /// Whether the object was not this instance's before.
-    pub adopted: bool,
+    /// How it became this instance's, if it was not before.
+    pub adopted: Option<Adopted>,
     /// A lost field and the manager that owns it now, if they were looked up.
     pub conflict: Option<FieldConflict>,
 }
@@ -91,9 +93,10 @@ pub type FieldConflict = (String, Option<String>);
 
 /// What an action did to an object, for Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the reasons of the Events")]
+#[expect(missing_docs, reason = "they name themselves")]
 pub enum Effect {
     Created,
+    Inherited,
     Adopted,
     Updated,
     Repaired,
@@ -104,6 +107,13 @@ pub enum Effect {
     Orphaned,
 }
 
+impl Effect {
+    /// The reason of the Event.
+    pub fn reason(self) -> String {
+        format!("{:?}", if self == Self::Inherited { Self::Adopted } else { self })
+    }
+}
+
 impl Outcome {
     /// What was done to which object; `None` if nothing has changed.
     pub fn effect(&self) -> Option<(Effect, &ObjectRef)> {
@@ -112,7 +122,8 @@ impl Outcome {
                 let apply = &applied.apply;
                 let changed = apply.version.as_ref() != Some(&applied.live.resource_version);
                 let effect = match apply.why {
-                    _ if applied.adopted => Effect::Adopted,
+                    _ if applied.adopted == Some(Adopted::Inherited) => Effect::Inherited,
+                    _ if applied.adopted.is_some() => Effect::Adopted,
                     // Usually nothing had drifted, and a new resourceVersion is the work of others.
                     Why::Recheck => return None,
                     _ if !changed => return None,
@@ -149,14 +160,22 @@ pub struct Failure {
     uid: Option<Box<str>>,
     /// The resourceVersion that it is about, if a user may have corrected a later one.
     version: Option<Box<str>>,
+    /// What the refused write was permitted to do; `None` of what is no apply.
+    pub(super) policy: Option<WritePolicy>,
     /// Whether a dry run found it. Then the rest of the change waits.
     pub is_dry_run: bool,
 }
 
 impl Failure {
-    /// The next failure for this hash.
-    fn next(before: Option<&Self>, hash: &str, error: CallError, now: Duration) -> Self {
-        let count = before.filter(|before| before.hash == hash).map_or(0, |f| f.count).saturating_add(1);
+    /// The next failure of this hash under this policy.
+    fn next(
+        before: Option<&Self>,
+        (hash, policy): (&str, Option<WritePolicy>),
+        error: CallError,
+        now: Duration,
+    ) -> Self {
+        let is_same = |before: &&Self| before.hash == hash && before.policy == policy;
+        let count = before.filter(is_same).map_or(0, |f| f.count).saturating_add(1);
         // Jitter, so that instances that are refused together do not try again together; never before `Retry-After`.
         let share = share(&(hash, count, now));
         let rest = error
@@ -169,6 +188,7 @@ impl Failure {
             count,
             uid: None,
             version: None,
+            policy,
             is_dry_run: false,
         }
     }
@@ -230,12 +250,12 @@ impl DriftCorrections {
 }
 
 /// What is remembered of an instance between decisions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ReconcileState {
     /// Applies that were refused, by item name.
     applies: HashMap<String, Failure>,
-    /// Deletions, retentions and the like that were refused.
-    removals: HashMap<ObjectRef, Failure>,
+    /// Deletions, retentions and the like that were refused, by object and sort of the action.
+    removals: HashMap<(ObjectRef, Discriminant<Action>), Failure>,
     /// The refusal to remove the finalizer.
     finalizer: Option<Failure>,
     /// Objects whose managedFields do not match the desired object even right after our apply, as they were then.
@@ -270,8 +290,8 @@ impl ReconcileState {
         self.recreating.contains(object)
     }
 
-    /// The refusal of this desired object for this live object.
-    pub fn failure_of(&self, item: &Item, desired: &Desired) -> Option<&Failure> {
+    /// The refusal of this desired object for this live object, whatever was permitted then.
+    pub(super) fn failure_of(&self, item: &Item, desired: &Desired) -> Option<&Failure> {
         let live = item.observed.as_ref();
         self.applies.get(&item.name).filter(|f| {
             f.hash == desired.hash
@@ -285,9 +305,12 @@ impl ReconcileState {
         self.applies.get(&item.name).is_some_and(|f| f.is_dry_run && f.hash == desired.hash)
     }
 
-    /// The refusal of the last removal of a live object.
-    pub fn removal_failure(&self, observed: &Observed) -> Option<&Failure> {
-        self.removals.get(&observed.object).filter(|failure| *failure.hash == *observed.uid)
+    /// The refusal of the last action of this sort on this live object: that it may not be deleted says nothing of a mark
+    /// that it is retained.
+    pub fn removal_failure(&self, action: &Action) -> Option<&Failure> {
+        let observed = action.removed()?;
+        let key = (observed.object.clone(), discriminant(action));
+        self.removals.get(&key).filter(|failure| *failure.hash == *observed.uid)
     }
 
     /// The refusal to remove the finalizer.
@@ -363,8 +386,8 @@ impl ReconcileState {
         match outcome {
             Outcome::Applied(applied) => self.applied(applied, now),
             Outcome::Refused(Action::Apply(apply), error) => {
-                let mut failure =
-                    Failure::next(self.applies.get(&apply.item), &apply.desired.hash, error.clone(), now);
+                let about = (&*apply.desired.hash, Some(apply.policy));
+                let mut failure = Failure::next(self.applies.get(&apply.item), about, error.clone(), now);
                 failure.uid = uid_of(&apply.expect);
                 // A user corrects the object: then the backoff must not delay the next attempt.
                 let is_mendable = [GENERATED_MISSING, GENERATED_FOREIGN].contains(&error.reason.as_str());
@@ -372,8 +395,8 @@ impl ReconcileState {
                 self.applies.insert(apply.item.clone(), failure);
             }
             Outcome::DryRunRefused(check, error) => {
-                let mut failure =
-                    Failure::next(self.applies.get(&check.item), &check.desired.hash, error.clone(), now);
+                let about = (&*check.desired.hash, Some(check.policy));
+                let mut failure = Failure::next(self.applies.get(&check.item), about, error.clone(), now);
                 failure.uid = uid_of(&check.expect);
                 failure.is_dry_run = true;
                 self.applies.insert(check.item.clone(), failure);
@@ -386,18 +409,19 @@ impl ReconcileState {
             Outcome::Refused(Action::Record(record), _) => self.unrecorded.clone_from(record),
             Outcome::Done(Action::RemoveFinalizer) => self.finalizer = None,
             Outcome::Refused(Action::RemoveFinalizer, error) => {
-                self.finalizer = Some(Failure::next(self.finalizer.as_ref(), "", error.clone(), now));
+                self.finalizer = Some(Failure::next(self.finalizer.as_ref(), ("", None), error.clone(), now));
             }
             Outcome::Done(action) => {
                 if let Some(observed) = action.removed() {
-                    self.removals.remove(&observed.object);
+                    self.removals.remove(&(observed.object.clone(), discriminant(action)));
                 }
             }
             Outcome::Refused(action, error) => {
                 if let Some(observed) = action.removed() {
                     let Observed { object, uid, .. } = &**observed;
-                    let failure = Failure::next(self.removals.get(object), uid, error.clone(), now);
-                    self.removals.insert(object.clone(), failure);
+                    let key = (object.clone(), discriminant(action));
+                    let failure = Failure::next(self.removals.get(&key), (uid, None), error.clone(), now);
+                    self.removals.insert(key, failure);
                 }
             }
             Outcome::TargetAccepted => {
@@ -439,7 +463,7 @@ impl ReconcileState {
     fn settled(&mut self, objects: &[Arc<Observed>], now: Duration) {
         self.oscillation.sweep(now);
         let exists: HashSet<&ObjectRef> = objects.iter().map(|o| &o.object).collect();
-        self.removals.retain(|object, _| exists.contains(object));
+        self.removals.retain(|(object, _), _| exists.contains(object));
         self.unmatched.retain(|object, _| exists.contains(object));
         self.rechecked.retain(|object, _| exists.contains(object));
         self.corrections.retain(|object, _| exists.contains(object));
@@ -462,14 +486,14 @@ mod tests {
         let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "no".to_owned());
         let (mut before, mut now) = (None, Duration::ZERO);
         for (count, seconds) in [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0)] {
-            let failure = Failure::next(before.as_ref(), "hash", refusal(), now);
+            let failure = Failure::next(before.as_ref(), ("hash", None), refusal(), now);
             let rest = failure.rest(now).unwrap();
             assert!((0.8 * seconds..=1.2 * seconds).contains(&rest.as_secs_f64()), "{count}: {rest:?}");
             now += rest;
             assert_eq!((failure.rest(now), failure.count), (None, count));
             before = Some(failure);
         }
-        let rest = |hash, error| Failure::next(before.as_ref(), hash, error, now).rest(now).unwrap();
+        let rest = |hash, error| Failure::next(before.as_ref(), (hash, None), error, now).rest(now).unwrap();
         assert!(rest("another", refusal()) < Duration::from_secs(3), "it counts anew");
         let asked = rest("hash", refusal().after(Duration::from_secs(60)));
         assert!((60.0..=72.0).contains(&asked.as_secs_f64()), "{asked:?}");

@@ -1,5 +1,7 @@
 //! The status of an instance: a summary for users and for `kubectl wait`. If it is wiped, nothing is lost.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::Context;
@@ -11,7 +13,7 @@ use crate::operators::upgrade::{self, CHANGING};
 use crate::template::EvalError;
 
 /// Longest message of a condition, in characters; the API allows 32,768.
-const MESSAGE: usize = 1_024;
+const MESSAGE: usize = 4_096;
 
 /// The condition of an instance whose CRD another manager keeps reverting.
 const CONTESTED: &str = "CRDFieldManagerConflict";
@@ -443,11 +445,11 @@ fn take(room: &mut usize, size: usize) -> bool {
 }
 
 fn shorten(message: &str) -> String {
-    let message = &*crate::printable::sentence(message);
-    if message.chars().count() <= MESSAGE {
-        return message.to_owned();
+    let message = crate::printable::sentence(message);
+    match crate::printable::clip(&message, MESSAGE) {
+        Cow::Borrowed(whole) => whole.to_owned(),
+        Cow::Owned(clipped) => clipped + " (shortened)",
     }
-    format!("{}… (shortened)", message.chars().take(MESSAGE).collect::<String>())
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub struct Item {
     pub desired: Result<Desired, ChildError>,
     /// The live object, if there is one.
     pub observed: Option<Arc<Observed>>,
+    /// In its place: the object that a deleted instance of that name has left, and that is adopted when the item is applied.
+    pub retained: Option<Arc<Observed>>,
     /// Why it is not ready; `Ok` if it is.
     pub ready: Result<(), String>,
     /// A Job that has completed and is gone, or is being deleted: it is not created again.

@@ -14,6 +14,7 @@ mod marks;
 mod origins;
 mod plans;
 mod render;
+mod retained;
 mod rules;
 mod schedule;
 mod server;
@@ -76,6 +77,7 @@ fn package(resource: &str, templates: &[(&str, String)]) -> Arc<Package> {
 
 /// Objects by `kind/name`, and the instance.
 #[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
+#[derive(Clone)]
 struct World {
     package: Arc<Package>,
     instance: Value,
@@ -177,7 +179,7 @@ impl World {
         }
         snapshot.limits = self.totals;
         snapshot.record_key = self.record_key.clone();
-        snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now)));
+        snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now, &self.instance)));
         snapshot.deletions = Some(Box::new(self.runs.deletions(self.now)));
         snapshot.previous.clone_from(&self.previous);
         for info in &mut snapshot.kinds {
@@ -228,7 +230,16 @@ impl World {
                 let is_settled = self.objects.get(&key).is_some_and(|o| o.readiness == Readiness::Ready)
                     && matches!(apply.why, Why::Repair | Why::Recheck);
                 let manager = names::field_manager(&self.package.name);
-                let reply = self.server.apply(&key, &apply.expect.body(&apply.desired), &manager);
+                let mut body = apply.expect.body(&apply.desired);
+                let mut adopted = None;
+                // What the executor does with an object that a former instance has left.
+                if let Some(left) = self.objects.get(&key).filter(|_| apply.expect == Expect::Absent) {
+                    assert_eq!(apply.adopts.as_ref(), Some(&left.uid), "{}: not seen", apply.item);
+                    body["metadata"]["resourceVersion"] = Value::Null;
+                    body["metadata"]["uid"] = Value::from(&*left.uid);
+                    adopted = Some(adoption::Adopted::Inherited);
+                }
+                let reply = self.server.apply(&key, &body, &manager);
                 assert!(reply.is_some(), "{}: not as expected", apply.item);
                 let readiness = if self.quick || is_settled {
                     Readiness::Ready
@@ -238,7 +249,7 @@ impl World {
                 let mut live = self.observe(&key).unwrap();
                 live.readiness = readiness;
                 self.objects.insert(key, live.clone());
-                let applied = Applied { apply: *apply, live: live.into(), adopted: false, conflict: None };
+                let applied = Applied { apply: *apply, live: live.into(), adopted, conflict: None };
                 return Outcome::Applied(Box::new(applied));
             }
             Action::Delete(ref observed) => drop(self.remove(&id(&observed.object))),

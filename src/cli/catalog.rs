@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures::future::join;
+use futures::future::{join, join_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::out::printable;
@@ -11,21 +11,27 @@ use crate::api::{ApiKind, Apis, CallError, Gvk, ObjectRef, Served};
 use crate::children::crds::{PublishedPlan, read_plans};
 use crate::children::{NamespaceScope, names, package_of_crd};
 use crate::cluster::{Cluster, Query};
+use crate::crd::{CATEGORY, GROUP as OWN_GROUP};
 use crate::diag::did_you_mean;
 use crate::manager::raw::Raw;
 use crate::naming;
+
+/// The package of a kind whose CRD this user may not read.
+pub(super) const UNKNOWN: &str = "<unknown>";
+/// The end of a message about a list of all namespaces.
+const ALL_NAMESPACES: &str = " in all namespaces";
 
 /// A kind of a package.
 #[derive(Debug, Clone)]
 pub(super) struct PackageKind {
     /// The kind and its names.
     pub served: Served,
-    /// The package.
+    /// The package, or [`UNKNOWN`].
     pub package: String,
-    /// Kinds of its instances' current and previous children.
+    /// Kinds of its instances' current and previous children; if the CRD cannot be read, all kinds that they may have.
     pub child_kinds: Vec<Gvk>,
-    /// Its plans.
-    pub plans: Vec<PublishedPlan>,
+    /// Its plans; `None` if the CRD, which lists them, cannot be read.
+    pub plans: Option<Vec<PublishedPlan>>,
     /// Limits the objects that can be children of its instances.
     pub bounds: Arc<Bounds>,
 }
@@ -84,6 +90,29 @@ impl PackageKind {
     pub(super) fn full_name(&self) -> String {
         full_name(&self.served.kind)
     }
+
+    /// Whether its CRD could be read, which says what belongs to it.
+    pub(super) fn is_described(&self) -> bool {
+        self.plans.is_some()
+    }
+
+    /// That this user may not read the CRD, and what that means.
+    pub(super) fn undescribed(&self, meaning: &str) -> String {
+        format!("this user may not get the CRD {}, so {meaning}", self.full_name())
+    }
+
+    /// A kind of which only discovery is known. `children`: the kinds that its children may have.
+    fn of_discovery(served: &Served, children: &[Gvk]) -> Self {
+        let bounds =
+            Bounds { namespace_scope: NamespaceScope::HOME, kinds: children.iter().cloned().collect() };
+        Self {
+            served: served.clone(),
+            package: UNKNOWN.to_owned(),
+            child_kinds: children.to_vec(),
+            plans: None,
+            bounds: Arc::new(bounds),
+        }
+    }
 }
 
 /// The kinds of a cluster.
@@ -97,7 +126,8 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads the kinds from the cluster with three parallel requests.
+    /// Reads the kinds from the cluster with three parallel requests. A user who may not list CRDs gets them from
+    /// discovery, by their category.
     ///
     /// # Errors
     ///
@@ -123,15 +153,41 @@ impl Catalog {
         let definitions = ApiKind::crd();
         let crds = cluster.list_all(&definitions, &query, |crd: Raw| crd);
         let (crds, served) = join(crds, cluster.discover()).await;
-        let crds = crds.map_err(|error| match error.code {
-            403 => format!(
-                "this user may not list CustomResourceDefinitions, which identify the packages: {error}\n  \
-                 help: a ClusterRole with the verb list on customresourcedefinitions.apiextensions.k8s.io allows it"
-            ),
-            _ => format!("the packages' CRDs cannot be listed: {error}"),
-        })?;
         let served = served.map_err(|error| format!("the discovery of the API server failed: {error}"))?;
-        Ok((Self::of(&crds, served.listable().cloned().collect()), served))
+        let listable = served.listable().cloned().collect();
+        match crds {
+            Ok(crds) => Ok((Self::of(&crds, listable), served)),
+            Err(error) if error.code == 403 => Ok((Self::discovered(cluster, listable).await, served)),
+            Err(error) => Err(format!("the packages' CRDs cannot be listed: {error}")),
+        }
+    }
+
+    /// The kinds in the category of Operetta. A user may be allowed to get their CRDs by name.
+    async fn discovered(cluster: &Cluster, served: Vec<Served>) -> Self {
+        let mut found: Vec<&Served> = Vec::new();
+        for one in served.iter().filter(|one| is_of_package(one)) {
+            // The preferred version of a group comes first.
+            let is_same = |other: &&Served| full_name(&other.kind) == full_name(&one.kind);
+            if !found.iter().any(is_same) {
+                found.push(one);
+            }
+        }
+        let definition = ApiKind::crd();
+        let crds = found.iter().map(|one| {
+            let name = full_name(&one.kind);
+            let definition = &definition;
+            async move { cluster.get_metadata(definition, None, &name).await.ok().flatten() }
+        });
+        let crds = join_all(crds).await;
+        let raws = crds.iter().flatten().filter_map(|crd| Raw::from_value(crd.clone()).ok());
+        let mut catalog = Self::of(&raws.collect::<Vec<_>>(), served.clone());
+        let children = possible_children(&served);
+        let read =
+            |one: &Served| crds.iter().flatten().any(|crd| crd["metadata"]["name"] == full_name(&one.kind));
+        let unread = found.iter().filter(|one| !read(one));
+        catalog.kinds.extend(unread.map(|one| PackageKind::of_discovery(one, &children)));
+        catalog.sort();
+        catalog
     }
 
     fn of(crds: &[Raw], served: Vec<Served>) -> Self {
@@ -157,17 +213,24 @@ impl Catalog {
                             kinds: child_kinds.iter().cloned().collect(),
                         }),
                         child_kinds,
-                        plans: read_plans(&text(annotations, names::PLANS)),
+                        plans: Some(read_plans(&text(annotations, names::PLANS))),
                     });
                 }
+                // Its instances go with it.
+                None if crd.metadata.deletion_timestamp.is_some() => {}
                 None => unserved.push(name),
             }
         }
-        kinds.sort_by(|a: &PackageKind, b| {
+        let mut catalog = Self { kinds, unserved, served };
+        catalog.sort();
+        catalog
+    }
+
+    fn sort(&mut self) {
+        self.kinds.sort_by(|a, b| {
             let key = |kind: &PackageKind| (kind.served.kind.kind.clone(), kind.served.kind.group.clone());
             key(a).cmp(&key(b))
         });
-        Self { kinds, unserved, served }
     }
 
     /// Finds a kind of a package by its kind, plural, singular, short name or `plural.group`.
@@ -229,6 +292,34 @@ impl Catalog {
     }
 }
 
+/// Whether discovery says that a kind is one of a package: its CRD has the category that Operetta adds.
+fn is_of_package(served: &Served) -> bool {
+    served.kind.group != OWN_GROUP && served.categories.iter().any(|category| category == CATEGORY)
+}
+
+/// The kinds that children in the namespace of an instance may have, in the preferred version of each group. Objects that
+/// record what happens carry labels of instances, and are no children.
+fn possible_children(served: &[Served]) -> Vec<Gvk> {
+    let mut found: Vec<Gvk> = Vec::new();
+    for kind in served.iter().map(|one| &one.kind).filter(|kind| kind.namespaced && kind.group != OWN_GROUP) {
+        let gvk = kind.gvk();
+        let is_record = matches!(&*kind.kind, "Event" | "ControllerRevision");
+        if !is_record && !found.iter().any(|other| other.is_version_of(&gvk)) {
+            found.push(gvk);
+        }
+    }
+    found
+}
+
+/// A hint for a user who may not list all namespaces, if one of these problems is about that.
+pub(super) fn hint_of(problems: &[String]) -> Option<&'static str> {
+    let is_about_all = |problem: &String| problem.contains(ALL_NAMESPACES);
+    problems
+        .iter()
+        .any(is_about_all)
+        .then_some("help: -n NAMESPACE shows what is in a namespace that this user may read")
+}
+
 /// `plural.group`, or `plural` in the core group.
 pub(super) fn full_name(kind: &Arc<ApiKind>) -> String {
     if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) }
@@ -258,7 +349,7 @@ pub(super) fn unreadable(kind: &ApiKind, namespace: Option<&str>, error: &CallEr
     let name = full_name(&Arc::new(kind.clone()));
     let place = match namespace {
         Some(namespace) if kind.namespaced => format!(" in namespace {namespace}"),
-        None if kind.namespaced => " in all namespaces".to_owned(),
+        None if kind.namespaced => ALL_NAMESPACES.to_owned(),
         _ => String::new(),
     };
     match error.code {
@@ -283,6 +374,7 @@ mod tests {
             }),
             singular,
             short_names: short.iter().map(|name| (*name).to_owned()).collect(),
+            categories: Vec::new(),
             has_status: true,
             is_listable: true,
         }
@@ -306,6 +398,44 @@ mod tests {
         let crds =
             ["webapps.a.example.org", "databases.a.example.org", "databases.b.example.org", "lates.x.y"];
         Catalog::of(&crds.map(crd), all)
+    }
+
+    #[test]
+    fn discovery_shows_the_kinds_of_packages_and_of_possible_children() {
+        let of = |group: &str, version: &str, kind: &str, category: &str, namespaced: bool| {
+            let mut served = served(group, kind, &[]);
+            served.categories = vec![category.to_owned()];
+            served.kind = Arc::new(ApiKind { version: version.into(), namespaced, ..(*served.kind).clone() });
+            served
+        };
+        let all = [
+            of("a.example.org", "v1", "WebApp", CATEGORY, true),
+            of(OWN_GROUP, "v1alpha1", "PlanRun", CATEGORY, true),
+            of("", "v1", "Pod", "all", true),
+            of("", "v1", "Event", "", true),
+            of("", "v1", "Node", "", false),
+            of("apps", "v1", "Deployment", "all", true),
+            of("apps", "v1beta1", "Deployment", "all", true),
+            of("apps", "v1", "ControllerRevision", "", true),
+        ];
+        let names = |kinds: Vec<&Served>| kinds.iter().map(|one| one.kind.kind.clone()).collect::<Vec<_>>();
+        assert_eq!(names(all.iter().filter(|one| is_of_package(one)).collect()), ["WebApp"]);
+        let children = [
+            Gvk::new("a.example.org/v1", "WebApp"),
+            Gvk::new("v1", "Pod"),
+            Gvk::new("apps/v1", "Deployment"),
+        ];
+        assert_eq!(possible_children(&all), children);
+        let kind = PackageKind::of_discovery(&all[0], &children);
+        assert!(
+            !kind.is_described() && kind.undescribed("x").contains("the CRD webapps.a.example.org, so x")
+        );
+        let object =
+            |namespace: &str| ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() };
+        let pod = &all[2].kind;
+        assert!(
+            kind.bounds.hold(Some("n"), pod, &object("n")) && !kind.bounds.hold(Some("n"), pod, &object("m"))
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use console::{StyledObject, measure_text_width, style};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::printable::{self, is_unsafe};
+
 /// Spaces between two columns.
 const GAP: usize = 3;
 
@@ -38,14 +40,17 @@ pub(super) struct Cell {
 }
 
 impl Cell {
+    /// Text from anywhere: unsafe characters are escaped.
     pub(super) fn new(text: impl Into<String>, severity: Severity) -> Self {
-        Self { text: text.into(), severity }
+        let text = text.into();
+        let text = if text.contains(is_unsafe) { printable::sentence(&text).into_owned() } else { text };
+        Self { text, severity }
     }
 
     /// An empty text becomes `<none>`, so that a line has as many words as columns.
     pub(super) fn plain(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { text: if text.is_empty() { "<none>".into() } else { text }, severity: Severity::Plain }
+        Self::new(if text.is_empty() { "<none>".into() } else { text }, Severity::Plain)
     }
 }
 
@@ -105,6 +110,21 @@ impl Columns {
     }
 }
 
+/// A text in lines of at most that width, broken between words. A longer word has a line of its own.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if measure_text_width(line) + 1 + measure_text_width(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// The time since an RFC 3339 time, in kubectl's notation: `45s`, `3m20s`, `5h12m`, `4d`.
 pub(super) fn age(now: Timestamp, since: Option<&str>) -> String {
     let Some(since) = since.and_then(|text| text.parse::<Timestamp>().ok()) else {
@@ -146,6 +166,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|column| columns.start(column)), [0, 14, 22]);
         let shown = lines.each_ref().map(|line| columns.line(line));
         assert_eq!(shown, ["NAME          READY   AGE", "a-long-name   True    <none>"]);
+        assert_eq!(Cell::plain("a\u{1b}[2J\u{202e}b").text, "a\\u{1b}[2J\\u{202e}b");
         // A later, longer cell moves the next cell and keeps one space.
         let late = [Cell::plain("a-much-longer-name"), Cell::plain("x")];
         assert_eq!(columns.line(&late), "a-much-longer-name x");

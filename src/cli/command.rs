@@ -30,7 +30,7 @@ impl Output {
     /// The value as a document, for JSON and YAML.
     pub(super) fn document(output: Option<Self>, value: &Value) -> Option<String> {
         match output? {
-            Self::Json => Some(format!("{value:#}\n")),
+            Self::Json => Some(out::json(value)),
             Self::Yaml => Some(yaml::to_string(value)),
             Self::Wide | Self::Name => None,
         }
@@ -50,7 +50,7 @@ impl Manifests {
     pub(super) fn text<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
         match self {
             Self::Yaml => documents(objects),
-            Self::Json => format!("{:#}\n", list(objects)),
+            Self::Json => out::json(&list(objects)),
         }
     }
 }

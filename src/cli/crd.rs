@@ -50,8 +50,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let text = match args.output {
         Output::Yaml => documents(&crds),
         Output::Json => match crds.as_slice() {
-            [one] => format!("{one:#}\n"),
-            all => format!("{:#}\n", list(all)),
+            [one] => out::json(one),
+            all => out::json(&list(all)),
         },
     };
     out::all(&text, ExitCode::SUCCESS)

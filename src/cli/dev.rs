@@ -176,6 +176,12 @@ impl Session {
                 server.cluster
             }
         };
+        if packages.iter().any(|package| package.kubernetes.is_some()) {
+            let version = cluster.version().await?;
+            if let Some(message) = packages.iter().find_map(|package| package.refuses_kubernetes(&version)) {
+                return Err(message.into());
+            }
+        }
         // A manager in the cluster keeps its own kinds.
         let lease = "operetta-system/operetta-dev".to_owned();
         let webhook = match args.cluster {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::connect::{self, ClusterOptions};
 use super::out;
-use crate::diag::{self, Diagnostic};
+use crate::diag::{self, Diagnostic, Severity};
 use crate::manager::Manager;
 use crate::package::{self, Package};
 use crate::rights;
@@ -86,6 +86,8 @@ pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
     let (mut found, loaded) = findings(&args.packages);
     for (index, package) in loaded {
         found[index].extend(Manager::inspect(&server.cluster, &package).await);
+        let refused = package.refuses_kubernetes(&server.version);
+        found[index].extend(refused.map(|message| Diagnostic::error("package::requires", message)));
     }
     report(args, found)
 }
@@ -98,13 +100,13 @@ fn report(args: &Args, found: Vec<Vec<Diagnostic>>) -> ExitCode {
         Output::Text => text(&found),
         Output::Json => {
             let items = each().map(|(package, diagnostic)| to_json(package, diagnostic));
-            format!("{:#}\n", items.collect::<Value>())
+            out::json(&items.collect::<Value>())
         }
-        Output::Sarif => format!("{:#}\n", sarif::log(each())),
+        Output::Sarif => out::json(&sarif::log(each())),
         Output::Github => github::commands(each()),
     };
-    let errors = each().filter(|(_, diagnostic)| diagnostic.is_error()).count();
-    let warnings = each().count() - errors;
+    let count = |severity| each().filter(|(_, diagnostic)| diagnostic.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let unreadable = each().any(|(_, diagnostic)| diagnostic.code == package::UNREADABLE);
     out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
 }
@@ -114,9 +116,9 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     let mut text = String::new();
     for (package, found) in found {
         text.push_str(&diag::render(found, console::colors_enabled()));
-        let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
+        let count = |severity| found.iter().filter(|diagnostic| diagnostic.severity == severity).count();
         let package = out::printable(package);
-        let _ = writeln!(text, "{package}: {}", summary(errors, found.len() - errors));
+        let _ = writeln!(text, "{package}: {}", summary(count(Severity::Error), count(Severity::Warning)));
     }
     text
 }
@@ -154,6 +156,9 @@ fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>
     for (index, problem) in package::conflicts(&packages) {
         found[places[sound[index]]].push(problem);
     }
+    for &index in &sound {
+        found[places[index]].extend(rights::note(all[index]));
+    }
     let sound = places.into_iter().zip(read).filter(|(_, (_, is_sound))| *is_sound);
     (found, sound.map(|(place, (package, _))| (place, package)).collect())
 }
@@ -182,7 +187,11 @@ fn summary(errors: usize, warnings: usize) -> String {
 fn to_json(package: &str, diagnostic: &Diagnostic) -> Value {
     let mut item = json!({
         "package": package,
-        "severity": if diagnostic.is_error() { "error" } else { "warning" },
+        "severity": match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        },
         "code": diagnostic.code,
         "message": diagnostic.message,
         "path": diagnostic.path,

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::Value;
 use tracing::{error, info, warn};
 
 use crate::diag::{self, Diagnostic};
@@ -89,6 +90,11 @@ fn written(text: &str) -> io::Result<()> {
 /// The text in one line, without terminal control sequences: a message may come from anywhere.
 pub(super) fn printable(text: &str) -> String {
     printable::sentence(text).into_owned()
+}
+
+/// A value as a document. Unsafe characters of its strings are escaped.
+pub(super) fn json(value: &Value) -> String {
+    format!("{}\n", printable::json(&format!("{value:#}")))
 }
 
 /// The error of a file, without the operating system's error number.

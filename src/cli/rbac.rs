@@ -132,9 +132,15 @@ fn print(args: &Args, live: &Live) -> ExitCode {
     out::all(&args.output.text(&objects), ExitCode::SUCCESS)
 }
 
-/// The objects of one package. `earlier`: other revisions of it whose rights it keeps.
-pub(super) fn objects(package: &Package, earlier: &[&Package], live: &Live, at: &Placement) -> Vec<Value> {
-    from(package, earlier, live, at, &|gvk| live.served(gvk))
+/// The objects of one revision of a package. `owner`: the uid of its `OperatorRevision`.
+pub(super) fn objects_of_revision(
+    package: &Package,
+    live: &Live,
+    at: &Placement,
+    owner: Option<&str>,
+) -> Vec<Value> {
+    let rights = derived(package, &|gvk| live.served(gvk));
+    rights::objects_of_revision(package, &rights, at, owner)
 }
 
 /// The same beside other packages, whose kinds are known.
@@ -145,18 +151,14 @@ fn objects_beside(package: &Package, all: &[Arc<Package>], live: &Live, at: &Pla
         let is_it = |kind: &&ApiKind| kind.group == gvk.group() && kind.kind == *gvk.kind;
         kinds.find(is_it).cloned().or_else(|| live.served(gvk))
     };
-    from(package, &[], live, at, &served)
+    let mut rights = derived(package, &served);
+    rights.extend(live.former(package).iter().cloned());
+    rights::objects(package, &rights, at)
 }
 
-fn from(
-    package: &Package,
-    earlier: &[&Package],
-    live: &Live,
-    at: &Placement,
-    served: &dyn Fn(&Gvk) -> Option<ApiKind>,
-) -> Vec<Value> {
-    let revisions: Vec<&Package> = [package].into_iter().chain(earlier.iter().copied()).collect();
-    let mut derived = rights::derive(&revisions, served);
+/// The rights of a package. Says which plurals are guessed.
+fn derived(package: &Package, served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Rights {
+    let derived = rights::derive(&[package], served);
     for gvk in &derived.guessed {
         out::note(format!(
             "warning: package {}: the plural of {gvk} is guessed ({}), and that it is namespaced\n  help: compare \
@@ -165,6 +167,5 @@ fn from(
             ApiKind::built_in(&gvk.api_version, &gvk.kind).plural
         ));
     }
-    derived.rights.extend(live.former(package).iter().cloned());
-    rights::objects(package, &derived.rights, at)
+    derived.rights
 }

@@ -2,6 +2,7 @@
 
 mod given;
 mod print;
+mod record;
 mod scopes;
 
 use std::collections::HashSet;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use given::Given;
 use print::Printer;
@@ -27,7 +28,7 @@ use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::naming;
 use crate::package::{self, Package, Resource};
-use crate::template::{Budget, EvalError, Exceeded, json_bytes};
+use crate::template::{Budget, EvalError, Exceeded, Var, json_bytes};
 use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances without one.
@@ -37,7 +38,8 @@ const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// The maximum size of a file of instances, in bytes.
 const MAX_INPUT: u64 = 16 << 20;
 /// The variables whose values come from the instance or the package and do not change with time.
-const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels", "operator", "defaults"];
+const GIVEN_ROOTS: [&str; 8] =
+    ["instance", "spec", "name", "namespace", "labels", "operator", "defaults", "retained"];
 
 /// Print the objects that an instance would have, without a cluster
 ///
@@ -46,7 +48,8 @@ const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels
 /// `kubectl apply`: a child that reads the live state of another one is printed as a comment that says what it
 /// waits for. With `--with` exactly the objects of these files exist: refs find them, and those that are
 /// children of the instance, by their labels or by kind, namespace and name, are read as `children.<id>` and
-/// `self`.
+/// `self`. Those that are labelled with another uid than the instance has, or marked as retained if it has none,
+/// are of a former instance of that name, and are read as `retained.<id>` as well.
 ///
 /// Values that the manager generates, such as passwords, are omitted, with a comment, unless --with contains the
 /// live Secret. An instance without a namespace is in `default`, one without a uid has a uid of zeros, and
@@ -59,6 +62,7 @@ const GIVEN_ROOTS: [&str; 7] = ["instance", "spec", "name", "namespace", "labels
   operetta render operators/etcd -f examples/etcd/example-etcd-cluster.yaml -o name
   operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
   kubectl get configmap,secret,pod,service -o yaml | operetta render operators/etcd -f db.yaml --with -
+  operetta render operators/etcd -f db.yaml --record bootstrapped=true --record joined=[3]   # after a failover
 
 Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file \
 cannot be read or the output not be written.")]
@@ -73,6 +77,11 @@ pub(super) struct Args {
     /// Files of live objects that children and refs read, as `kubectl get -o yaml` prints them; `-` is standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     with: Vec<PathBuf>,
+
+    /// A fact that plans have recorded, `record.KEY`, or a file of facts: a map, or the instance's InstanceState as
+    /// `kubectl get -o yaml` prints it. A value is read as YAML; a later one takes the place of an earlier one
+    #[arg(long, value_name = "KEY=VALUE|FILE")]
+    record: Vec<String>,
 
     /// How the objects are printed
     #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
@@ -95,7 +104,17 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let mut diagnostics = Vec::new();
     let mut unreadable = false;
     let mut output = Printer::new(args.output);
-    if args.files.iter().chain(&args.with).filter(|path| *path == Path::new("-")).count() > 1 {
+    let records = args.record.iter().map(Path::new);
+    if args
+        .files
+        .iter()
+        .chain(&args.with)
+        .map(PathBuf::as_path)
+        .chain(records)
+        .filter(|path| *path == Path::new("-"))
+        .count()
+        > 1
+    {
         out::note("error: standard input (`-`) can be read only once");
         return ExitCode::from(out::UNUSABLE);
     }
@@ -114,11 +133,18 @@ pub(super) fn run(args: &Args) -> ExitCode {
                     diagnostics.extend(found);
                 }
             }
-            for file in &args.files {
+            let mut record = Map::new();
+            for text in &args.record {
+                if let Err(error) = record::add(&package, text, &mut record) {
+                    diagnostics.push(*error);
+                }
+            }
+            let known = Known { given: given.as_ref(), record: &record };
+            // Without one of the facts, other objects would be printed.
+            let files = if diagnostics.is_empty() { args.files.as_slice() } else { &[] };
+            for file in files {
                 match read(file) {
-                    Ok(source) => {
-                        render_file(&package, &source, given.as_ref(), &mut output, &mut diagnostics);
-                    }
+                    Ok(source) => render_file(&package, &source, known, &mut output, &mut diagnostics),
                     Err(error) => {
                         unreadable = true;
                         diagnostics.push(error);
@@ -159,10 +185,19 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     Ok(Source::new(name, text))
 }
 
+/// What is known beside the instance.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    /// The objects of `--with`.
+    given: Option<&'a Given>,
+    /// The facts of `--record`.
+    record: &'a Map<String, Value>,
+}
+
 fn render_file(
     package: &Arc<Package>,
     source: &Arc<Source>,
-    given: Option<&Given>,
+    known: Known<'_>,
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
@@ -174,7 +209,7 @@ fn render_file(
     for node in documents.iter().flat_map(items).filter(|node| !node.is_null()) {
         any = true;
         match instance(package, source, node) {
-            Ok((resource, object)) => render(package, resource, &object, given, out, diagnostics),
+            Ok((resource, object)) => render(package, resource, &object, known, out, diagnostics),
             Err(found) => diagnostics.extend(found),
         }
     }
@@ -273,19 +308,21 @@ fn render(
     package: &Arc<Package>,
     resource: &Resource,
     instance: &Value,
-    given: Option<&Given>,
+    known: Known<'_>,
     out: &mut Printer,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let index = package.resources.iter().position(|other| std::ptr::eq(other, resource));
     let Some(active) = index.and_then(|index| ActivePackage::new(package, index)) else { return };
     let mut snapshot = Snapshot::new(active, instance.clone(), |gvk| is_namespaced(package, gvk));
-    snapshot.observed = given.map(|given| given.labelled(package, resource, instance)).unwrap_or_default();
+    if let Some(given) = known.given {
+        (snapshot.previous_children, snapshot.observed) = given.labelled(package, resource, instance);
+    }
     // The budget does not hold all objects at once: the next target contains the next ones.
     let mut shown = Some(0);
     while let Some(begin) = shown {
-        match target_with_live(package, resource, &mut snapshot, given, begin) {
-            Ok(target) => shown = show(resource, &target, begin, given, out, diagnostics),
+        match target_with_live(package, resource, &mut snapshot, known, begin) {
+            Ok(target) => shown = show(resource, &target, begin, known.given, out, diagnostics),
             Err(exceeded) => return diagnostics.push(*exceeded),
         }
     }
@@ -296,14 +333,15 @@ fn target_with_live(
     package: &Package,
     resource: &Resource,
     snapshot: &mut Snapshot,
-    given: Option<&Given>,
+    known: Known<'_>,
     shown: usize,
 ) -> Result<Target, Box<Diagnostic>> {
     loop {
-        let target = target(package, resource, snapshot, given, shown)?;
+        let target = target(package, resource, snapshot, known, shown)?;
         let uid = snapshot.instance["metadata"]["uid"].as_str().unwrap_or_default();
         // The name of a child may depend on other children, so each round finds more live objects.
-        let more = given.map(|given| given.named(package, resource, &target.items, &snapshot.observed, uid));
+        let seen = || snapshot.observed.iter().chain(&snapshot.previous_children);
+        let more = known.given.map(|given| given.named(package, resource, &target.items, seen(), uid));
         match more {
             Some(more) if !more.is_empty() => snapshot.observed.extend(more),
             _ => return Ok(target),
@@ -321,8 +359,11 @@ fn show(
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<usize> {
     let Target { items, open, .. } = target;
-    let live: HashSet<usize> =
-        items.iter().filter(|item| item.observed.is_some()).map(|item| item.child).collect();
+    let live: HashSet<usize> = items
+        .iter()
+        .filter(|item| item.observed.is_some() || item.retained.is_some())
+        .map(|item| item.child)
+        .collect();
     let first = items.get(begin).map_or(0, |item| item.child);
     let mut items = items.iter().enumerate().skip(begin).peekable();
     for (index, child) in resource.children.iter().enumerate().skip(first) {
@@ -388,17 +429,18 @@ fn target(
     package: &Package,
     resource: &Resource,
     snapshot: &mut Snapshot,
-    given: Option<&Given>,
+    known: Known<'_>,
     shown: usize,
 ) -> Result<Target, Box<Diagnostic>> {
-    let find = |selector: &ResourceSelector| match given {
+    let find = |selector: &ResourceSelector| match known.given {
         Some(given) => given.find(selector),
         None => LookupResult::Unknown(ReadError::Failed(
             "there is no cluster; --with gives live objects".to_owned(),
         )),
     };
     loop {
-        let origins = Origins::one(Origin { package, resource, instance: &snapshot.instance });
+        let origins = Origins::one(Origin { package, resource, instance: &snapshot.instance })
+            .with_variable("record", Var::Json(Value::Object(known.record.clone())));
         let ctx = Context::new(snapshot, &origins, Budget::to_show(shown));
         let target = children::target(&ctx);
         if let Some(Exceeded { subject, error, .. }) = ctx.budget.exceeded() {

@@ -161,6 +161,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     if sum.is_zero() { Err(wrong()) } else { Ok(sum) }
 }
 
+impl Args {
+    /// Whether folders of packages are given.
+    pub(super) fn names_packages(&self) -> bool {
+        !self.packages.is_empty()
+    }
+}
+
 impl ElectionArgs {
     /// Checks the flags for contradictions.
     fn check(&self) -> Result<(), String> {
@@ -254,8 +261,8 @@ impl Session {
     async fn go(
         &mut self,
         args: &Args,
-        packages: Vec<Arc<Package>>,
-        broken: Vec<String>,
+        mut packages: Vec<Arc<Package>>,
+        mut broken: Vec<String>,
     ) -> Result<(), String> {
         let housekeeping =
             Housekeeping::start().map_err(|error| format!("no threads can be started: {error}"))?;
@@ -276,6 +283,15 @@ impl Session {
         let fence = if args.election.elect { Fence::shut() } else { Fence::open() };
         let options = ConnectOptions { fence: fence.clone(), requests, identity: identity.clone() };
         let server = connect::connect_with(&options).await?;
+        packages.retain(|package| {
+            let refused = package.refuses_kubernetes(&server.version);
+            if let Some(message) = &refused {
+                out::note(format!("error: {message}"));
+                broken.push(package.name.clone());
+            }
+            refused.is_none()
+        });
+        self.monitor.cannot_load(broken.clone());
         info!(
             server = %server.address,
             context = %server.context,

@@ -18,9 +18,6 @@ use crate::api::ApiKind;
 use crate::plan::request::{CallFailure, ExecReply, ExecRequest};
 use crate::printable;
 
-/// The container that kubectl takes if none is named.
-const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
 impl Cluster {
     /// Runs a command and waits for its end.
     ///
@@ -115,7 +112,8 @@ fn pods() -> ApiKind {
     ApiKind { group: String::new(), version: "v1".into(), kind, plural, namespaced: true }
 }
 
-/// The container of a pod: the named one, the only one, or its default.
+/// The container of a pod: the named one, or the only one. Annotations of the pod do not choose it, because users who may
+/// change the pod write them.
 fn container(pod: &Value, named: Option<&str>) -> Result<String, CallFailure> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names: Vec<&str> = ["containers", "initContainers"]
@@ -125,7 +123,7 @@ fn container(pod: &Value, named: Option<&str>) -> Result<String, CallFailure> {
         .filter_map(|container| container["name"].as_str())
         .collect();
     let main = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
-    let container = match named.or_else(|| pod["metadata"]["annotations"][DEFAULT_CONTAINER].as_str()) {
+    let container = match named {
         Some(container) => container,
         None if main == 1 => names[0],
         None => {
@@ -193,6 +191,12 @@ fn exit_code(pod: &str, status: Option<&Status>) -> Result<i32, CallFailure> {
         return Ok(code);
     }
     let message = status.message.as_deref().unwrap_or("the API server gives no reason");
+    if let Some(why) = unreached(message) {
+        let why = printable::sentence(why);
+        return Err(CallFailure::NotSent(format!(
+            "no command was run in pod {pod}: the API server does not reach the kubelet of its node: {why}"
+        )));
+    }
     let why = format!("the command in pod {pod} was not run to its end: {}", printable::sentence(message));
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     Err(if says(&["executable file not found", "no such file or directory", "permission denied"]) {
@@ -202,6 +206,13 @@ fn exit_code(pod: &str, status: Option<&Status>) -> Result<i32, CallFailure> {
     } else {
         CallFailure::Unanswered(why)
     })
+}
+
+/// Why the API server has no connection to a kubelet, without the URL of its request, which has the whole command.
+fn unreached(message: &str) -> Option<&str> {
+    let (_, request) = message.split_once("error sending request: ")?;
+    let (_, why) = request.split_once("\": ")?;
+    why.starts_with("dial ").then_some(why)
 }
 
 /// What a stream brings, and whether that is all: no more than `most` bytes are read.
@@ -245,6 +256,13 @@ mod tests {
         assert!(matches!(says("exec: \"x\": executable file not found in $PATH"), CallFailure::Refused(_)));
         assert!(matches!(says("the runtime went away"), CallFailure::Unanswered(_)));
         assert!(matches!(exit_code("a", None), Err(CallFailure::Unanswered(_))));
+        let unreached = says(
+            "Internal error occurred: error sending request: Post \"https://fake-2:10250/exec/n/a/x?command=etcdctl\": dial tcp: \
+             lookup fake-2: no such host",
+        );
+        let why = "no command was run in pod a: the API server does not reach the kubelet of its node: dial tcp: lookup fake-2: no \
+                   such host";
+        assert_eq!(unreached, CallFailure::NotSent(why.into()));
     }
 
     #[test]
@@ -257,8 +275,10 @@ mod tests {
         assert!(matches!(container(&pod, Some("y")), Err(CallFailure::Refused(_))));
         pod["spec"]["containers"] = json!([{"name": "x"}, {"name": "y"}]);
         assert!(matches!(container(&pod, None), Err(CallFailure::Refused(_))));
-        pod["metadata"]["annotations"] = json!({DEFAULT_CONTAINER: "y"});
-        assert_eq!(container(&pod, None), Ok("y".into()));
+        pod["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "y"});
+        let error = container(&pod, None).unwrap_err().to_string();
+        assert!(error.contains("set `container` to one of x, y"), "{error}");
+        assert_eq!(container(&pod, Some("y")), Ok("y".into()));
         pod["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
         assert!(matches!(container(&pod, Some("x")), Err(CallFailure::NotSent(_))));
     }

@@ -42,7 +42,7 @@ pub use list::Query;
 pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
 pub use streams::{Streams, refuses_streams};
-pub use tenants::{TenantLimits, TenantPermit};
+pub use tenants::{Tenant, TenantLimits, TenantPermit};
 
 /// The deadline of a call. Lists of large collections are paged.
 const DEADLINE: Duration = Duration::from_secs(30);

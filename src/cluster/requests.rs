@@ -77,6 +77,12 @@ impl Requests {
         asked(request.method(), uri.path(), uri.query().unwrap_or_default(), apply)
     }
 
+    /// Counts a request that was answered.
+    #[cfg(test)]
+    pub(crate) fn record(&self, request: &Request<()>) {
+        self.end(self.begin(request), 200, Duration::ZERO);
+    }
+
     pub(super) fn end(&self, asked: RequestInfo, code: u16, took: Duration) {
         let RequestInfo { verb, resource } = asked;
         self.seconds.get_or_create(&Verb { verb }).observe(took.as_secs_f64());

@@ -39,7 +39,7 @@ pub fn augment(crd: &Value, additions: &Additions) -> Value {
 }
 
 /// The category of all CRDs: `kubectl get operetta` lists their objects.
-pub(super) const CATEGORY: &str = "operetta";
+pub const CATEGORY: &str = "operetta";
 
 fn add_category(names: &mut Map<String, Value>) {
     let categories = names.entry("categories").or_insert(Value::Null);

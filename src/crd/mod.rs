@@ -4,6 +4,7 @@
 //! structural defaulting, pruning (reported as messages), and validation. CEL rules are left to the server.
 
 mod augment;
+mod cel;
 mod check;
 mod conversion;
 mod defaults;
@@ -23,7 +24,8 @@ use serde_json::{Map, Value};
 
 use crate::api::ApiKind;
 
-pub use augment::{Additions, augment, taken};
+pub use augment::{Additions, CATEGORY, augment, taken};
+pub use cel::{CelProblem, problems as cel_problems};
 pub use check::{check, check_schema};
 pub use conversion::{
     Conversion, ConvertError, Problem, Rule, RuleKind, Unconverted, compile, json_entries, json_items,

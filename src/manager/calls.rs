@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::index::InstanceKey;
 use crate::children::plans::{Call, CallKey, Calls as OfInstance, SecretOutputs};
-use crate::cluster::{TenantLimits, TenantPermit};
+use crate::cluster::{Tenant, TenantLimits, TenantPermit};
 use crate::plan::JobResult;
 
-/// How many requests of one package may be under way at once. Each may take minutes.
+/// How many requests the namespaces of a package share. Each may take minutes.
 const AT_ONCE: usize = 64;
 
 /// All requests of steps that this process knows.
@@ -29,9 +29,11 @@ impl Calls {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a package may send one more request for an instance.
-    pub(super) async fn permit(&self, operator: &str, key: &InstanceKey) -> TenantPermit {
-        self.limits.permit(operator, key.namespace.as_deref().unwrap_or_default()).await
+    /// Waits until a package may send one more request for an instance. `is_deleting`: whether the instance is being deleted.
+    pub(super) async fn permit(&self, operator: &str, key: &InstanceKey, is_deleting: bool) -> TenantPermit {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let tenant = if is_deleting { Tenant::deletion(namespace) } else { Tenant::of(namespace) };
+        self.limits.permit(operator, &tenant).await
     }
 
     /// What is known of the requests of an instance.

@@ -1,12 +1,13 @@
 //! How something is done: the clients that send requests, the publisher of Events, and what was learned by
 //! earlier requests.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OnceCell;
 
 use super::act::ProofKey;
+use super::bindings::Bindings;
 use super::calls::Calls;
 use super::dry_runs::DryRunCache;
 use super::events::Events;
@@ -38,6 +39,10 @@ pub(super) struct Effects {
     pub(super) plan_api: PlanApi,
     /// Whether the accounts of packages have the rights that they need.
     pub(super) rights: RightsReviews,
+    /// Which roles are bound to the accounts of packages.
+    pub(super) bindings: Bindings,
+    /// The statuses that the API server does not allow the manager to write, by CRD, or of an Operator.
+    refused_statuses: Mutex<BTreeMap<Box<str>, String>>,
     /// Read when it is needed first.
     proof_key: OnceCell<ProofKey>,
     /// Why it could not be read the last time.
@@ -65,9 +70,33 @@ impl Effects {
             proven: Mutex::default(),
             plan_api: PlanApi::default(),
             rights: RightsReviews::default(),
+            bindings: Bindings::default(),
+            refused_statuses: Mutex::default(),
             proof_key: OnceCell::new(),
             key_problem: Mutex::default(),
         }
+    }
+
+    /// A status was written, or its write was refused. `of`: the CRD, or the Operator.
+    pub(super) fn note_status(&self, of: &str, error: Option<&CallError>) {
+        let mut refused = self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) if error.is_unauthorized() => {
+                refused.insert(of.into(), format!("the status of {of}: {error}"));
+            }
+            Some(_) => {}
+            None => drop(refused.remove(of)),
+        }
+    }
+
+    /// Why the manager may not write the statuses of the instances of a CRD.
+    pub(super) fn refused_status(&self, crd: &str) -> Option<String> {
+        self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner).get(crd).cloned()
+    }
+
+    /// All statuses that it may not write.
+    pub(super) fn refused_statuses(&self) -> Vec<String> {
+        self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Shows a decision to the observer; `None` if the instance is gone.

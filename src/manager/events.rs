@@ -18,6 +18,7 @@ use super::Monitor;
 use crate::api::{ApiKind, CallError, Class};
 use crate::clock::{Clock, Instant};
 use crate::cluster::Cluster;
+use crate::printable;
 
 /// How many Events may wait.
 const QUEUE: usize = 4_096;
@@ -143,17 +144,9 @@ impl Publisher {
     }
 }
 
-/// At most [`NOTE`] bytes, cut between characters.
+/// At most [`NOTE`] bytes, cut between words.
 fn shorten(note: &str) -> String {
-    let note = &*crate::printable::sentence(note);
-    if note.len() <= NOTE {
-        return note.to_owned();
-    }
-    let mut end = NOTE - '…'.len_utf8();
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &note[..end])
+    printable::clip_bytes(&printable::sentence(note), NOTE).into_owned()
 }
 
 #[cfg(test)]

@@ -11,10 +11,13 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use serde_json::Value;
+
 use super::registry::Registered;
 use crate::api::Class;
 use crate::clock::Instant;
 use crate::cluster::Requests;
+use crate::operators::{CONDITIONS, Rollout};
 use crate::plan::{DELETE_CHILD, Ended};
 
 /// How a reconcile has ended.
@@ -42,6 +45,24 @@ struct OfOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfKind {
     pub kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfVerdict {
+    pub kind: String,
+    pub verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCondition {
+    package: String,
+    condition: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfUpgrade {
+    package: String,
+    state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -108,15 +129,19 @@ pub(super) struct Metrics {
     pub(super) events: Counter,
     pub(super) events_dropped: Counter,
     pub(super) leader: Gauge,
+    pub(super) unprotected: Gauge,
     migrated: Family<OfKind, Counter>,
     migration_left: Family<OfKind, Gauge>,
+    conditions: Family<OfCondition, Gauge>,
+    upgrades: Family<OfUpgrade, Gauge>,
     // Set when the metrics are read.
     pub(super) ready: Family<OfPackage, Gauge>,
     pub(super) running: Family<OfPackage, Gauge>,
     pub(super) delayed: Family<OfPackage, Gauge>,
     pub(super) watches: Family<OfState, Gauge>,
-    pub(super) instances: Family<OfKind, Gauge>,
+    pub(super) instances: Family<OfVerdict, Gauge>,
     pub(super) runs: Family<OfRunState, Gauge>,
+    pub(super) oldest_run: Family<OfRunState, Gauge>,
     pub(super) children: Gauge,
     memory: Gauge,
     uptime: Gauge,
@@ -140,14 +165,18 @@ impl Metrics {
             events: Counter::default(),
             events_dropped: Counter::default(),
             leader: Gauge::default(),
+            unprotected: Gauge::default(),
             migrated: Family::default(),
             migration_left: Family::default(),
+            conditions: Family::default(),
+            upgrades: Family::default(),
             ready: Family::default(),
             running: Family::default(),
             delayed: Family::default(),
             watches: Family::default(),
             instances: Family::default(),
             runs: Family::default(),
+            oldest_run: Family::default(),
             children: Gauge::default(),
             memory: Gauge::default(),
             uptime: Gauge::default(),
@@ -185,6 +214,21 @@ impl Metrics {
         );
         all.register("operetta_runs", "Runs of plans that have not ended, by state", metrics.runs.clone());
         all.register(
+            "operetta_oldest_run_age_seconds",
+            "Since when the oldest run in that state has started or, before that, was requested; 0 without any",
+            metrics.oldest_run.clone(),
+        );
+        all.register(
+            "operetta_operator_condition",
+            "1 while a condition of an Operator is True",
+            metrics.conditions.clone(),
+        );
+        all.register(
+            "operetta_upgrade_instances",
+            "Instances of a package that are to have another revision, by how far they are; 0 while none are moved",
+            metrics.upgrades.clone(),
+        );
+        all.register(
             "operetta_runs_ended",
             "Runs of plans that have ended, by their last phase",
             metrics.ended_runs.clone(),
@@ -205,7 +249,7 @@ impl Metrics {
             "Failures of watches, each followed by another attempt",
             metrics.watch_failures.clone(),
         );
-        all.register("operetta_instances", "Instances that are known", metrics.instances.clone());
+        all.register("operetta_instances", "Instances, by how they are", metrics.instances.clone());
         all.register("operetta_children", "Children that are known", metrics.children.clone());
         all.register("operetta_events", "Kubernetes Events that were handed in", metrics.events.clone());
         all.register(
@@ -222,6 +266,11 @@ impl Metrics {
             "operetta_migration_objects_left",
             "Stored objects that are still to be written in the storage version of their CRD",
             metrics.migration_left.clone(),
+        );
+        all.register(
+            "operetta_unprotected",
+            "1 while an admission policy of runs is missing or altered, so that requests and approvals wait",
+            metrics.unprotected.clone(),
         );
         all.register("operetta_leader", "1 if this process leads", metrics.leader.clone());
         all.register("process_resident_memory_bytes", "Resident memory", metrics.memory.clone());
@@ -276,6 +325,31 @@ impl Metrics {
         }
     }
 
+    /// An `Operator` is as its status says, and instances are moved so far.
+    pub(super) fn operator(&self, package: &str, status: &Value, rollout: Option<&Rollout>) {
+        for condition in CONDITIONS {
+            let all = status["conditions"].as_array().into_iter().flatten();
+            let holds = all.filter(|c| c["type"] == condition).any(|c| c["status"] == "True");
+            let of = OfCondition { package: package.to_owned(), condition };
+            self.conditions.get_or_create(&of).set(i64::from(holds));
+        }
+        let idle = Rollout::default();
+        for (state, count) in rollout.unwrap_or(&idle).counts() {
+            let of = OfUpgrade { package: package.to_owned(), state };
+            self.upgrades.get_or_create(&of).set(gauge(count));
+        }
+    }
+
+    /// There is no `Operator` of that name any more.
+    pub(super) fn operator_gone(&self, package: &str) {
+        for condition in CONDITIONS {
+            self.conditions.remove(&OfCondition { package: package.to_owned(), condition });
+        }
+        for (state, _) in Rollout::default().counts() {
+            self.upgrades.remove(&OfUpgrade { package: package.to_owned(), state });
+        }
+    }
+
     /// So many stored objects of a CRD were written in its storage version.
     pub(super) fn migrated(&self, crd: &str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -313,4 +387,106 @@ fn resident() -> Option<i64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: i64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(i64::try_from(rustix::param::page_size()).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Metrics with a value of each family: without one it is not in the text.
+    fn filled() -> Metrics {
+        let requests = Requests::default();
+        requests.record(&http::Request::get("/api/v1/pods").body(()).unwrap());
+        let metrics = Metrics::new(&requests);
+        metrics.reconciled("web", Ending::Done, Duration::ZERO, Duration::ZERO);
+        metrics.child_error(Class::Permanent);
+        metrics.migrated("webs.example.org", 1);
+        metrics.migration_left("webs.example.org", 1);
+        metrics.operator("web", &Value::Null, None);
+        let (package, kind, plan) = ("web".to_owned(), "webs.example.org".to_owned(), "deploy".to_owned());
+        let of_kind = OfKind { kind: kind.clone() };
+        metrics.watch_failures.get_or_create(&of_kind).inc();
+        metrics.instances.get_or_create(&OfVerdict { kind: kind.clone(), verdict: "ready" }).inc();
+        metrics.watches.get_or_create(&OfState { state: "watching" }).inc();
+        for family in [&metrics.ready, &metrics.running, &metrics.delayed] {
+            family.get_or_create(&OfPackage { package: package.clone() }).inc();
+        }
+        let of_runs = OfRunState { package: package.clone(), kind: kind.clone(), state: "active" };
+        metrics.runs.get_or_create(&of_runs).inc();
+        metrics.oldest_run.get_or_create(&of_runs).inc();
+        let of_plan = OfPlan { package: package.clone(), kind: kind.clone(), plan: plan.clone() };
+        metrics.run_seconds.get_or_create(&of_plan).observe(1.0);
+        let (step, phase) = ("all".to_owned(), "Failed".to_owned());
+        let of_step = OfStep { package: package.clone(), kind: kind.clone(), plan: plan.clone(), step };
+        metrics.step_seconds.get_or_create(&of_step).observe(1.0);
+        metrics.ended_runs.get_or_create(&EndedRun { package, kind, plan, phase }).inc();
+        metrics
+    }
+
+    /// The names of the series that the manager serves.
+    fn served() -> BTreeSet<String> {
+        let text = filled().text();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let series = types.flat_map(|(name, kind)| {
+            let suffixes: &[&str] = match kind {
+                "counter" => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                "info" => &["_info"],
+                _ => &[""],
+            };
+            suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+        });
+        series.collect()
+    }
+
+    /// The words of a text that look like names of metrics.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("operetta_") || word.starts_with("process_")).collect()
+    }
+
+    #[test]
+    fn alerts_and_dashboard_name_metrics_that_exist_and_the_guide_names_all() {
+        let served = served();
+        assert!(served.len() > 25, "{served:?}");
+        for (file, text) in [
+            ("alerts.yaml", include_str!("../../docs/monitoring/alerts.yaml")),
+            ("dashboard.json", include_str!("../../docs/monitoring/dashboard.json")),
+        ] {
+            let named = named(text);
+            assert!(named.len() > 8, "{file}: {named:?}");
+            let unknown: Vec<_> = named.iter().filter(|name| !served.contains(**name)).collect();
+            assert!(unknown.is_empty(), "{file} names what no manager serves: {unknown:?}");
+        }
+        let guide = include_str!("../../docs/guide/running.md");
+        for name in &served {
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let base = base.unwrap_or(name);
+            // One row has the three queues.
+            let base = base.strip_suffix("_running").or(base.strip_suffix("_delayed")).unwrap_or(base);
+            assert!(guide.contains(base), "docs/guide/running.md does not describe {name}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_is_gone_has_no_series() {
+        let metrics = Metrics::new(&Requests::default());
+        let status = serde_json::json!({"conditions": [
+            {"type": "Ready", "status": "False"}, {"type": "Stalled", "status": "True"},
+        ]});
+        let rollout = Rollout { waiting: 3, ..Rollout::default() };
+        metrics.operator("web", &status, Some(&rollout));
+        let text = metrics.text();
+        for line in [
+            "operetta_operator_condition{package=\"web\",condition=\"Ready\"} 0",
+            "operetta_operator_condition{package=\"web\",condition=\"Stalled\"} 1",
+            "operetta_upgrade_instances{package=\"web\",state=\"waiting\"} 3",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        metrics.operator_gone("web");
+        assert!(!metrics.text().contains("package=\"web\""));
+    }
 }

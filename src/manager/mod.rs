@@ -3,6 +3,7 @@
 
 mod accept;
 mod act;
+mod bindings;
 mod calls;
 mod crds;
 mod deciders;
@@ -145,7 +146,7 @@ impl Parts {
     fn new(cluster: Cluster, config: Config) -> Self {
         let clock = Clock::start();
         let active = Arc::new(AtomicUsize::new(0));
-        let store = Arc::new(Store::default());
+        let store = Arc::new(Store::new(&config.namespace));
         let monitor = Arc::clone(&config.monitor);
         let events = Events::start(cluster.clone(), Arc::clone(&active), monitor, clock.clone());
         let http = HttpClient::new(cluster.clone(), config.allow_calls);
@@ -298,7 +299,7 @@ async fn dispatch(parts: Arc<Parts>) {
                         Key::Instance(key) => {
                             error_span!("reconcile", instance = %key, package = %taken.lane)
                         }
-                        Key::Package(..) | Key::Crd(_) | Key::Operator(_) => {
+                        Key::Package(..) | Key::Crd(_) | Key::Operator(_) | Key::PlanApi => {
                             error_span!("crds", key = %taken.key)
                         }
                     };
@@ -323,6 +324,7 @@ async fn reconcile(parts: Arc<Parts>, taken: Taken<Key>) {
             Key::Package(index, _) => parts.crds.reconcile_package(*index).await,
             Key::Crd(name) => parts.crds.reconcile_crd(name).await,
             Key::Operator(name) => parts.operators.reconcile(name).await,
+            Key::PlanApi => plan_api::reconcile(&parts).await,
         }
     };
     let result = Box::pin(contained(reconcile)).await;

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use serde_json::{Value, json};
 
 use super::Parts;
-use super::metrics::{Metrics, OfKind, OfPackage, OfRunState, OfState, gauge};
+use super::metrics::{Metrics, OfPackage, OfRunState, OfState, OfVerdict, gauge};
 use super::owned::RunState;
 use crate::children::names::kind_mark;
 use crate::cluster::Requests;
+use crate::operators::upgrade::VERDICTS;
 
 /// Observes a manager before, while and after it runs. Its methods send no request.
 pub struct Monitor {
@@ -140,6 +141,10 @@ impl Monitor {
                 }
                 let waiting = parts.watches.unlisted();
                 let lacking = parts.watches.refused_to_packages();
+                let unprotected = parts.effects.plan_api.protection().problem(parts.scheduler.clock.now());
+                if let (true, Some(problem)) = (waiting.is_empty(), unprotected) {
+                    return Ok(format!("ready; requests and approvals of runs wait: {problem}"));
+                }
                 if waiting.is_empty() && !lacking.is_empty() {
                     Ok(format!("ready; refused to packages: {}", lacking.join("; ")))
                 } else if waiting.is_empty() {
@@ -158,9 +163,13 @@ impl Monitor {
             family.clear();
         }
         metrics.watches.clear();
+        metrics.unprotected.set(0);
         metrics.instances.clear();
         metrics.runs.clear();
+        metrics.oldest_run.clear();
         if let Some(parts) = self.parts() {
+            let problem = parts.effects.plan_api.protection().problem(parts.scheduler.clock.now());
+            metrics.unprotected.set(i64::from(problem.is_some()));
             for (package, lane) in parts.scheduler.queue.view() {
                 let package = OfPackage { package: package.to_string() };
                 metrics.ready.get_or_create(&package).set(gauge(lane.ready));
@@ -179,19 +188,27 @@ impl Monitor {
                 metrics.watches.get_or_create(&OfState { state }).inc();
             }
             let runs = parts.store.owned().run_states();
+            let now = parts.scheduler.clock.now().as_second();
             let index = parts.store.index();
             for registered in parts.store.registry().iter() {
-                let count = index.instances_of(&registered.crd).count();
-                let kind = OfKind { kind: registered.crd.to_string() };
-                metrics.instances.get_or_create(&kind).set(gauge(count));
+                for verdict in VERDICTS {
+                    let of = OfVerdict { kind: registered.crd.to_string(), verdict };
+                    let _ = metrics.instances.get_or_create(&of);
+                }
+                for (_, member) in index.members_of(&registered.crd) {
+                    let of = OfVerdict { kind: registered.crd.to_string(), verdict: member.verdict() };
+                    metrics.instances.get_or_create(&of).inc();
+                }
                 let has_runs = registered.in_use().any(|(_, resource)| resource.has_runs());
                 let mark = kind_mark(&registered.kind_label());
                 for state in RunState::ALL {
-                    let count = runs.get(&(mark, state)).copied().unwrap_or_default();
+                    let (count, since) = runs.get(&(mark, state)).copied().unwrap_or_default();
                     if has_runs || count > 0 {
                         let (package, kind) = (registered.operator().to_owned(), registered.crd.to_string());
                         let of = OfRunState { package, kind, state: state.label() };
                         metrics.runs.get_or_create(&of).set(gauge(count));
+                        let age = if count == 0 { 0 } else { now.saturating_sub(since).max(0) };
+                        metrics.oldest_run.get_or_create(&of).set(age);
                     }
                 }
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::index::{Gone, older};
@@ -93,10 +94,19 @@ impl RunState {
     }
 }
 
+/// When a run started or, before that, was requested.
+fn since(object: &Value) -> i64 {
+    let times = [&object["status"]["startedAt"], &object["metadata"]["creationTimestamp"]];
+    let time = times.iter().find_map(|time| time.as_str()?.parse::<Timestamp>().ok());
+    time.map(Timestamp::as_second).unwrap_or_default()
+}
+
 /// An object as JSON text.
 struct Packed {
     claim: Claim,
     state: Option<RunState>,
+    /// When a run started, or was requested while it waits; in seconds since 1970.
+    since: i64,
     uid: Box<str>,
     resource_version: Box<str>,
     json: Arc<[u8]>,
@@ -149,12 +159,15 @@ impl OwnedObjects {
         found.filter_map(|object| serde_json::from_slice(&object.json).ok())
     }
 
-    /// How many runs of an instance of each kind are in each state, by the mark of the kind.
-    pub(super) fn run_states(&self) -> HashMap<(KindMark, RunState), usize> {
+    /// How many runs of an instance of each kind are in each state, by the mark of the kind, and since when the oldest of them.
+    pub(super) fn run_states(&self) -> HashMap<(KindMark, RunState), (usize, i64)> {
         let mut counts = HashMap::new();
         let all = self.kinds.values().flat_map(|kind| kind.objects.values());
-        for (claim, state) in all.filter_map(|packed| Some((packed.claim, packed.state?))) {
-            *counts.entry((names::kind_mark_of(&claim), state)).or_default() += 1;
+        for (packed, state) in all.filter_map(|packed| Some((packed, packed.state?))) {
+            let of = (names::kind_mark_of(&packed.claim), state);
+            let (count, since) = counts.entry(of).or_insert((0, packed.since));
+            *count += 1;
+            *since = packed.since.min(*since);
         }
         counts
     }
@@ -236,7 +249,8 @@ impl OwnedObjects {
             let json = object.to_string().into_bytes().into();
             let state = RunState::of(object);
             let resource_version = resource_version.into();
-            let packed = Packed { claim, state, uid: uid.into(), resource_version, json, waiting };
+            let since = since(object);
+            let packed = Packed { claim, state, since, uid: uid.into(), resource_version, json, waiting };
             if waiting > 0 {
                 *kind.waiting.entry(name.0.clone()).or_default() += waiting;
             }
@@ -361,20 +375,25 @@ mod tests {
         for (name, status) in [
             ("new", json!(null)),
             ("interrupted", json!({"phase": "Interrupted"})),
-            ("active", json!({"phase": "Running", "steps": [{"phase": "Succeeded", "asked": 0}]})),
+            (
+                "active",
+                json!({"phase": "Running", "startedAt": "1970-01-01T00:01:00Z", "steps": [{"phase": "Succeeded", "asked": 0}]}),
+            ),
+            ("older", json!({"phase": "Running", "startedAt": "1970-01-01T00:00:30Z"})),
             ("asking", json!({"phase": "Running", "steps": asking})),
             ("ended", json!({"phase": "Failed", "steps": asking})),
         ] {
             let mut run = run(name, 1, "a");
             run["spec"]["plan"] = "p".into();
             run["status"] = status;
+            run["metadata"]["creationTimestamp"] = "1970-01-01T00:00:10Z".into();
             put(&mut owned, &run);
         }
         // No run.
         put(&mut owned, &run("other", 1, "a"));
         let mark = names::kind_mark("Thing.example.org");
-        let states = [(RunState::Waiting, 2), (RunState::Asking, 1), (RunState::Active, 1)];
-        assert_eq!(owned.run_states(), states.map(|(state, count)| ((mark, state), count)).into());
+        let states = [(RunState::Waiting, (2, 10)), (RunState::Asking, (1, 10)), (RunState::Active, (2, 30))];
+        assert_eq!(owned.run_states(), states.map(|(state, runs)| ((mark, state), runs)).into());
     }
 
     /// A tenant requests runs with as many parameters as an object may have, of an instance that exists or not.

@@ -16,12 +16,16 @@ use super::store::Store;
 use super::watches::{OwnedKind, WatchState};
 use crate::api::{CallError, Class, Gvk};
 use crate::children::names::{self, Claim};
-use crate::children::plans::{CallKey, PlanSnapshot, RunAction, RunObject, RunRef};
+use crate::children::plans::{
+    self, CallKey, InstanceMemory, PlanSnapshot, RunAction, RunObject, RunRef, Stored,
+};
 use crate::children::{DeletionRuns, Selector};
 use crate::package::Resource;
 use crate::package::plan::{Event, Plan};
-use crate::plan::{self, DELETE_CHILD, Phase, PlanRun, Stopwatch, Stray};
+use crate::plan::{self, DELETE_CHILD, Of, Phase, PlanRun, Recalled, Stopwatch, Stray};
 
+/// How long the memory of an instance that does not exist is kept.
+const STATE_PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// How many PlanRuns that cannot run a reconcile answers.
 const MAX_STRAY_WRITES: usize = 8;
 /// How long until the next reconcile answers more of them.
@@ -66,10 +70,10 @@ impl Stopwatches {
 }
 
 /// The kinds of objects that belong to runs.
-static KINDS: LazyLock<[(RunObject, OwnedKind); 3]> = LazyLock::new(|| {
+static KINDS: LazyLock<[(RunObject, OwnedKind); 4]> = LazyLock::new(|| {
     RunObject::ALL.map(|sort| {
         let (labels, owner) = match sort {
-            RunObject::PlanRun => (None, OwnerField::SpecOf),
+            RunObject::PlanRun | RunObject::State => (None, OwnerField::SpecOf),
             RunObject::Origin | RunObject::Job => (Some(Selector::exists(names::RUN_OF)), OwnerField::Labels),
         };
         (sort, OwnedKind { gvk: sort.kind().gvk(), labels, owner })
@@ -103,7 +107,7 @@ impl Store {
         if is_called { concerned } else { Vec::new() }
     }
 
-    /// The instances of a CRD that PlanRuns name and that do not exist.
+    /// The instances of a CRD that PlanRuns or InstanceStates name and that do not exist.
     pub(super) fn stray_runs(&self, crd: &str) -> Vec<InstanceKey> {
         let registry = self.registry();
         let Some(label) = registry.get(crd).map(|registered| registered.kind_label()) else {
@@ -112,8 +116,9 @@ impl Store {
         let index = self.index();
         let is_stray = |claim: &Claim| names::claims_kind(claim, &label) && index.by_claim(claim).is_none();
         let owned = self.owned();
-        let runs = owned.with_claim(&kind_of(RunObject::PlanRun).gvk, is_stray);
-        runs.filter_map(|run| registry.instance_of_run(&run)).collect()
+        let all = [RunObject::PlanRun, RunObject::State];
+        let all = all.into_iter().flat_map(|sort| owned.with_claim(&kind_of(sort).gvk, is_stray));
+        all.filter_map(|object| registry.instance_of_run(&object)).collect()
     }
 
     /// Whether an object of that kind belongs to a run of a plan of instances with that label.
@@ -223,7 +228,15 @@ impl InstanceReconciler {
         let home = self.home_of(key);
         let now = self.scheduler.clock.now();
         let objects = self.store.each_owned_by(key, &kind_of(RunObject::PlanRun).gvk);
-        let (writes, wake) = stray_writes(objects, at_home, (kind, home), now);
+        let (mut writes, mut wake) = stray_writes(objects, at_home, (kind, home), now);
+        if matches!(at_home, Some(Stray::NoInstance { .. })) {
+            let (leftovers, later) = self.leftovers(key, now);
+            // What is left of an instance is deleted only if a live read does not find the instance either.
+            if !leftovers.is_empty() && matches!(self.executor.refresh(key, &registered).await, Ok(None)) {
+                writes.extend(leftovers);
+            }
+            wake = [wake, later].into_iter().flatten().min();
+        }
         if let Some(wake) = wake {
             self.scheduler.queue.add_after(key.clone(), wake);
         }
@@ -243,6 +256,29 @@ impl InstanceReconciler {
         }
         // For the rest, and for those that another client has written in between.
         self.scheduler.queue.add_after(key.clone(), wait);
+    }
+
+    /// What deletes the memory of an instance that does not exist, and releases its PlanRuns that are being deleted; and when to
+    /// look again. The memory may have been restored before its instance: it stays for an hour, unless the instance has ended.
+    fn leftovers(&self, key: &InstanceKey, now: Timestamp) -> (Vec<RunAction>, Option<Duration>) {
+        let (home, mut wake) = (self.home_of(key), None);
+        let is_home = |object: &Value| object["metadata"]["namespace"] == home;
+        let runs = self.store.each_owned_by(key, &kind_of(RunObject::PlanRun).gvk);
+        let runs = runs.filter(is_home).filter_map(|run| PlanRun::parse(&run).ok());
+        let held = runs.filter(|run| run.deleting && run.has_finalizer());
+        let mut found: Vec<RunAction> = held.map(|run| plans::released(&run)).collect();
+        let states = self.store.each_owned_by(key, &kind_of(RunObject::State).gvk);
+        for state in states.filter(is_home) {
+            let created = state["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+            let age = Duration::try_from(now.duration_since(created.unwrap_or(now))).unwrap_or_default();
+            let is_over =
+                state["spec"]["hasEnded"] == true || !state["metadata"]["deletionTimestamp"].is_null();
+            match STATE_PATIENCE.checked_sub(age).filter(|_| !is_over) {
+                Some(rest) => wake = Some(wake.map_or(rest, |known: Duration| known.min(rest))),
+                None => found.push(RunAction::DeleteState(RunRef::of(&state))),
+            }
+        }
+        (found, wake)
     }
 
     /// The namespace where runs of an instance belong.
@@ -292,6 +328,7 @@ impl InstanceReconciler {
             unknown: state.reason(&kind.gvk),
             is_listing: state == WatchState::Pending,
             resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
+            protection: self.effects.plan_api.protection(),
             now: self.scheduler.clock.now(),
         })
     }
@@ -306,7 +343,7 @@ impl InstanceReconciler {
     /// # Errors
     /// The API server refuses the API, or cannot be reached.
     pub(super) async fn watch_deletion_runs(&self) -> Result<(), CallError> {
-        self.effects.plan_api.install(self.effects.clients.own()).await?;
+        self.watches.install_plan_api().await?;
         self.watches.watch_owned_always(kind_of(RunObject::PlanRun));
         Ok(())
     }
@@ -327,7 +364,9 @@ impl InstanceReconciler {
                     let mut all = runs.plans.iter().chain(&runs.misnamed);
                     !runs.unreadable.is_empty() || all.any(|run| !run.is_new() || run.taken().is_some())
                 }
-                RunObject::Origin | RunObject::Job => !self.store.owned_by(key, &kind.gvk).is_empty(),
+                RunObject::Origin | RunObject::Job | RunObject::State => {
+                    !self.store.owned_by(key, &kind.gvk).is_empty()
+                }
             },
             // They may be there. A decision says that they are unknown.
             state => !state.is_missing(),
@@ -354,6 +393,34 @@ impl InstanceReconciler {
         scheduled.chain(numbered).filter(|name| !own.contains(name.as_str())).collect()
     }
 
+    /// The memory of an instance, and which of its runs count.
+    fn recall(
+        &self,
+        key: &InstanceKey,
+        instance: &Value,
+        origins: &[Value],
+        runs: Vec<PlanRun>,
+    ) -> (InstanceMemory, Recalled) {
+        let text = |field: &str| instance[field].as_str().unwrap_or_default().to_owned();
+        let of = Of {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
+            name: key.name.to_string(),
+        };
+        let (gvk, home) = (&kind_of(RunObject::State).gvk, self.home_of(key));
+        let object = self.store.owned().named(gvk, home, &plans::state_name(&of));
+        let stored = Stored {
+            instance,
+            of: &of,
+            object: object.as_ref(),
+            origins,
+            since: self.effects.plan_api.states_since(),
+            now: self.scheduler.clock.now(),
+        };
+        plans::recall(stored, runs)
+    }
+
     /// What is known of the runs of an instance whose kind has plans, or had.
     pub(super) fn plan_snapshot(
         &self,
@@ -365,7 +432,7 @@ impl InstanceReconciler {
         let state_of = |sort: RunObject, kind: &OwnedKind| match sort {
             RunObject::PlanRun => runs.state.clone().unwrap_or(WatchState::Pending),
             // They are read below.
-            RunObject::Origin | RunObject::Job => self.watches.owned_state(kind),
+            RunObject::Origin | RunObject::Job | RunObject::State => self.watches.owned_state(kind),
         };
         let states = KINDS.iter().map(|(sort, kind)| (kind, state_of(*sort, kind)));
         let states: Vec<_> = states.filter(|(_, state)| *state != WatchState::Watching).collect();
@@ -382,6 +449,9 @@ impl InstanceReconciler {
         let is_paused = instance["metadata"]["annotations"][names::PAUSED] == "true";
         let namespace = self.home_of(key).to_owned();
         let InstanceRuns { plans: runs, misnamed, unreadable, .. } = runs;
+        let mut origins = self.store.owned_by(key, &kind_of(RunObject::Origin).gvk);
+        origins.retain(|origin| origin["metadata"]["namespace"] == *self.home_of(key));
+        let (state, Recalled { runs, strangers }) = self.recall(key, instance, &origins, runs);
         let active = || runs.iter().filter(|run| run.phase() == Phase::Running);
         let objects = active().flat_map(|run| run.status.as_ref().map_or(&[][..], |status| &status.steps));
         let named: BTreeSet<&str> =
@@ -409,7 +479,9 @@ impl InstanceReconciler {
             others,
             occupied: self.occupied(key, &namespace, &runs),
             revisions: self.watches.revisions.known(key),
-            origins: of_uid(RunObject::Origin),
+            origins: plans::own_origins(origins, uid, &state.memory),
+            state,
+            strangers,
             jobs: of_uid(RunObject::Job),
             calls: self.effects.calls.of(key),
             namespace,
@@ -418,6 +490,7 @@ impl InstanceReconciler {
             digest_key: self.effects.digest_key(),
             key_problem: self.effects.key_problem(),
             now: self.scheduler.clock.now(),
+            protection: self.effects.plan_api.protection(),
             elapsed,
             runs,
             misnamed,
@@ -450,6 +523,7 @@ mod tests {
                 crd: "lights.fixtures.operetta.dev".into(),
                 kind: Arc::new(package.resources[0].kind.clone()),
                 package_name: "p".into(),
+                former: Arc::default(),
                 package: Some((package, 0)),
                 is_staged: true,
                 earlier: earlier.iter().map(|name| (load(name), 0)).collect(),

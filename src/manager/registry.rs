@@ -4,7 +4,7 @@ use crate::api::{ApiKind, BuiltIn, Gvk, ObjectRef};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::children::{NamespaceScope, Paths, names};
+use crate::children::{KindOwner, NamespaceScope, Paths, names};
 use crate::package::{Package, Resource};
 
 /// A kind whose instances this manager reconciles.
@@ -15,6 +15,8 @@ pub(super) struct Registered {
     pub kind: Arc<ApiKind>,
     /// The name of the package, loaded or not.
     pub package_name: Arc<str>,
+    /// The packages that have handed the kind over, oldest first.
+    pub former: Arc<[Arc<str>]>,
     /// The package and the index of the resource in it; `None` if the package could not be loaded: then only
     /// deletions of instances are completed.
     pub package: Option<(Arc<Package>, usize)>,
@@ -38,6 +40,7 @@ impl Registered {
     /// Whether both are equal for reconciles of instances, given the same package.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.package_name == other.package_name
+            && self.former == other.former
             && self.child_kinds == other.child_kinds
             && self.namespace_scope == other.namespace_scope
             && self.has_runs == other.has_runs
@@ -59,6 +62,11 @@ impl Registered {
     /// The name of the package; empty if it is not loaded.
     pub(super) fn operator(&self) -> &str {
         self.package.as_ref().map(|(package, _)| package.name.as_str()).unwrap_or_default()
+    }
+
+    /// The package that the kind belongs to, loaded or not.
+    pub(super) fn owner(&self) -> KindOwner {
+        KindOwner { package: Arc::clone(&self.package_name), former: Arc::clone(&self.former) }
     }
 
     /// The label [`names::KIND`] of its instances' children.
@@ -118,8 +126,12 @@ impl Registry {
     ) -> Self {
         let mut registry = Self { others, ..Self::default() };
         for entry in registered {
-            for (package, resource) in entry.in_use() {
-                let reads = registry.reads.entry(package.name.clone()).or_default();
+            // Children that were not applied since a handover have the label of the package before.
+            let labels = || std::iter::once(&entry.package_name).chain(entry.former.iter());
+            for ((_, resource), label) in
+                entry.in_use().flat_map(|used| labels().map(move |label| (used, label)))
+            {
+                let reads = registry.reads.entry(label.to_string()).or_default();
                 for child in &resource.children {
                     // Two kinds of one package may use the same id: keep what either reads.
                     let mut paths: Vec<Vec<String>> =
@@ -185,11 +197,11 @@ impl Registry {
     /// active revision is another one than before.
     pub(super) fn more_read(&self, before: &Self, of: &Registered, is_upgraded: bool) -> BTreeSet<Gvk> {
         let mut kinds = BTreeSet::new();
-        for (package, resource) in of.resource().filter(|_| is_upgraded).into_iter().chain(of.earlier()) {
+        for (_, resource) in of.resource().filter(|_| is_upgraded).into_iter().chain(of.earlier()) {
             for child in resource.children.iter().filter(|child| !child.reads_live.is_empty()) {
-                let known = before.reads(&package.name, &child.id);
+                let known = before.reads(&of.package_name, &child.id);
                 let is_new = |path: &Vec<String>| !known.iter().any(|known| path.starts_with(known));
-                if self.reads(&package.name, &child.id).iter().any(is_new) {
+                if self.reads(&of.package_name, &child.id).iter().any(is_new) {
                     kinds.extend(child.kinds.iter().cloned());
                 }
             }

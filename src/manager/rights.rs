@@ -15,10 +15,11 @@ use tracing::{info, warn};
 use super::registry::Registered;
 use super::store::Store;
 use crate::api::{ApiKind, CallError, Class, Gvk};
-use crate::children::RIGHTS_MISSING;
+use crate::children::{NamespaceScope, RIGHTS_MISSING};
 use crate::clock::Instant;
 use crate::cluster::{Clients, Cluster};
-use crate::package::Package;
+use crate::package::{self, Package};
+use crate::rights::bindings::InUse;
 use crate::rights::{self, Place, Right, Rights};
 
 /// How long missing rights count as missing before they are asked for again.
@@ -123,6 +124,11 @@ impl RightsReviews {
         Ok(Some(Missing { user, rights }))
     }
 
+    /// The rights of a package were granted or taken back: they are asked for anew.
+    pub(super) fn forget(&self, package: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(package);
+    }
+
     async fn missing(
         &self,
         clients: &Clients,
@@ -150,6 +156,51 @@ impl RightsReviews {
     }
 }
 
+/// The revisions of a package that are active or that instances use, and what earlier ones may have left: resources of children,
+/// and kinds of instances of CRDs that the active revision does not have. Their CRDs are still there, so instances can be created
+/// and have to be deletable.
+pub(super) fn in_use(store: &Store, package: &str) -> InUse {
+    let registry = store.registry();
+    let of_package: Vec<&Arc<Registered>> =
+        registry.iter().filter(|known| *known.package_name == *package).collect();
+    let revisions = revisions(&of_package);
+    let has = |gvk: &Gvk| revisions.values().any(|package| package.has_child_kind(gvk));
+    let mut left = BTreeSet::new();
+    for known in &of_package {
+        let kinds = known.child_kinds.iter().filter(|gvk| !has(gvk)).filter_map(|gvk| store.kinds.known(gvk));
+        left.extend(kinds.map(|kind| (kind.group.clone(), kind.plural.clone())));
+        if known.package.is_none() {
+            left.insert((known.kind.group.clone(), known.kind.plural.clone()));
+        }
+    }
+    let names =
+        revisions.values().map(|package| package::store::name(&package.name, &package.digest)).collect();
+    let settings = store.settings.get(package);
+    let namespaces = settings.as_ref().and_then(|settings| settings.names().cloned());
+    InUse { revisions: names, left, namespaces }
+}
+
+/// Whether an account has the first right of a rule.
+///
+/// # Errors
+/// The API server cannot be asked now.
+pub(super) async fn is_allowed(
+    cluster: &Cluster,
+    rule: &Value,
+    namespace: Option<&str>,
+) -> Result<bool, CallError> {
+    let first = |field: &str| rule[field].get(0).and_then(Value::as_str).map(str::to_owned);
+    let right = Right {
+        place: Place::Home,
+        group: first("apiGroups").unwrap_or_default(),
+        resource: first("resources").unwrap_or_default(),
+        name: first("resourceNames"),
+        verb: first("verbs").unwrap_or_default(),
+    };
+    let reply = cluster.review(&review_kind(), &question(&right, namespace)).await?;
+    Ok(reply["status"]["allowed"] == true)
+}
+
 /// The rights that an account lacks.
 pub(super) struct Missing {
     pub(super) user: String,
@@ -164,10 +215,10 @@ fn is_limited(store: &Store, package: &str) -> bool {
 
 /// The role that grants a package its rights in a place.
 fn role(store: &Store, package: &str, place: Option<&str>) -> String {
-    let account = rights::account(package);
+    let role = rights::role(package);
     match place.filter(|_| is_limited(store, package)) {
-        Some(place) => format!("Role {account} in {place}"),
-        None => format!("ClusterRole {account}"),
+        Some(place) => format!("Role {role} in {place}"),
+        None => format!("ClusterRole {role}"),
     }
 }
 
@@ -175,21 +226,26 @@ fn role(store: &Store, package: &str, place: Option<&str>) -> String {
 const NAMESPACES: usize = 20;
 
 /// What the account of a package lacks for another revision of it in the namespaces of these instances; `None` if it lacks
-/// nothing, or there are no instances.
+/// nothing, or there are no instances. `left`: the kinds and namespaces of children that another package leaves to it.
 ///
 /// # Errors
 /// The API server cannot be asked now.
 pub(super) async fn lacking(
     clients: &Clients,
     store: &Store,
-    package: &Package,
+    (package, left): (&Package, Option<(&BTreeSet<Gvk>, &NamespaceScope)>),
     homes: &BTreeSet<Option<Arc<str>>>,
     manager: &str,
 ) -> Result<Option<String>, CallError> {
     let Some(user) = clients.user_of(&package.name).filter(|_| !homes.is_empty()) else { return Ok(None) };
     let served = |gvk: &Gvk| store.kinds.known(gvk).map(|kind| ApiKind::clone(&kind));
     let cluster = clients.for_operator(&package.name);
-    let needed = rights::derive(&[package], &served).rights;
+    let mut needed = rights::derive(&[package], &served).rights;
+    if let Some((kinds, namespaces)) = left {
+        let left: BTreeSet<Gvk> =
+            kinds.iter().filter(|kind| !package.has_child_kind(kind)).cloned().collect();
+        needed.extend(rights::former(&left, namespaces, &served).iter().cloned());
+    }
     let anywhere = denied(&cluster, &needed, manager, None).await?;
     let mut missing = Rights::default();
     if !anywhere.is_empty() {
@@ -329,12 +385,7 @@ async fn denied(
     manager_namespace: &str,
     namespace: Option<&str>,
 ) -> Result<Rights, CallError> {
-    let kind = ApiKind {
-        namespaced: false,
-        plural: "selfsubjectaccessreviews".into(),
-        ..ApiKind::built_in("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-    };
-    let kind = &kind;
+    let kind = &review_kind();
     let ask = |right: Right| async move {
         let place = match &right.place {
             Place::Home => namespace,
@@ -348,6 +399,14 @@ async fn denied(
     let answers = futures::stream::iter(rights.iter().cloned()).map(ask).buffer_unordered(AT_ONCE);
     let denied: Vec<Option<Right>> = answers.try_collect().await?;
     Ok(denied.into_iter().flatten().collect())
+}
+
+fn review_kind() -> ApiKind {
+    ApiKind {
+        namespaced: false,
+        plural: "selfsubjectaccessreviews".into(),
+        ..ApiKind::built_in("authorization.k8s.io/v1", "SelfSubjectAccessReview")
+    }
 }
 
 fn question(right: &Right, namespace: Option<&str>) -> Value {
@@ -402,12 +461,12 @@ mod tests {
         missing.add(&Place::Home, "", "secrets", &["list", "watch"]);
         missing.add(&Place::Home, "apps", "deployments", &["delete"]);
         let text =
-            refusal("web", "system:serviceaccount:o:operetta-web", "ClusterRole operetta-web", &missing)
+            refusal("web", "system:serviceaccount:o:operetta-web", "ClusterRole operetta:web", &missing)
                 .to_string();
         for words in [
             "system:serviceaccount:o:operetta-web lacks rights that the package web needs: list secrets, watch secrets, \
              delete deployments.apps;",
-            "of the ClusterRole operetta-web: [{apiGroups: [\"\"], resources: [secrets], verbs: [list, watch]}, \
+            "of the ClusterRole operetta:web: [{apiGroups: [\"\"], resources: [secrets], verbs: [list, watch]}, \
              {apiGroups: [apps], resources: [deployments], verbs: [delete]}]",
         ] {
             assert!(text.contains(words), "{words}: {text}");

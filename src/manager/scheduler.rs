@@ -26,6 +26,8 @@ pub(super) enum Key {
     Crd(Arc<str>),
     /// An `Operator` of the cluster, by name.
     Operator(Arc<str>),
+    /// The admission policies of plans.
+    PlanApi,
 }
 
 impl From<InstanceKey> for Key {
@@ -41,6 +43,7 @@ impl fmt::Display for Key {
             Self::Package(_, name) => write!(f, "package {name}"),
             Self::Crd(name) => write!(f, "crd {name}"),
             Self::Operator(name) => write!(f, "operator {name}"),
+            Self::PlanApi => f.write_str("admission policies"),
         }
     }
 }
@@ -70,7 +73,7 @@ impl Scheduler {
                 let registered = store.registry().get(&key.crd);
                 registered.map(|registered| registered.operator().into()).unwrap_or_default()
             }
-            Key::Package(..) | Key::Crd(_) | Key::Operator(_) => CRDS.into(),
+            Key::Package(..) | Key::Crd(_) | Key::Operator(_) | Key::PlanApi => CRDS.into(),
         };
         Self {
             queue: Arc::new(Queue::new(ConcurrencyLimits::new(workers).narrow(CRDS, CRDS_AT_ONCE), lane_of)),

@@ -173,6 +173,7 @@ impl StatusWriter {
                 .for_instances(registered)
                 .merge_patch(&registered.kind, namespace, name, Some("status"), &body, "operetta")
                 .await;
+            self.effects.note_status(&registered.crd, written.as_ref().err());
             let error = match written {
                 Ok(object) => {
                     let is_noop = object["metadata"]["resourceVersion"] == meta["resourceVersion"];

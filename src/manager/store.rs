@@ -34,6 +34,11 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// Nothing is known yet. `manager`: the manager's namespace.
+    pub(super) fn new(manager: &str) -> Self {
+        Self { settings: AllSettings::new(manager), ..Self::default() }
+    }
+
     /// The known instances and children.
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)

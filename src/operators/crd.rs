@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::history;
 use crate::api::ApiKind;
 use crate::crd::{OwnKind, column};
 
@@ -23,6 +24,10 @@ pub fn crd() -> Value {
                  ', such as ' + self.metadata.name + '-0123456789: an Operator has the name of its package'",
             "message": "spec.revision must name an OperatorRevision of the package of that name",
             "fieldPath": ".spec.revision",
+        }, {
+            "rule": "!has(self.spec.takesOver) || self.spec.takesOver.all(one, one.from != self.metadata.name)",
+            "message": "spec.takesOver names other packages, from which this one takes a CustomResourceDefinition over",
+            "fieldPath": ".spec.takesOver",
         }],
         "properties": {
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}}},
@@ -37,10 +42,11 @@ pub fn crd() -> Value {
     let columns = vec![
         column("Version", ".status.version", "The version of the active revision.", 0),
         column("Ready", &ready("status"), "Whether the revision that it names is active.", 0),
-        column("Reason", &ready("reason"), "Why, or why not.", 0),
+        column("Reason", &ready("reason"), "Why, or what is wrong.", 0),
         instances,
         column("Active", ".status.activeRevision", "The active revision.", 1),
         column("Target", ".spec.revision", "The revision that it names.", 1),
+        column("Message", &ready("message"), "What is wrong, and what to do.", 1),
     ];
     OPERATOR.crd(schema, columns, &[])
 }
@@ -65,7 +71,7 @@ fn spec() -> Value {
             },
             "namespaces": {
                 "type": "object",
-                "description": "The namespaces whose instances are reconciled; all if it is not set. Instances elsewhere are \
+                "description": "The namespaces whose instances are reconciled; all but kube-system and the manager's if it is not set. Instances elsewhere are \
                     left as they are, and their deletion is completed.",
                 "x-kubernetes-validations": [{
                     "rule": "has(self.names) != has(self.selector)",
@@ -78,6 +84,26 @@ fn spec() -> Value {
                         "description": "These namespaces.",
                     },
                     "selector": label_selector("Namespaces with these labels."),
+                },
+            },
+            "takesOver": {
+                "type": "array", "maxItems": 100,
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["crd"],
+                "description": "CustomResourceDefinitions that this package takes over from other packages, with their instances \
+                    and children. A package has a CRD of another one only if this says so.",
+                "items": {
+                    "type": "object",
+                    "required": ["crd", "from"],
+                    "properties": {
+                        "crd": {
+                            "type": "string", "minLength": 1, "maxLength": 253,
+                            "description": "The name of the CustomResourceDefinition, such as webapps.example.org.",
+                        },
+                        "from": {
+                            "type": "string", "minLength": 1, "maxLength": 40,
+                            "description": "The package that has it until then.",
+                        },
+                    },
                 },
             },
             "upgrade": {
@@ -101,6 +127,12 @@ fn spec() -> Value {
                             until that counts as a failure. 600 if it is not set. An active run of a plan does not count.",
                     },
                     "pin": label_selector("Instances with these labels keep the revision that they have."),
+                    "maxHoldSeconds": {
+                        "type": "integer", "format": "int32", "minimum": 0,
+                        "description": "For how long instances may keep the revision that they have because they are paused or \
+                            have the labels of `pin`, since the Operator names its revision. Then they are moved like all \
+                            others; one that is paused stays paused. For ever if it is not set.",
+                    },
                 },
             },
         },
@@ -139,7 +171,28 @@ fn status() -> Value {
             "activeRevision": text("The OperatorRevision whose CRDs are registered: new instances have it, and others are moved to it."),
             "version": text("The version of the package in the active revision."),
             "targetRevision": text("The OperatorRevision that is to be active."),
+            "targetSince": {
+                "type": "string", "format": "date-time",
+                "description": "Since when the spec names it, as the manager has seen it.",
+            },
             "previousRevision": text("The OperatorRevision that was active before: `operetta rollback` returns to it."),
+            "defaults": {
+                "type": "array",
+                "description": "The values that take the place of the package's defaults: the last ones that were all valid.",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {
+                        "name": text("The name of the default."),
+                        "value": {
+                            "x-kubernetes-preserve-unknown-fields": true, "nullable": true,
+                            "description": "Its value.",
+                        },
+                    },
+                },
+            },
             "instances": count("How many instances of its kinds there are."),
             "revisions": {
                 "type": "array",
@@ -179,11 +232,13 @@ fn status() -> Value {
                     },
                 },
             },
+            "history": history::schema(),
             "conditions": {
                 "type": "array",
-                "description": "Active: a revision is active. Ready: the one that the spec names is, and all instances \
-                    have it. Reconciling, Stalled, StorageMigrating, NamespacesMissing and RightsMissing (the account of the \
-                    package lacks rights) are there while they hold.",
+                "description": "Active: a revision is active. Ready: the one that the spec names is, all instances \
+                    have it that are to have it, and the account of the package has its rights. Reconciling, Stalled (also if the revision brings a CRD that another package has taken over), StorageMigrating, NamespacesMissing, RevisionNotStored (the active revision is \
+                    not stored as it is loaded), KubernetesUnsupported (it does not support the version of the cluster) and RightsMissing (the account of the package lacks rights) are there while \
+                    they hold.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": {

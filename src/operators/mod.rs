@@ -4,6 +4,8 @@
 
 mod crd;
 mod decide;
+mod defaults;
+mod history;
 mod objects;
 mod spec;
 mod status;
@@ -13,9 +15,14 @@ pub mod upgrade;
 
 pub use crd::{crd, kind};
 pub use decide::{Next, next};
+pub use defaults::effective as effective_defaults;
+pub use history::{Author, INSTALLER, NAMED_BY};
 pub use objects::{Object, Packed, operator, pack};
-pub use spec::OperatorSpec;
-pub use status::{Facts, Lost, MissingRights, Observed, Rollout, Standing, Target, patch, standing};
+pub use spec::{NamespacesSpec, OperatorSpec, TakeOver};
+pub use status::{
+    CONDITIONS, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Observed, Rollout, Standing, Target,
+    Transition, patch, standing, transition,
+};
 
 /// The label of an `OperatorRevision`: its package.
 pub use crate::package::store::objects::PACKAGE;

@@ -7,11 +7,6 @@ use crate::api::ApiKind;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, objects};
 
-/// Argo CD and Flux delete what is no longer in Git. An earlier revision is needed until no instance uses it, and for a
-/// rollback; the manager deletes it.
-const KEPT: [(&str, &str); 2] =
-    [("argocd.argoproj.io/sync-options", "Prune=false"), ("kustomize.toolkit.fluxcd.io/prune", "disabled")];
-
 /// An object, and its kind.
 #[derive(Debug, Clone)]
 pub struct Object {
@@ -55,6 +50,12 @@ pub fn operator(package: &str, spec: &OperatorSpec) -> Object {
         "metadata": {"name": package, "labels": {"app.kubernetes.io/managed-by": "operetta", super::PACKAGE: package}},
         "spec": {"revision": spec.revision},
     });
+    if let Some(names) = spec.namespaces.as_ref().and_then(|namespaces| namespaces.names.as_ref()) {
+        body["spec"]["namespaces"] = json!({"names": names});
+    }
+    if !spec.takes_over.is_empty() {
+        body["spec"]["takesOver"] = json!(spec.takes_over);
+    }
     if spec.paused {
         body["spec"]["paused"] = true.into();
     }
@@ -62,7 +63,7 @@ pub fn operator(package: &str, spec: &OperatorSpec) -> Object {
 }
 
 fn kept(mut object: Value) -> Value {
-    for (name, value) in KEPT {
+    for (name, value) in objects::KEPT {
         object["metadata"]["annotations"][name] = value.into();
     }
     object

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::upgrade::{MaxUnavailable, Policy};
@@ -22,6 +22,19 @@ pub struct OperatorSpec {
     pub defaults: Map<String, Value>,
     /// The namespaces whose instances are reconciled; `None` for all.
     pub namespaces: Option<NamespacesSpec>,
+    /// The CRDs that other packages hand over to this one.
+    #[serde(rename = "takesOver")]
+    pub takes_over: Vec<TakeOver>,
+}
+
+/// A CRD that a package takes over from another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct TakeOver {
+    /// The name of the CRD.
+    pub crd: String,
+    /// The package that has it.
+    pub from: String,
 }
 
 /// Namespaces, as they are written: one of the two.
@@ -41,6 +54,7 @@ pub struct UpgradeSpec {
     max_unavailable: Option<Value>,
     pause_on_failure: Option<bool>,
     progress_deadline_seconds: Option<u32>,
+    max_hold_seconds: Option<u32>,
     /// A label selector: these instances keep their revision.
     pub pin: Option<Value>,
 }
@@ -62,6 +76,7 @@ impl UpgradeSpec {
             deadline: self
                 .progress_deadline_seconds
                 .map_or(default.deadline, |seconds| Duration::from_secs(seconds.into())),
+            max_hold: self.max_hold_seconds.map(|seconds| Duration::from_secs(seconds.into())),
         })
     }
 }

@@ -1,8 +1,12 @@
 use serde_json::json;
 
+use super::upgrade::Kept;
 use super::*;
 use crate::crd as crds;
+use crate::package::{Files, compile};
+use crate::test_crd::crd_to_properties;
 
+const ACTIVE: Target = Target::Active { kept: Kept { unserved: 0, pinned: 0, paused: 0, busy: 0 } };
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
@@ -32,11 +36,16 @@ fn the_recorded_revision_is_activated_first_after_a_start() {
 
 fn facts(progress: Target, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
     Facts {
+        handed_over: &[],
         generation: 3,
         target: "a-2",
+        author: Author { manager: Some("kubectl-edit".into()), user: None },
         progress,
         active,
+        valid_defaults: None,
         instances: Some(&[]),
+        unstored: None,
+        unsupported: None,
         missing_namespaces: &[],
         migration: None,
         rights: None,
@@ -58,14 +67,37 @@ fn seen(status: &serde_json::Value) -> Observed {
 }
 
 #[test]
+fn a_cluster_that_was_upgraded_too_far_is_told_and_the_revision_stays_active() {
+    let of = |unsupported| Facts {
+        unsupported,
+        ..facts(Target::Active { kept: Kept::default() }, Some(("a-2", "1.0.0")))
+    };
+    let status = apply(json!({}), &of(Some("the package a 1.0.0 requires Kubernetes <1.36")));
+    let find = |status: &serde_json::Value, kind: &str| {
+        status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind).cloned()
+    };
+    let told = find(&status, KUBERNETES_UNSUPPORTED).unwrap();
+    assert!(
+        told["message"].as_str().unwrap().contains("requires Kubernetes <1.36. It stays active"),
+        "{told}"
+    );
+    assert!(matches!(seen(&status).standing, Standing::Active(_)));
+    assert_eq!(find(&apply(status, &of(None)), KUBERNETES_UNSUPPORTED), None);
+}
+
+#[test]
 fn missing_rights_are_named_while_they_are_missing() {
-    let of =
-        |rights: Option<MissingRights>| Facts { rights, ..facts(Target::Active, Some(("a-2", "1.0.0"))) };
+    let of = |rights: Option<MissingRights>| Facts { rights, ..facts(ACTIVE, Some(("a-2", "1.0.0"))) };
     let (user, rights) =
         ("system:serviceaccount:o:operetta-a".to_owned(), vec!["list secrets in n".to_owned()]);
     let status = apply(
         json!({}),
-        &of(Some(MissingRights { user, rights, refused: vec!["refs v1 Secret: 403".into()] })),
+        &of(Some(MissingRights {
+            user,
+            rights,
+            refused: vec!["refs v1 Secret: 403".into()],
+            manager: vec![],
+        })),
     );
     let condition = |status: &serde_json::Value| {
         let all = status["conditions"].as_array().unwrap();
@@ -73,15 +105,24 @@ fn missing_rights_are_named_while_they_are_missing() {
     };
     assert_eq!(
         condition(&status).unwrap(),
-        "apply what `operetta rbac` prints for the package a; system:serviceaccount:o:operetta-a may not: list secrets in n; \
-         refused: refs v1 Secret: 403"
+        "rights are missing: system:serviceaccount:o:operetta-a may not: list secrets in n; refused: refs v1 Secret: 403; \
+         apply what `operetta rbac` prints for the package a"
     );
     assert_eq!(status["missingRights"], json!(["list secrets in n"]));
-    assert_eq!(seen(&status).standing, Standing::Active, "the revision is active all the same");
+    assert!(
+        matches!(seen(&status), Observed { standing: Standing::Stalled(reason, _), active: Some(_), .. } if reason == "RightsMissing"),
+        "the revision is active all the same, and instances are in trouble"
+    );
     let status = apply(status, &of(None));
     assert!(condition(&status).is_some(), "nobody could ask");
+    // What is refused to the manager itself concerns all instances.
+    let hindered = MissingRights { manager: vec!["instances bs.c: 403".into()], ..MissingRights::default() };
+    let status = apply(status, &of(Some(hindered)));
+    assert!(condition(&status).unwrap().contains("refused to the manager: instances bs.c: 403"));
+    assert!(matches!(seen(&status).standing, Standing::Stalled(_, told) if told.contains("instances bs.c")));
     let status = apply(status, &of(Some(MissingRights::default())));
     assert_eq!((condition(&status), &status["missingRights"]), (None, &json!(null)));
+    assert_eq!(seen(&status).standing, Standing::Active(String::new()));
 }
 
 #[test]
@@ -89,17 +130,23 @@ fn the_status_says_what_is_active_and_what_the_rest_waits_for() {
     let foreign = json!({"conditions": [{"type": "Theirs", "status": "True"}]});
     let status = apply(foreign, &facts(Target::Progressing("its CRDs are being registered".into()), None));
     assert_eq!(seen(&status).standing, Standing::Progressing("a-2: its CRDs are being registered".into()));
-    let status = apply(status, &facts(Target::Active, Some(("a-1", "1.0.0"))));
+    let status = apply(status, &facts(ACTIVE, Some(("a-1", "1.0.0"))));
     assert_eq!(status["activeRevision"], "a-1");
     assert_eq!(status["previousRevision"], json!(null));
+    assert_eq!(status["targetSince"], NOW);
+    let other = Facts { target: "a-3", ..facts(ACTIVE, Some(("a-1", "1.0.0"))) };
+    assert_eq!(
+        patch(&status, &other, "2027-01-01T00:00:00Z").unwrap()["targetSince"],
+        "2027-01-01T00:00:00Z"
+    );
     let refused = Target::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
     let status = apply(status, &facts(refused, Some(("a-1", "1.0.0"))));
-    let Observed { standing, active } = seen(&status);
+    let Observed { standing, active, .. } = seen(&status);
     assert_eq!(standing, Standing::Stalled("CRDRefused".into(), "a-2: no; a-1 stays active".into()));
     assert_eq!(active.as_deref(), Some("a-1"));
-    let status = apply(status, &facts(Target::Active, Some(("a-2", "2.0.0"))));
+    let status = apply(status, &facts(ACTIVE, Some(("a-2", "2.0.0"))));
     assert_eq!((&status["activeRevision"], &status["previousRevision"]), (&json!("a-2"), &json!("a-1")));
-    assert_eq!(seen(&status).standing, Standing::Active);
+    assert_eq!(seen(&status).standing, Standing::Active(String::new()));
     assert!(status["conditions"].as_array().unwrap().iter().any(|c| c["type"] == "Theirs"));
     // Nothing is active after a start: the record stays.
     let lost = Lost { reason: "RevisionMissing", message: "gone".into(), is_temporary: false };
@@ -109,8 +156,56 @@ fn the_status_says_what_is_active_and_what_the_rest_waits_for() {
 }
 
 #[test]
+fn one_wrong_default_keeps_the_last_valid_ones() {
+    let operator = "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {name: a}\nspec: {version: 0.1.0, \
+                    resources: [{crd: crds/thing.yaml, children: []}], defaults: {greeting: hello, count: 2, list: null}}\n";
+    let crd = crd_to_properties("example.org", "things", "Thing") + "            spec: {type: object}\n";
+    let files = Files::from_texts("a", [("operator.yaml", operator), ("crds/thing.yaml", &crd)]);
+    let (package, _) = compile(&files).unwrap();
+    let spec = |defaults: serde_json::Value| {
+        OperatorSpec::parse(&json!({"spec": {"revision": "a-2", "defaults": defaults}})).unwrap()
+    };
+    let effective = |defaults, status: &serde_json::Value| {
+        package.defaults_with(&effective_defaults(&spec(defaults), status, Some(&package)))
+    };
+    let valid = json!({"greeting": "hi", "count": 3, "list": [null]});
+    let status = apply(
+        json!({}),
+        &Facts { valid_defaults: valid.as_object(), ..facts(ACTIVE, Some(("a-2", "1.0.0"))) },
+    );
+    for wrong in [json!({"greeting": "ho", "count": "3"}), json!({"greeting": "ho", "other": 1})] {
+        assert_eq!(effective(wrong, &status), valid);
+    }
+    let new = json!({"greeting": "ho"});
+    assert_eq!(effective(new.clone(), &status), json!({"greeting": "ho", "count": 2, "list": null}));
+    // None were ever valid.
+    let wrong = json!({"greeting": "ho", "count": "3"});
+    assert_eq!(effective(wrong, &json!({})), json!({"greeting": "ho", "count": 2, "list": null}));
+    // Before the package is known, instances keep what they have.
+    assert_eq!(effective_defaults(&spec(new.clone()), &status, None), *valid.as_object().unwrap());
+    assert_eq!(effective_defaults(&spec(new.clone()), &json!({}), None), *new.as_object().unwrap());
+    // Fewer values replace the record.
+    let status =
+        apply(status, &Facts { valid_defaults: new.as_object(), ..facts(ACTIVE, Some(("a-2", "1.0.0"))) });
+    assert_eq!(status["defaults"], json!([{"name": "greeting", "value": "ho"}]));
+    let all = json!({"greeting": 1, "count": 3, "other": 1, "list": 1});
+    let wrong = package.wrong_defaults(all.as_object().unwrap());
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(wrong[0].starts_with("greeting: ") && wrong[1].starts_with("other: "), "{wrong:?}");
+}
+
+#[test]
+fn messages_contain_no_unsafe_characters() {
+    let refused =
+        Target::Refused { reason: "SpecInvalid", message: "a\u{1b}\n\u{202e}".into(), is_temporary: false };
+    let status = apply(json!({}), &facts(refused, Some(("a-1", "1.0.0"))));
+    let expected = "a-2: a\\u{1b} \\u{202e}; a-1 stays active";
+    assert_eq!(seen(&status).standing, Standing::Stalled("SpecInvalid".into(), expected.into()));
+}
+
+#[test]
 fn an_old_status_says_nothing_of_a_new_spec() {
-    let status = apply(json!({}), &facts(Target::Active, Some(("a-2", "2.0.0"))));
+    let status = apply(json!({}), &facts(ACTIVE, Some(("a-2", "2.0.0"))));
     let newer = json!({"metadata": {"generation": 4}, "spec": {"revision": "a-2"}, "status": status});
     assert_eq!(standing(&newer).standing, Standing::Unseen);
     assert_eq!(standing(&json!({"metadata": {}, "spec": {}})).standing, Standing::Unseen);
@@ -121,4 +216,133 @@ fn the_crd_is_one_that_the_api_server_accepts() {
     let crd = crd();
     assert_eq!(crds::check(&crd), Vec::new());
     assert_eq!(crds::kind(&crd), Some(kind()));
+}
+
+fn note(status: &serde_json::Value) -> (String, String) {
+    match seen(status) {
+        Observed { standing: Standing::Active(note), reason, .. } => (reason, note),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_active_revision_says_what_is_wrong_besides() {
+    let active = || facts(ACTIVE, Some(("a-2", "1.0.0")));
+    let kept = Target::Active { kept: Kept { pinned: 2, paused: 1, ..Kept::default() } };
+    let status = apply(json!({}), &Facts { progress: kept, ..active() });
+    let expected =
+        "a-2 is active; 3 instances keep an earlier revision: 2 pinned by spec.upgrade.pin, 1 paused";
+    assert_eq!(note(&status), ("InstancesKept".into(), expected.into()));
+    let missing = ["late".to_owned()];
+    let status = apply(status, &Facts { missing_namespaces: &missing, ..active() });
+    let (reason, told) = note(&status);
+    assert!(reason == "NamespacesMissing" && told.contains("there is no namespace late"), "{reason} {told}");
+    let migration = Some((true, "the object x cannot be written"));
+    let status = apply(status, &Facts { migration, ..active() });
+    assert_eq!(note(&status).0, "MigrationFailed");
+    // The gravest is the reason, and all are in the message.
+    let rights = Some(MissingRights { rights: vec!["list secrets".into()], ..MissingRights::default() });
+    let status = apply(status, &Facts { migration, missing_namespaces: &missing, rights, ..active() });
+    let Standing::Stalled(reason, told) = seen(&status).standing else { panic!("{status:#}") };
+    assert_eq!(reason, "RightsMissing");
+    for words in ["list secrets", "no namespace late", "cannot be written"] {
+        assert!(told.contains(words), "{told}");
+    }
+    // The API server cannot be asked for the rights.
+    let status = apply(status, &active());
+    assert!(matches!(seen(&status).standing, Standing::Stalled(reason, _) if reason == "RightsMissing"));
+    let status = apply(status, &Facts { rights: Some(MissingRights::default()), ..active() });
+    assert_eq!(note(&status), ("Active".into(), String::new()));
+}
+
+#[test]
+fn the_history_says_who_named_which_revision_and_what_became_of_it() {
+    let history = |status: &serde_json::Value| -> Vec<String> {
+        let entries = status["history"].as_array().unwrap().iter();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
+        entries
+            .map(|e| {
+                ["revision", "fromRevision", "manager", "result", "message"].map(|f| text(&e[f])).join(" ")
+            })
+            .collect()
+    };
+    let at = |target, progress, active| Facts { target, ..facts(progress, active) };
+    let status = apply(json!({}), &at("a-1", Target::Progressing("its CRDs".into()), None));
+    assert_eq!(history(&status), ["a-1 - kubectl-edit InProgress -"]);
+    let status = apply(status, &at("a-1", ACTIVE, Some(("a-1", "0.1.0"))));
+    assert_eq!(history(&status), ["a-1 - kubectl-edit Completed -"]);
+    let refused = || Target::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
+    let status = apply(status, &at("a-2", refused(), Some(("a-1", "0.1.0"))));
+    assert_eq!(history(&status)[0], "a-2 a-1 kubectl-edit Stalled CRDRefused: no");
+    let status = apply(status, &at("a-3", ACTIVE, Some(("a-3", "0.3.0"))));
+    assert_eq!(
+        history(&status),
+        [
+            "a-3 a-1 kubectl-edit Completed -",
+            "a-2 a-1 kubectl-edit Superseded CRDRefused: no",
+            "a-1 - kubectl-edit Completed -",
+        ]
+    );
+    assert_eq!(
+        (&status["history"][0]["version"], &status["history"][0]["fromVersion"]),
+        (&json!("0.3.0"), &json!("0.1.0"))
+    );
+    // What ends later is no part of it, and what was there before the history began is not invented.
+    let later = apply(status.clone(), &at("a-3", refused(), Some(("a-3", "0.3.0"))));
+    assert_eq!(later["history"], status["history"]);
+    let old = apply(json!({"targetRevision": "a-1"}), &at("a-1", ACTIVE, Some(("a-1", "0.1.0"))));
+    assert_eq!(old["history"], json!(null));
+    let mut status = status;
+    for number in 0..20 {
+        let target: &'static str = format!("a-x{number}").leak();
+        let long = Target::Refused { reason: "CRDRefused", message: "é".repeat(5_000), is_temporary: false };
+        status = apply(status, &at(target, long, Some(("a-3", "0.3.0"))));
+    }
+    assert_eq!(status["history"].as_array().unwrap().len(), 10);
+    assert!(status["history"].to_string().len() < 10_000);
+}
+
+#[test]
+fn the_author_is_whoever_owns_the_revision_and_a_user_is_named_only_by_our_commands() {
+    let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "time": time, "fieldsV1": {"f:spec": {field: {}}}});
+    let operator = |entries: serde_json::Value| {
+        json!({
+            "metadata": {"annotations": {NAMED_BY: "a-2 alice"}, "managedFields": entries},
+            "spec": {"revision": "a-2"},
+        })
+    };
+    let ours = operator(json!([
+        entry(INSTALLER, "2026-01-01T00:00:00Z", "f:revision"),
+        entry("x", "2026-01-02T00:00:00Z", "f:paused")
+    ]));
+    assert_eq!(Author::of(&ours), Author { manager: Some(INSTALLER.into()), user: Some("alice".into()) });
+    let theirs = operator(json!([entry("kubectl-patch", "2026-01-01T00:00:00Z", "f:revision")]));
+    assert_eq!(Author::of(&theirs), Author { manager: Some("kubectl-patch".into()), user: None });
+    let mut other = ours;
+    other["spec"]["revision"] = "a-3".into();
+    assert_eq!(Author::of(&other).user, None);
+    assert_eq!(Author::of(&json!({})), Author::default());
+}
+
+#[test]
+fn a_change_of_ready_is_an_event_and_a_start_of_the_manager_is_none() {
+    let told = |before: &serde_json::Value, after: &serde_json::Value| {
+        transition(before, after).map(|event| (event.reason, event.is_warning))
+    };
+    let registering = || Target::Progressing("its CRDs are being registered".into());
+    let empty = json!({});
+    let first = apply(empty.clone(), &facts(registering(), None));
+    assert_eq!(told(&empty, &first), None);
+    let active = apply(first.clone(), &facts(ACTIVE, Some(("a-2", "1.0.0"))));
+    assert_eq!(told(&first, &active), Some(("Active".into(), false)));
+    // A manager starts.
+    let again = apply(active.clone(), &facts(registering(), Some(("a-2", "1.0.0"))));
+    assert_eq!((told(&active, &again), told(&again, &active)), (None, None));
+    let rights = Some(MissingRights { rights: vec!["list secrets".into()], ..MissingRights::default() });
+    let missing = apply(active.clone(), &Facts { rights, ..facts(ACTIVE, Some(("a-2", "1.0.0"))) });
+    assert_eq!(told(&active, &missing), Some(("RightsMissing".into(), true)));
+    assert_eq!(told(&missing, &active), Some(("Active".into(), false)));
+    let paused = Rollout { is_paused: true, waiting: 1, ..Rollout::default() };
+    let paused = apply(active.clone(), &facts(Target::RollingOut(paused), Some(("a-2", "1.0.0"))));
+    assert_eq!(told(&active, &paused), Some(("UpgradePaused".into(), true)));
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The condition of an instance that was moved to another revision and has not been ready since.
@@ -27,6 +28,9 @@ pub struct Member {
     is_deleting: bool,
     changing: Option<Changing>,
 }
+
+/// How an instance can be.
+pub const VERDICTS: [&str; 5] = ["ready", "reconciling", "stalled", "paused", "deleting"];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Health {
@@ -73,6 +77,17 @@ impl Member {
         }
     }
 
+    /// How it is, in one word of [`VERDICTS`].
+    pub fn verdict(&self) -> &'static str {
+        match self.health {
+            _ if self.is_deleting => "deleting",
+            Health::Ready => "ready",
+            Health::Unready => "reconciling",
+            Health::Stalled => "stalled",
+            Health::Paused => "paused",
+        }
+    }
+
     /// Whether a run of a plan is active.
     pub fn is_busy(&self) -> bool {
         self.is_busy
@@ -98,6 +113,8 @@ pub struct Policy {
     pub pause_on_failure: bool,
     /// How long an instance that was ready before may be unready after it was moved until that is a failure.
     pub deadline: Duration,
+    /// For how long instances may keep their revision because they are paused or pinned; `None` for ever.
+    pub max_hold: Option<Duration>,
 }
 
 impl Default for Policy {
@@ -107,7 +124,18 @@ impl Default for Policy {
             pause_on_failure: true,
             // That of a Deployment.
             deadline: Duration::from_secs(600),
+            max_hold: None,
         }
+    }
+}
+
+impl Policy {
+    /// Whether instances no longer keep their revision because they are paused or pinned. `status`: that of the `Operator`,
+    /// which records since when it names its revision.
+    pub fn is_hold_over(&self, status: &Value, now: Timestamp) -> bool {
+        let since = status["targetSince"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
+        let held = since.map(|since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+        self.max_hold.zip(held).is_some_and(|(most, held)| held >= most)
     }
 }
 
@@ -149,14 +177,19 @@ impl MaxUnavailable {
 }
 
 /// What is known of one instance for a stage.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Clone)]
 pub struct Candidate<K> {
     /// Which instance.
     pub key: K,
     /// What its status says.
     pub member: Member,
-    /// Whether the `Operator` keeps it at its revision.
+    /// Whether the `Operator` keeps it at its revision by a label.
     pub is_pinned: bool,
+    /// Whether the `Operator` serves its namespace.
+    pub is_served: bool,
+    /// Whether it keeps its revision while it is paused.
+    pub is_kept_by_pause: bool,
     /// Whether it is changing for longer than [`Policy::deadline`].
     pub is_overdue: bool,
     /// What became of the last attempt to move it.
@@ -178,6 +211,41 @@ pub enum Attempt {
     },
 }
 
+/// How many instances keep an earlier revision, by cause. Each is counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// They are in namespaces that the `Operator` does not serve.
+    pub unserved: usize,
+    /// The `Operator` pins them by a label.
+    pub pinned: usize,
+    /// They are paused.
+    pub paused: usize,
+    /// A run of a plan is active.
+    pub busy: usize,
+}
+
+impl Kept {
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.unserved + self.pinned + self.paused + self.busy
+    }
+
+    /// For people; `None` if there are none.
+    pub fn message(self) -> Option<String> {
+        let causes = [
+            (self.pinned, "pinned by spec.upgrade.pin"),
+            (self.paused, "paused"),
+            (self.busy, "in a run of a plan"),
+            (self.unserved, "in namespaces that are not served"),
+        ];
+        let causes: Vec<String> =
+            causes.iter().filter(|(n, _)| *n > 0).map(|(n, cause)| format!("{n} {cause}")).collect();
+        let verb =
+            if self.count() == 1 { "1 instance keeps" } else { &*format!("{} instances keep", self.count()) };
+        (!causes.is_empty()).then(|| format!("{verb} an earlier revision: {}", causes.join(", ")))
+    }
+}
+
 /// A stage of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage<K> {
@@ -187,8 +255,8 @@ pub struct Stage<K> {
     pub moved: usize,
     /// How many are still to be moved, those of this stage included.
     pub waiting: usize,
-    /// How many keep their revision: they are pinned, paused, or in the midst of a run.
-    pub kept: usize,
+    /// The instances that keep their revision.
+    pub kept: Kept,
     /// Those that were moved and have not been ready since.
     pub changing: Vec<K>,
     /// Those of them that fail.
@@ -206,17 +274,23 @@ pub struct Stage<K> {
 pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: &Policy) -> Stage<K> {
     let (mut waiting, mut changing, mut failing) = (Vec::new(), Vec::new(), Vec::new());
     let (mut refused, mut again) = (Vec::new(), Vec::new());
-    let (mut moved, mut kept, mut is_proven, mut has_unready) = (0, 0, false, false);
+    let (mut moved, mut kept, mut is_proven, mut has_unready) = (0, Kept::default(), false, false);
     let mut in_flight = 0_usize;
-    for Candidate { key, member, is_pinned, is_overdue, attempt } in candidates {
+    for Candidate { key, member, is_pinned, is_served, is_kept_by_pause, is_overdue, attempt } in candidates {
         // One that is new has the target.
         let has_target = member.revision.as_deref().is_none_or(|revision| revision == target);
         if member.is_deleting {
             continue;
         }
         if !has_target {
-            if *is_pinned || member.is_busy || member.health == Health::Paused {
-                kept += 1;
+            if !is_served {
+                kept.unserved += 1;
+            } else if *is_pinned {
+                kept.pinned += 1;
+            } else if member.is_busy {
+                kept.busy += 1;
+            } else if *is_kept_by_pause && member.health == Health::Paused {
+                kept.paused += 1;
             } else if let Attempt::Refused { is_due } = attempt {
                 refused.push(key.clone());
                 again.extend(is_due.then(|| key.clone()));
@@ -310,6 +384,8 @@ mod tests {
             key,
             member: Member::of(instance),
             is_pinned: false,
+            is_served: true,
+            is_kept_by_pause: true,
             is_overdue: false,
             attempt: Attempt::None,
         };
@@ -405,7 +481,7 @@ mod tests {
         let mut instances = vec![unready("a"), ready("a"), ready("b")];
         instances[0]["status"]["plan"] = json!({"phase": "Running"});
         let first = stage(&candidates(&instances), "b", &policy(1, true));
-        assert_eq!((first.moves.as_slice(), first.waiting, first.kept), ([1].as_slice(), 1, 1));
+        assert_eq!((first.moves.as_slice(), first.waiting, first.kept.count()), ([1].as_slice(), 1, 1));
         instances[0]["status"]["plan"]["phase"] = "Failed".into();
         assert_eq!(stage(&candidates(&instances), "b", &policy(1, true)).moves, [0]);
     }
@@ -416,7 +492,50 @@ mod tests {
         all[0].is_pinned = true;
         all[2].member.is_deleting = true;
         let stage = stage(&all, "b", &Policy::default());
-        assert_eq!((stage.moves.len(), stage.kept, stage.is_complete()), (0, 2, true));
+        assert_eq!((stage.moves.len(), stage.kept.count(), stage.is_complete()), (0, 2, true));
+        assert_eq!(
+            stage.kept.message().unwrap(),
+            "2 instances keep an earlier revision: 1 pinned by spec.upgrade.pin, 1 paused"
+        );
+    }
+
+    #[test]
+    fn a_paused_instance_is_moved_once_the_hold_is_over_and_holds_nothing_back() {
+        let paused = instance("a", &[("Ready", "False", "Paused")]);
+        let mut instances = vec![paused.clone(), paused, ready("a")];
+        let all = |instances: &[Value]| {
+            let mut all = candidates(instances);
+            for candidate in &mut all {
+                candidate.is_kept_by_pause = false;
+            }
+            all
+        };
+        let mut moved: Vec<usize> = Vec::new();
+        for _ in 0..3 {
+            let stage = stage(&all(&instances), "b", &Policy::default());
+            moved.extend(&stage.moves);
+            carry_out(&mut instances, &stage);
+            settle(&mut instances[2], "True");
+        }
+        moved.sort_unstable();
+        assert_eq!(moved, [0, 1, 2]);
+        assert!(stage(&all(&instances), "b", &Policy::default()).is_complete());
+    }
+
+    #[test]
+    fn a_hold_ends_after_its_time() {
+        let policy = |max_hold| Policy { max_hold, ..Policy::default() };
+        let now = |text: &str| text.parse::<Timestamp>().unwrap();
+        let status = json!({"targetSince": "2026-01-01T00:00:00Z"});
+        let minute = Some(Duration::from_mins(1));
+        assert!(!policy(minute).is_hold_over(&status, now("2026-01-01T00:00:59Z")));
+        assert!(policy(minute).is_hold_over(&status, now("2026-01-01T00:01:00Z")));
+        assert!(policy(Some(Duration::ZERO)).is_hold_over(&status, now("2025-01-01T00:00:00Z")));
+        assert!(!policy(None).is_hold_over(&status, now("2036-01-01T00:00:00Z")));
+        assert!(
+            !policy(minute).is_hold_over(&json!({}), now("2036-01-01T00:00:00Z")),
+            "it is not recorded yet"
+        );
     }
 
     #[test]

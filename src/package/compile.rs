@@ -15,6 +15,7 @@ use super::decode::{At, Decode, Decoder};
 use super::lint;
 use super::lint::sketch::Sketches;
 use super::manifest::{self, Manifest, SemVerRange};
+use super::requires;
 use super::template_scan::Outline;
 use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
 use crate::api::{ApiKind, Gvk};
@@ -65,6 +66,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
             .collect(),
         sketches: Sketches::of(&templates),
         child_templates: BTreeSet::new(),
+        spec_reads: lint::fields::SpecReads::default(),
         read_lets: Some(BTreeSet::new()),
         readable,
         complete,
@@ -167,6 +169,8 @@ pub(super) struct Compiler<'a> {
     pub(super) sketches: Sketches,
     /// Templates of children.
     pub(super) child_templates: BTreeSet<String>,
+    /// What is read of the specs of the package's kinds.
+    pub(super) spec_reads: lint::fields::SpecReads,
     /// The `let`s that are read; `None` if any of them may be read.
     pub(super) read_lets: Option<BTreeSet<String>>,
     /// Whether every template and expression compiles. Otherwise an unread value may be read by a broken template.
@@ -193,6 +197,15 @@ impl Compiler<'_> {
         if let Some(range) = spec.requires.as_ref().and_then(|requires| requires.operetta.as_ref()) {
             self.fits(range);
         }
+        let kubernetes = spec.requires.and_then(|requires| requires.kubernetes);
+        if let Some(range) = kubernetes.as_ref().filter(|range| !requires::is_possible(&range.value.0)) {
+            let message = format!(
+                "no version of Kubernetes that Operetta supports (1.30 and later) is in the range {}",
+                range.value.0
+            );
+            let error = range.error("package::requires", message);
+            self.diagnostics.push(error.help("write for example \">=1.30\""));
+        }
         let defaults = spec.defaults.map_or_else(Map::new, |defaults| defaults.0);
         let permissions = self.permissions(spec.permissions.unwrap_or_default());
         let shared = spec.lets.map(|lets| lets.0).unwrap_or_default();
@@ -213,7 +226,20 @@ impl Compiler<'_> {
                 self.diagnostics.push(lint::edges::unused_let(&name.value, &name.at));
             }
         }
-        self.diagnostics.extend(lint::workloads::workloads(&self.sketches, &resources));
+        self.diagnostics.extend(lint::workloads::workloads(
+            &self.engine,
+            &self.sketches,
+            &resources,
+            &defaults,
+        ));
+        if self.readable {
+            let found = lint::relations::relations(&self.engine, &self.sketches, &resources, &defaults);
+            self.diagnostics.extend(found);
+            // What reads the field may be what is broken.
+            if !self.diagnostics.iter().any(Diagnostic::is_error) {
+                self.diagnostics.extend(self.spec_reads.unread());
+            }
+        }
         let name = manifest.metadata.0?.name;
         Some(Package {
             name: name.value.0,
@@ -221,7 +247,7 @@ impl Compiler<'_> {
             version: spec.version.0?.value.0,
             app_version: spec.app_version,
             description: spec.description,
-            kubernetes: spec.requires.and_then(|requires| requires.kubernetes).map(|range| range.value.0),
+            kubernetes: kubernetes.map(|range| range.value.0),
             digest: self.files.digest(),
             permissions,
             defaults: Value::Object(defaults),
@@ -374,6 +400,15 @@ impl Compiler<'_> {
             let error = Diagnostic::error("package::crd", "this is not a CustomResourceDefinition");
             self.diagnostics.push(error.located(location.clone()));
         }
+        if let Some(kind) = kind.as_ref().filter(|kind| is_reserved(&kind.group)) {
+            let message = format!(
+                "the group {} is reserved: a package cannot bring kinds of Operetta's own group or of Kubernetes' groups",
+                kind.group
+            );
+            let error = Diagnostic::error("crd::reserved-group", message);
+            let error = error.at(&source, place(&node, "spec.group")).path("spec.group".to_owned());
+            self.diagnostics.push(error.help("use a group of a domain of yours, such as shop.example.org"));
+        }
         Some(Crd { value, kind: kind?, location, node, source })
     }
 
@@ -434,6 +469,14 @@ pub(crate) fn place(root: &Node, path: &str) -> Span {
     span
 }
 
+/// Whether kinds of that group are Operetta's or Kubernetes' own. A manager that took its own kinds for those of a package would
+/// reconcile itself.
+fn is_reserved(group: &str) -> bool {
+    let is_of =
+        |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    group == "operetta.dev" || is_of("k8s.io") || is_of("kubernetes.io") || !group.contains('.')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,6 +499,16 @@ mod tests {
             ("a[", 1, 1),
         ] {
             assert_eq!(source.line_col(place(&node, path).start), (line, column), "{path}");
+        }
+    }
+
+    #[test]
+    fn groups_of_operetta_and_kubernetes_are_reserved() {
+        for group in ["operetta.dev", "k8s.io", "networking.k8s.io", "a.kubernetes.io", "apps", "batch", ""] {
+            assert!(is_reserved(group), "{group}");
+        }
+        for group in ["apps.operetta.dev", "cluster.x-k8s.io", "shop.example.org", "myk8s.io"] {
+            assert!(!is_reserved(group), "{group}");
         }
     }
 

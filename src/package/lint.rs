@@ -1,10 +1,18 @@
 //! Checks what expressions and templates read: fields of the CRD's schema, children, `let`s, defaults, variables.
 
+mod applied;
 pub(super) mod columns;
 mod conditional;
 mod conditions;
+mod containers;
 pub(super) mod edges;
+pub(super) mod fields;
 pub(super) mod generated;
+mod immutable;
+mod lengths;
+mod objects;
+mod references;
+pub(super) mod relations;
 pub(super) mod sketch;
 pub(super) mod versions;
 pub(super) mod words;
@@ -28,7 +36,7 @@ use crate::template::foreign_syntax::of_variable;
 use crate::template::{Engine, ReadPath, Segment};
 
 /// The variables of expressions, including those that only some expressions see.
-pub(super) const ROOTS: [&str; 16] = [
+pub(super) const ROOTS: [&str; 17] = [
     "instance",
     "spec",
     "name",
@@ -38,6 +46,7 @@ pub(super) const ROOTS: [&str; 16] = [
     "defaults",
     "let",
     "children",
+    "retained",
     "refs",
     "cluster",
     "self",
@@ -102,6 +111,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo
     let mut diagnostics = linter.diagnostics;
     diagnostics.extend(conditions::conditions(engine, parts, known));
     diagnostics.extend(edges::self_reads(engine, parts));
+    diagnostics.extend(edges::retained_reads(engine, parts));
     diagnostics
 }
 
@@ -237,12 +247,12 @@ impl Linter<'_> {
                 let message = format!("`let.{key}` does not exist");
                 self.error("package::unknown-path", &path.location, message, help);
             }
-            ("children", Some(id))
+            (root @ ("children" | "retained"), Some(id))
                 if self.known.complete && !self.parts.children.iter().any(|child| child.id == id) =>
             {
-                let help =
-                    Self::near(id, self.parts.children.iter().map(|child| child.id.clone()), "children.");
-                let message = format!("`children.{id}` does not exist: there is no child of that id");
+                let ids = self.parts.children.iter().map(|child| child.id.clone());
+                let help = Self::near(id, ids, &format!("{root}."));
+                let message = format!("`{root}.{id}` does not exist: there is no child of that id");
                 self.error("package::unknown-child", &path.location, message, help);
             }
             ("refs", Some(id)) => self.reference(path, id),
@@ -256,10 +266,10 @@ impl Linter<'_> {
                 let message = format!("`cluster.{key}` does not exist");
                 self.error("package::unknown-path", &path.location, message, help);
             }
-            ("children", None) => {
+            (root @ ("children" | "retained"), None) => {
                 let message =
                     "the id of a child must be a literal, because it determines the order".to_owned();
-                let help = "write children.<id>".to_owned();
+                let help = format!("write {root}.<id>");
                 self.error("package::unknown-child", &path.location, message, Some(help));
             }
             _ => {}

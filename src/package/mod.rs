@@ -23,6 +23,7 @@ mod order;
 mod permissions;
 pub mod plan;
 mod refs;
+mod requires;
 mod resource;
 pub mod schema;
 mod secrecy;
@@ -104,7 +105,7 @@ impl Package {
     }
 
     /// `defaults.x`, with the values that others put in their place. A value of another type than the package's is left out,
-    /// as is one that the package does not have: see [`Self::wrong_default`].
+    /// as is one that the package does not have: see [`Self::wrong_defaults`].
     pub fn defaults_with(&self, overrides: &Map<String, Value>) -> Value {
         let mut defaults = self.defaults.clone();
         for (name, value) in overrides {
@@ -115,9 +116,9 @@ impl Package {
         defaults
     }
 
-    /// Why one of these values cannot take the place of a default, if one cannot.
-    pub fn wrong_default(&self, overrides: &Map<String, Value>) -> Option<String> {
-        overrides.iter().find_map(|(name, value)| match self.defaults.get(name) {
+    /// Which of these values cannot take the place of a default, and why.
+    pub fn wrong_defaults(&self, overrides: &Map<String, Value>) -> Vec<String> {
+        let wrong = overrides.iter().filter_map(|(name, value)| match self.defaults.get(name) {
             None => {
                 let known = self.defaults.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
                 let known: Vec<&str> = known.collect();
@@ -131,7 +132,8 @@ impl Package {
                 type_of(value)
             )),
             Some(_) => None,
-        })
+        });
+        wrong.collect()
     }
 
     /// The resource of an instance of that apiVersion (any served version) and kind.
@@ -211,6 +213,12 @@ impl Resource {
     pub fn has_scale(&self) -> bool {
         let versions = self.crd.pointer("/spec/versions").and_then(Value::as_array);
         versions.into_iter().flatten().any(|version| version.pointer("/subresources/scale").is_some())
+    }
+
+    /// The facts that its plans record.
+    pub fn recorded(&self) -> BTreeSet<&str> {
+        let visits = self.plans.iter().flat_map(plan::Plan::visits);
+        visits.flat_map(|visit| &visit.step.record).map(|(key, _)| key.as_str()).collect()
     }
 
     /// Whether its instances have runs.

@@ -42,20 +42,24 @@ impl Compiler<'_> {
                     }
                 }
                 let (on, mut rest) = match (path.root.as_str(), path.segments.as_slice()) {
-                    ("children", [Segment::Key(id), rest @ ..]) => (index.get(id.as_str()).copied(), rest),
+                    ("children" | "retained", [Segment::Key(id), rest @ ..]) => {
+                        (index.get(id.as_str()).copied(), rest)
+                    }
                     ("self", rest) if usage.sees_self() => (usage.child, rest),
                     _ => continue,
                 };
                 let Some(on) = on else { continue };
-                if path.root == "children" && parts.children[on].for_each.is_some() {
+                if path.root != "self" && parts.children[on].for_each.is_some() {
                     rest = rest.get(1..).unwrap_or_default(); // without the member's key
                 }
                 // Tests such as `is ready` use what is kept of every object anyway.
                 if !path.flag || !rest.is_empty() {
                     live[on].push(rest.to_vec());
                 }
-                // A child's own live object is the previous one, so there is nothing to wait for.
-                if let Some(child) = usage.child.filter(|&child| usage.orders() && child != on) {
+                // A child's own live object is the previous one, so there is nothing to wait for. What a former instance
+                // has left is there, or is not.
+                let orders = usage.orders() && path.root == "children";
+                if let Some(child) = usage.child.filter(|&child| orders && child != on) {
                     edges[child].insert(on);
                 }
             }
@@ -195,7 +199,7 @@ fn reads_back(path: &ReadPath) -> bool {
         _ => None,
     };
     match path.root.as_str() {
-        "refs" | "children" | "self" => true,
+        "refs" | "children" | "retained" | "self" => true,
         "instance" => match key(0) {
             Some("metadata") => matches!(key(1), None | Some("resourceVersion" | "managedFields")),
             Some("status") | None => true,

@@ -110,6 +110,9 @@ impl Compiler<'_> {
             if !adopted && manifest.conversion.is_none() {
                 self.diagnostics.extend(lint::versions::versions(&written));
             }
+            if !adopted {
+                self.spec_reads.add(&engine, &parts, &crd.kind, &written);
+            }
         }
         if self.readable {
             self.unread(&parts, &own, &manifests);

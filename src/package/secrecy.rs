@@ -53,11 +53,14 @@ pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source
 
 /// The variables that contain secret data.
 fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
-    let children = parts.children.iter().filter_map(|child| {
-        let tree = of_child(child, &format!("children.{}", child.id))?;
-        let tree = if child.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
-        Some((child.id.clone(), tree))
-    });
+    let live = |root: &str| {
+        let children = parts.children.iter().filter_map(|child| {
+            let tree = of_child(child, &format!("{root}.{}", child.id))?;
+            let tree = if child.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
+            Some((child.id.clone(), tree))
+        });
+        (root.to_owned(), TaintTree::map(children))
+    };
     let refs = parts.refs.iter().filter(|reference| reference.gvk.as_ref().is_some_and(is_secret)).map(
         |reference| {
             let tree = secret(&format!("refs.{}", reference.id));
@@ -75,10 +78,8 @@ fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
         TaintTree::below(&["status", "conditions"], TaintTree::tainted(Taint::held(source)))
     });
     let instance = shown.chain(told).reduce(TaintTree::join);
-    let mut roots = BTreeMap::from([
-        ("children".to_owned(), TaintTree::map(children)),
-        ("refs".to_owned(), TaintTree::map(refs)),
-    ]);
+    let mut roots =
+        BTreeMap::from([live("children"), live("retained"), ("refs".to_owned(), TaintTree::map(refs))]);
     roots.extend(instance.map(|tree| ("instance".to_owned(), tree)));
     roots
 }

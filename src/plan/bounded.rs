@@ -4,7 +4,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::run::{CAUSE, DELETE_CHILD, MAX_RECORD, PRUNABLE, Phase, RECORD, SCHEDULED_AT, TAKEN};
+use super::run::{
+    CAUSE, DELETE_CHILD, MAX_RECORD, PRUNABLE, Phase, RECORD, RUN_FINALIZER, SCHEDULED_AT, TAKEN,
+};
 use crate::template::json_bytes;
 
 /// How many bytes of memory the parameters of a run may take until it starts.
@@ -94,6 +96,9 @@ fn shortened(metadata: &Value, kept: &[&str]) -> Value {
     };
     let annotations: Map<String, Value> = names.iter().chain(kept).filter_map(annotation).collect();
     short.insert("annotations".to_owned(), annotations.into());
+    if metadata["finalizers"].as_array().into_iter().flatten().any(|name| name == RUN_FINALIZER) {
+        short.insert("finalizers".to_owned(), json!([RUN_FINALIZER]));
+    }
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten().take(MAX_OWNERS);
     let owners: Vec<Value> = owners.map(|owner| json!({"uid": owner["uid"]})).collect();
     if !owners.is_empty() {

@@ -1,14 +1,14 @@
 //! What is kept of runs that have ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::run::{Cause, PRUNABLE, Phase, PlanRun, RECORD, Recorded};
+use super::run::{Cause, PRUNABLE, Phase, PlanRun, RunStatus};
 
 /// How many runs the status of an instance lists.
-const LISTED: usize = 10;
+pub(super) const LISTED: usize = 10;
 /// How many ended runs of an instance are kept.
 const KEPT: usize = 30;
 /// For how many hours an ended run is kept.
@@ -57,6 +57,12 @@ impl Summary {
     }
 }
 
+/// When a run started, or was created if it has not started. Texts with and without fractions of a second do not compare as
+/// times do.
+pub fn start_time(status: Option<&RunStatus>, created: &str) -> Option<Timestamp> {
+    status.and_then(|status| status.started_at.as_deref()).unwrap_or(created).parse().ok()
+}
+
 /// Runs from the oldest to the newest.
 pub fn sorted<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> Vec<&'r PlanRun> {
     let mut runs: Vec<&PlanRun> = runs.into_iter().collect();
@@ -65,8 +71,8 @@ pub fn sorted<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> Vec<&'r PlanRu
 }
 
 /// The last runs that have ended, newest first.
-pub fn history(runs: &[PlanRun]) -> Vec<Summary> {
-    let mut ended: Vec<&PlanRun> = runs.iter().filter(|run| run.is_final()).collect();
+pub fn history<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> Vec<Summary> {
+    let mut ended: Vec<&PlanRun> = runs.into_iter().filter(|run| run.is_final()).collect();
     ended.sort_by_key(|run| {
         // Texts with and without fractions of a second do not compare as times do.
         let finished = run.status.as_ref().and_then(|status| status.finished_at.as_ref());
@@ -75,53 +81,32 @@ pub fn history(runs: &[PlanRun]) -> Vec<Summary> {
     ended.iter().rev().take(LISTED).map(|run| Summary::of(run)).collect()
 }
 
-/// The runs that have ended and do not repeat the record of the instance yet.
-pub fn without_record(runs: &[PlanRun]) -> impl Iterator<Item = &PlanRun> {
-    runs.iter().filter(|run| run.is_final() && !run.deleting && !run.annotations.contains_key(RECORD))
-}
-
-/// The runs that are not needed any more.
-pub fn prunable(runs: &[PlanRun], now: Timestamp) -> Vec<&PlanRun> {
+/// The `PlanRun`s that have ended and may go. They are history: nothing is decided from them, unless a run resumes them.
+pub fn prunable<'r>(runs: impl IntoIterator<Item = &'r PlanRun>, now: Timestamp) -> Vec<&'r PlanRun> {
     let sorted = sorted(runs);
-    let needed = needed(&sorted);
     let oldest = now.checked_sub(SignedDuration::from_hours(KEPT_HOURS)).unwrap_or(now).to_string();
-    let ended = sorted.iter().filter(|run| run.is_final()).count();
-    let mut surplus = ended.saturating_sub(KEPT);
+    let is_resumed = |run: &PlanRun| {
+        let mut open = sorted.iter().filter(|other| !other.is_final());
+        open.any(|other| other.spec.retry_of.as_ref() == Some(&run.name))
+    };
+    let is_kept_by_user = |run: &PlanRun| run.annotations.get(PRUNABLE).is_none_or(|value| value != "true");
+    let ended: Vec<&PlanRun> =
+        sorted.iter().filter(|run| run.is_final() && run.has_object() && !run.deleting).copied().collect();
+    let mut surplus = ended.len().saturating_sub(KEPT);
     let mut found = Vec::new();
-    for run in &sorted {
-        if !run.is_final()
-            || run.deleting
-            || run.annotations.get(PRUNABLE).is_none_or(|value| value != "true")
-        {
-            continue;
-        }
-        let is_old = run
-            .status
-            .as_ref()
-            .and_then(|status| status.finished_at.as_ref())
-            .is_some_and(|end| *end < oldest);
-        if (surplus > 0 || is_old) && !needed.contains(run.name.as_str()) {
+    for run in ended {
+        let finished = run.status.as_ref().and_then(|status| status.finished_at.as_ref());
+        let is_old = finished.is_some_and(|end| *end < oldest);
+        if (surplus > 0 || is_old) && !is_kept_by_user(run) && !is_resumed(run) {
             surplus = surplus.saturating_sub(1);
-            found.push(*run);
+            found.push(run);
         }
     }
-    let kept: BTreeSet<&str> = found.iter().map(|run| run.name.as_str()).collect();
-    // Facts that only a pruned run holds would be lost.
-    let held = facts(sorted.iter().filter(|run| !kept.contains(run.name.as_str())).copied());
-    found.retain(|run| {
-        run.recorded()
-            .iter()
-            .all(|(key, fact)| held.get(key).is_some_and(|known| known.sequence >= fact.sequence))
-    });
     found
 }
 
-fn facts<'r>(runs: impl Iterator<Item = &'r PlanRun>) -> BTreeMap<String, Recorded> {
-    super::record(runs)
-}
-
-/// The names of the runs that something is still decided from. `runs`: from the oldest.
-fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
+/// The names of the runs that are to be remembered, for something is still decided from them. `runs`: from the oldest.
+pub(super) fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
     let mut needed = BTreeSet::new();
     let mut plans = BTreeSet::new();
     let mut is_rolled_out = false;
@@ -151,8 +136,7 @@ fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Of, RunSpec, RunStatus};
-    use serde_json::json;
+    use crate::plan::{Known, Of, RunSpec};
 
     fn run(number: usize, plan: &str, cause: Cause, phase: Phase) -> PlanRun {
         let time = format!("2026-01-01T00:00:{number:02}Z");
@@ -168,30 +152,40 @@ mod tests {
     }
 
     #[test]
-    fn old_runs_are_pruned_unless_something_is_decided_from_them() {
+    fn old_runs_are_pruned() {
         let mut runs = vec![run(1, "deploy", Cause::Rollout, Phase::Succeeded)];
         runs.extend((2..50).map(|number| run(number, "backup", Cause::Schedule, Phase::Succeeded)));
-        let record =
-            |value: u64, sequence| [("a".to_owned(), Recorded { value: json!(value), sequence })].into();
-        runs[3].status.as_mut().unwrap().record = record(1, 1);
         runs[4].annotations.remove(PRUNABLE);
+        runs[5].known = Known::Gone;
+        let mut retry = run(50, "backup", Cause::Request, Phase::Running);
+        retry.spec.retry_of = Some("x-4".into());
+        runs.push(retry);
         let now = "2026-01-02T00:00:00Z".parse().unwrap();
         let names = |runs: &[PlanRun], now| {
             prunable(runs, now).iter().map(|run| run.name.clone()).collect::<Vec<_>>()
         };
         let pruned = names(&runs, now);
         assert_eq!(pruned.len(), 18);
-        for kept in ["x-1", "x-4", "x-5", "x-49"] {
+        for kept in ["x-4", "x-5", "x-6", "x-49", "x-50"] {
             assert!(!pruned.contains(&kept.to_owned()), "{kept}");
         }
-        // Another one holds the fact now.
-        let held: BTreeMap<String, Recorded> = record(2, 2);
-        runs[40].annotations.insert(RECORD.into(), serde_json::to_string(&held).unwrap());
-        assert!(names(&runs, now).contains(&"x-4".to_owned()));
-        assert_eq!(super::super::record(&runs)["a"].value, json!(2));
-        // By age. x-4 follows when the run that holds its fact is kept.
-        assert_eq!(names(&runs, "2026-06-01T00:00:00Z".parse().unwrap()).len(), 44);
+        // By age.
+        assert_eq!(names(&runs, "2026-06-01T00:00:00Z".parse().unwrap()).len(), 46);
         assert_eq!(history(&runs).len(), 10);
         assert_eq!(history(&runs)[0].name, "x-49");
+    }
+
+    #[test]
+    fn runs_that_decisions_depend_on_are_remembered() {
+        let mut runs = vec![
+            run(1, "deploy", Cause::Rollout, Phase::Succeeded),
+            run(2, "deploy", Cause::Rollout, Phase::Succeeded),
+            run(3, "backup", Cause::Schedule, Phase::Succeeded),
+            run(4, "update", Cause::Rollout, Phase::Failed),
+            run(5, "backup", Cause::Schedule, Phase::Succeeded),
+        ];
+        runs[3].status.as_mut().unwrap().applied = vec![crate::plan::Member::new("a", None)];
+        let needed = needed(&sorted(&runs));
+        assert_eq!(needed.into_iter().collect::<Vec<_>>(), ["x-2", "x-4", "x-5"]);
     }
 }

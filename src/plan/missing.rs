@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::run::{Phase, PlanRun, RunStatus, short};
+use super::run::{Known, Phase, PlanRun, RunStatus, short};
 
 /// The reason of a run that names a plan that does not exist.
 pub(super) const PLAN_MISSING: &str = "PlanMissing";
@@ -28,6 +28,9 @@ pub struct Missing {
 impl PlanRun {
     /// Whether it is to be admitted: it has no status yet, or named something that did not exist.
     pub fn is_new(&self) -> bool {
+        if self.known != Known::No {
+            return false;
+        }
         let is_waiting = |status: &RunStatus| {
             status.phase == Phase::Pending
                 && [PLAN_MISSING, INSTANCE_MISSING].contains(&status.reason.as_str())
@@ -35,16 +38,32 @@ impl PlanRun {
         self.status.as_ref().is_none_or(is_waiting)
     }
 
-    /// Whether this very object was taken for execution, and not another that it was restored from.
-    pub(super) fn was_wiped(&self) -> bool {
-        self.taken() == Some(self.uid.as_str())
+    /// Whether it has started.
+    pub fn has_started(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.started_at.is_some())
+    }
+
+    /// Whether it has begun or is about to, and its object exists.
+    pub(super) fn has_begun(&self) -> bool {
+        self.known != Known::No && !self.is_final()
     }
 
     /// The state of a run that was started before and has lost its state: it never runs again.
-    pub(super) fn state_lost(&self, now: Timestamp) -> RunStatus {
+    pub fn state_lost(&self, now: Timestamp) -> RunStatus {
         let message = "the run was started before, and its state is lost: it does not run again. Request another run of \
                        the plan";
         self.failed("StateLost", message, now)
+    }
+
+    /// The state of a run that had not ended when its object was deleted.
+    pub(super) fn deleted(&self, now: Timestamp) -> RunStatus {
+        let message = "the PlanRun was deleted before it had ended".to_owned();
+        RunStatus {
+            phase: Phase::Cancelled,
+            reason: "Deleted".to_owned(),
+            message,
+            ..self.failed("", "", now)
+        }
     }
 
     pub(super) fn failed(&self, reason: &str, message: &str, now: Timestamp) -> RunStatus {

@@ -3,7 +3,8 @@
 //!
 //! # The interface
 //!
-//! - [`PlanRun::parse`] reads the stored runs of an instance; [`record`] is the union of what they have recorded.
+//! - [`PlanRun::parse`] reads the stored runs of an instance. [`Memory`] is what is remembered of it: [`Memory::recall`] says
+//!   which runs count, [`Memory::absorb`] takes in what active runs have stored, [`Memory::facts`] is the record.
 //! - [`advance()`] moves one run: `advance(run, plans, world, directive) -> Progress`. The caller
 //!   1. writes `progress.status`, if there is one, under the run's `resourceVersion`, keeps `progress.intents` once it is
 //!      stored, and decides again;
@@ -16,20 +17,23 @@
 //! - [`Conditions`] watches the conditions of triggers, [`Schedule`] says when a schedule is due.
 //! - [`agenda`] applies the rules between the runs of an instance: `agenda(situation) -> Agenda` says which runs to advance
 //!   with which [`Directive`], what to write (one write, then decide again), and how the cleanup of a deletion stands.
-//! - [`history()`] is for the status of the instance, [`prunable`] and [`without_record`] for what is kept.
+//! - [`history()`] is for the status of the instance, [`prunable`] for the `PlanRun`s that are kept.
 
 pub mod advance;
+mod answers;
 mod bounded;
 mod condition;
 pub mod crds;
 mod ended;
 pub(crate) mod eval;
 mod history;
+mod memory;
 mod missing;
 mod names;
 mod origin;
 mod precedence;
 mod progress;
+mod protection;
 pub(crate) mod render;
 pub mod request;
 mod run;
@@ -44,22 +48,25 @@ pub(crate) mod tests;
 
 pub(crate) use advance::MAX_STEPS;
 pub use advance::{REMAINING, advance, releases};
+pub use answers::{SeenAnswer, note_answers};
 pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
 pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};
 pub use ended::{Ended, ended};
-pub use history::{Summary, history, prunable, sorted, without_record};
+pub use history::{Summary, history, prunable, sorted, start_time};
+pub use memory::{Memory, Recalled, RememberedRun, content_digest};
 pub use missing::{Missing, Stray, stray};
 pub(crate) use names::keyed_digest;
 pub use names::{attempt_name, idempotency_key};
 pub use origin::{Origin, is_other_digest};
-pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive};
+pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive, not_retryable};
 pub use progress::{
     Directive, Effect, Ending, Intent, PatchRequest, Permit, Progress, Request, Verb, Waiting,
 };
+pub use protection::{Protection, SETTLE};
 pub use run::{
-    Approval, AttemptObject, CAUSE, Cause, DELETE_CHILD, LoopItem, MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD,
-    Member, Of, PRUNABLE, Phase, PlanRun, RECORD, Recorded, RunSpec, RunStatus, SCHEDULED_AT, StepPhase,
-    StepState, TAKEN, Verdict,
+    Approval, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem, MAX_OUTPUT, MAX_OUTPUTS,
+    MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER, Recorded, RunSpec, RunStatus,
+    SCHEDULED_AT, StepPhase, StepState, TAKEN, Verdict,
 };
 pub use schedule::{Due, Schedule, last_scheduled, scheduled_name, scheduled_prefix};
 pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, select};
@@ -68,16 +75,3 @@ pub use stopwatch::Stopwatch;
 pub use world::{
     Answer, CallState, Instance, Job, JobResult, JobState, MemberState, Observed, OtherRun, Pod, World,
 };
-
-use std::collections::BTreeMap;
-
-/// The record of an instance: of each fact the newest value that a run has recorded.
-pub fn record<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> BTreeMap<String, Recorded> {
-    let mut all: BTreeMap<String, Recorded> = BTreeMap::new();
-    for (key, fact) in runs.into_iter().flat_map(PlanRun::recorded) {
-        if all.get(&key).is_none_or(|known| known.sequence < fact.sequence) {
-            all.insert(key, fact);
-        }
-    }
-    all
-}

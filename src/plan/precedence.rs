@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod order;
+mod protected;
 mod wishes;
 
 use std::collections::BTreeSet;
@@ -15,12 +16,21 @@ use super::history::sorted;
 use super::missing::{PLAN_MISSING, missing};
 use super::origin::Origin;
 use super::progress::{Directive, Ending};
-use super::run::{Cause, Member, Phase, PlanRun, RunStatus};
+use super::protection::Protection;
+use super::run::{Cause, Known, Member, Phase, PlanRun, RunStatus};
 use super::select::Selected;
 use crate::package::plan::{Concurrency, Event, Plan};
 
 pub use cleanup::Cleanup;
 
+/// The reason of a rollout that waited for approval when another revision of the package became active.
+const NEWER_REVISION: &str = "NewerRevision";
+/// The reason of a rollout that waited for approval when an object that the instance reads changed.
+const REFS_CHANGED: &str = "RefsChanged";
+/// The reason of a run that is not needed any more when its turn comes.
+const CLEARED: &str = "Cleared";
+/// Why nothing of an instance that is paused starts.
+const PAUSED: &str = "the instance is paused";
 /// The most requested runs of an instance that wait.
 const MOST_WAITING: usize = 100;
 
@@ -33,9 +43,6 @@ pub struct Situation<'a> {
     pub runs: &'a [PlanRun],
     /// The name of the instance.
     pub instance: &'a str,
-    /// The rollouts that have succeeded as the status of the instance says. It is asked only about runs whose own status is
-    /// lost.
-    pub succeeded: BTreeSet<String>,
     /// The names that its next runs would have and that PlanRuns hold which are none of its runs.
     pub occupied: &'a BTreeSet<String>,
     /// Whether the instance is being deleted.
@@ -46,8 +53,10 @@ pub struct Situation<'a> {
     pub namespace_terminating: bool,
     /// Whether it is paused.
     pub paused: bool,
-    /// The run that `status.plan` of the instance announces: its uid.
-    pub announced: Option<&'a str>,
+    /// The uid of the run that may be active among those that change children, as the memory of the instance says.
+    pub active: Option<&'a str>,
+    /// The number of the newest run that the memory has seen.
+    pub number: u64,
     /// The instance, its package and what it reads, as they are now.
     pub newest: Origin<'a>,
     /// The origins that are stored.
@@ -62,6 +71,8 @@ pub struct Situation<'a> {
     pub due: Vec<(String, String, Timestamp)>,
     /// What is wrong with the parameters of a request, against the schema of its plan.
     pub wrong_params: &'a dyn Fn(&Plan, &Value) -> Option<String>,
+    /// Whether the API server checks who requests and answers runs.
+    pub protection: &'a Protection,
     /// The time of day.
     pub now: Timestamp,
 }
@@ -93,15 +104,25 @@ pub enum RunWrite {
         /// The status.
         status: Box<RunStatus>,
     },
-    /// Sets [`super::TAKEN`] to the run's uid, under its `resourceVersion`.
+    /// Adds a run that is about to start to the memory of the instance, under the `resourceVersion` of the `InstanceState`.
+    Register {
+        /// The name of the run.
+        run: String,
+        /// Whether it changes children: then it is the only such run that may be active.
+        exclusive: bool,
+    },
+    /// Sets [`super::TAKEN`] to the uid of a run that has started, and [`super::RUN_FINALIZER`], under its `resourceVersion`.
+    /// Only then its steps are followed.
     Take {
         /// The name of the run.
         run: String,
     },
-    /// Writes the run to `status.plan` of the instance, under the `resourceVersion` of the instance.
-    Announce {
+    /// Ends a run in the memory whose `PlanRun` is gone, if a live read shows that it is.
+    EndGone {
         /// The name of the run.
         run: String,
+        /// Its last status.
+        status: Box<RunStatus>,
     },
 }
 
@@ -124,7 +145,7 @@ pub struct NewRun {
 pub fn agenda(situation: &Situation<'_>) -> Agenda {
     let mut rules = Rules {
         situation,
-        runs: sorted(situation.runs.iter().filter(|run| !run.deleting)),
+        runs: sorted(situation.runs.iter().filter(|run| !run.deleting || run.has_begun())),
         agenda: Agenda::default(),
         ended: BTreeSet::new(),
     };
@@ -133,6 +154,7 @@ pub fn agenda(situation: &Situation<'_>) -> Agenda {
         rules.delete();
     } else {
         rules.replace();
+        rules.note_answers();
         rules.conclude_rollouts();
         rules.wishes();
         rules.order();
@@ -156,6 +178,20 @@ pub fn is_exclusive(run: &PlanRun, plans: &[Plan]) -> bool {
     }
     matches!(run.cause(), Cause::Rollout | Cause::Cleanup)
         || plans_of(run, plans).is_none_or(|plan| plan.exclusive)
+}
+
+fn goes_first(run: &str) -> String {
+    format!("run {run} goes first")
+}
+
+/// Why a run cannot be retried.
+pub fn not_retryable(run: &str, phase: Phase) -> String {
+    let rest = match phase {
+        Phase::Superseded => "another run has taken its place, which can be retried if it fails",
+        Phase::Succeeded => "request another run of the plan",
+        _ => "it has not ended",
+    };
+    format!("run `{run}` is {phase:?}, and only a failed or cancelled run can be retried: {rest}")
 }
 
 fn plans_of<'p>(run: &PlanRun, plans: &'p [Plan]) -> Option<&'p Plan> {
@@ -220,6 +256,11 @@ impl<'a> Rules<'a> {
         }
     }
 
+    /// Marks an active run as taken. Its steps are followed only then.
+    fn take(&mut self, run: &PlanRun) {
+        self.agenda.writes.push(RunWrite::Take { run: run.name.clone() });
+    }
+
     fn wait(&mut self, run: &PlanRun, why: impl Into<String>) {
         self.agenda.waiting.push((run.name.clone(), why.into()));
     }
@@ -229,51 +270,25 @@ impl<'a> Rules<'a> {
         self.agenda.wake = Some(self.agenda.wake.map_or(wait, |known| known.min(wait)));
     }
 
-    /// Ends runs that are cancelled, whose state is lost, or whose parameters are not known.
+    /// Ends runs that are cancelled or deleted, whose state is lost, or whose parameters are not known.
     fn end_invalid(&mut self) {
         for run in self.open() {
-            let is_taken = run.taken().is_some();
             let has_started = matches!(run.phase(), Phase::Running | Phase::Interrupted);
-            if run.is_new() && is_taken || has_started && run.taken().is_some_and(|uid| uid != run.uid) {
+            if run.known == Known::Wiped {
                 self.ended.insert(&run.name);
-                self.write(run, self.state_lost(run));
+                self.write(run, run.state_lost(self.situation.now));
+            } else if run.known == Known::Gone {
+                self.ended.insert(&run.name);
+                let status = Box::new(run.deleted(self.situation.now));
+                self.agenda.writes.push(RunWrite::EndGone { run: run.name.clone(), status });
             } else if run.spec.cancel {
                 self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
+            } else if run.deleting {
+                self.stop(run, Phase::Cancelled, "Deleted", "the PlanRun was deleted");
             } else if !has_started && let Some(why) = &run.left_out {
                 self.stop(run, Phase::Failed, "InvalidParams", why);
             }
         }
-    }
-
-    /// The state of a run whose status was deleted. For a rollout of this instance it is reconstructed from the instance and
-    /// the stored origins, so that the same rollout does not run again under another name.
-    fn state_lost(&self, run: &PlanRun) -> RunStatus {
-        let status = run.state_lost(self.situation.now);
-        if status.cause != Cause::Rollout || !run.was_wiped() || status.origin.is_some() {
-            return status;
-        }
-        let had_succeeded = self.situation.succeeded.contains(&run.name);
-        let is_named = |name: &str| {
-            let statuses = self.runs.iter().filter_map(|run| run.status.as_ref());
-            statuses.filter_map(|status| status.origin.as_deref()).any(|named| named == name)
-        };
-        let mut unnamed = self.situation.origins.iter().filter(|origin| !is_named(origin.name));
-        let newest = self.situation.newest.name;
-        let is_stored = self.situation.origins.iter().any(|origin| origin.name == newest);
-        let origin = match (unnamed.next(), unnamed.next()) {
-            _ if is_stored && !is_named(newest) => Some(newest),
-            (Some(only), None) => Some(only.name),
-            (None, _) if is_stored => Some(newest),
-            _ => None,
-        };
-        let message = if had_succeeded {
-            "the state of the run is lost. It had succeeded, so nothing is repeated"
-        } else {
-            "the run was started before, and its state is lost: it does not run again. Delete this PlanRun to have the \
-             rollout repeated, or change the spec"
-        };
-        let (origin, started_at) = (origin.map(str::to_owned), Some(run.created.clone()));
-        RunStatus { origin, started_at, had_succeeded, message: message.to_owned(), ..status }
     }
 
     /// Takes note of new runs: of one in each decision, after everything else, those of the manager first. A tenant may
@@ -285,11 +300,13 @@ impl<'a> Rules<'a> {
             if !self.agenda.writes.is_empty() {
                 return;
             }
-            self.admit(run);
+            if self.is_verified(run) {
+                self.admit(run);
+            }
         }
     }
 
-    /// A new run: it is recorded as waiting, or ends.
+    /// A new run: it starts, is recorded as waiting, or ends.
     fn admit(&mut self, run: &'a PlanRun) {
         let cause = cause_of(run, self.situation.runs);
         let is_request = run.cause() == Cause::Request;
@@ -310,6 +327,9 @@ impl<'a> Rules<'a> {
             }
             return;
         };
+        if is_request && let Some(problem) = self.not_requestable(run, plan) {
+            return self.end(run, Phase::Failed, "NotRequestable", problem);
+        }
         if let Some(failed) = &run.spec.retry_of {
             let target = self.runs.iter().find(|other| other.name == *failed);
             let problem = match target {
@@ -317,12 +337,13 @@ impl<'a> Rules<'a> {
                 Some(target) if target.spec.plan != run.spec.plan => {
                     Some(format!("run `{failed}` is of plan `{}`", target.spec.plan))
                 }
-                Some(target) if target.phase() != Phase::Failed => {
-                    Some(format!("run `{failed}` is {:?}: only a failed run can be retried", target.phase()))
+                Some(target) if !target.phase().is_retryable() => Some(not_retryable(failed, target.phase())),
+                Some(target) if !target.has_started() => {
+                    Some(format!("run `{failed}` has not started: request another run of the plan"))
                 }
-                Some(target) if target.status.as_ref().is_none_or(|status| status.steps.is_empty()) => {
-                    Some(format!("run `{failed}` has not reached any step: request another run of the plan"))
-                }
+                Some(target) if target.has_unknown_steps => Some(format!(
+                    "what the steps of run `{failed}` have done is not known any more: request another run of the plan"
+                )),
                 Some(_) => None,
             };
             if let Some(problem) = problem {
@@ -353,7 +374,13 @@ impl<'a> Rules<'a> {
             let message = format!("{MOST_WAITING} runs of this instance wait already");
             return self.end(run, Phase::Failed, "TooManyRuns", message);
         }
-        self.pend(run);
+        let waits = is_request || self.situation.deleting || self.situation.paused || same.is_some();
+        if waits || self.goes_second(run) {
+            self.pend(run);
+        } else {
+            // A state that says that it waits would cost one more write.
+            self.start_or_wait(run);
+        }
     }
 
     /// Ends runs whose place newer ones of the same plan take.
@@ -381,9 +408,49 @@ impl<'a> Rules<'a> {
         }
     }
 
+    /// Whether another run may go before a new one.
+    fn goes_second(&self, run: &PlanRun) -> bool {
+        let plans = self.situation.plans;
+        let is_such = |other: &PlanRun| !other.is_final() && !other.is_new() && is_exclusive(other, plans);
+        is_exclusive(run, plans) && self.runs.iter().copied().any(is_such)
+    }
+
     fn pend(&mut self, run: &PlanRun) {
         let cause = cause_of(run, self.situation.runs);
-        self.write(run, RunStatus { cause, ..RunStatus::default() });
+        let lost = if cause == Cause::Loss { self.unattended(&run.spec.plan, Some(run)) } else { Vec::new() };
+        self.write(run, RunStatus { cause, lost, message: self.awaited_by(run), ..RunStatus::default() });
+    }
+
+    /// What a run waits for that is about to wait.
+    fn awaited_by(&self, run: &PlanRun) -> String {
+        if self.situation.paused {
+            return PAUSED.to_owned();
+        }
+        let is_before = |other: &&&PlanRun| {
+            other.name != run.name && !other.is_final() && !other.is_new() && self.goes_before(other, run)
+        };
+        let mut before: Vec<&PlanRun> = self.runs.iter().filter(is_before).copied().collect();
+        before.sort_by_key(|other| (other.phase() != Phase::Running, self.rank(other)));
+        before.first().map_or_else(String::new, |other| goes_first(&other.name))
+    }
+
+    /// Whether a run lets another one wait: one of the same plan, or both change children.
+    fn goes_before(&self, other: &PlanRun, run: &PlanRun) -> bool {
+        let plans = self.situation.plans;
+        let are_exclusive = is_exclusive(other, plans) && is_exclusive(run, plans);
+        let is_same = other.spec.plan == run.spec.plan;
+        (are_exclusive || is_same)
+            && (other.phase() == Phase::Running || !are_exclusive || self.rank(other) <= self.rank(run))
+    }
+
+    /// Says in the state of a run that waits what it waits for, if it says something else. Only of the next of its kind: a
+    /// tenant may let a hundred wait.
+    fn say(&mut self, run: &PlanRun, why: &str) {
+        if let Some(status) = run.status.as_ref().filter(|status| status.phase == Phase::Pending)
+            && status.message != why
+        {
+            self.write(run, RunStatus { message: why.to_owned(), ..status.clone() });
+        }
     }
 
     /// Whether a plan has a trigger of that kind.

@@ -46,12 +46,16 @@ pub(crate) fn http(engine: &Engine, http: &Http, scope: &Scope, key: Option<&str
         Some(Auth::Basic(user, password)) => {
             use base64::Engine as _;
             let (user, password) = (text(user, "auth.basic")?, text(password, "auth.basic")?);
+            plan::check_user(&user).map_err(|why| NoValue::Wrong(why.to_owned()))?;
             let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
             headers.push(("Authorization".into(), format!("Basic {encoded}")));
         }
         None => {}
     }
     let own_key = http.key.as_ref().map(|key| text(key, "key")).transpose()?;
+    if let Some(key) = &own_key {
+        plan::check_key(key).map_err(|why| NoValue::Wrong(why.to_owned()))?;
+    }
     if let Some(key) = own_key.as_deref().or(key)
         && !has(&headers, "idempotency-key")
     {

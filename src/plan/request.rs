@@ -111,6 +111,10 @@ pub enum CallFailure {
     /// It may have been carried out: the connection was cut, or the time is over. Says why.
     #[error("{0}")]
     Unanswered(String),
+    /// The API server asks to try again, or the connection to it was cut, and the same again comes to the same. Says why, and
+    /// how long the server asks to wait.
+    #[error("{0}")]
+    TryAgain(String, Option<Duration>),
     /// It must not be sent, or its answer is not acceptable; the same again comes to the same. Says why and what to do.
     #[error("{0}")]
     Refused(String),

@@ -6,13 +6,17 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::answers::SeenAnswer;
 use super::bounded::LEFT_OUT;
+use crate::printable;
 
-/// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and has no
-/// status never runs.
+/// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and that the memory
+/// of its instance does not name never runs.
 pub const TAKEN: &str = "operetta.dev/taken";
-/// Annotation of a `PlanRun`: the whole record of the instance when the run ended, as JSON. Backups drop the status.
-pub const RECORD: &str = "operetta.dev/record";
+/// Finalizer of a `PlanRun` while it is active: deleting it cancels the run, and what it has in flight is settled first.
+pub const RUN_FINALIZER: &str = "operetta.dev/run";
+/// Annotation of a `PlanRun` of version 0.1.0: the whole record of the instance when the run ended, as JSON.
+pub(super) const RECORD: &str = "operetta.dev/record";
 /// Annotation of a `PlanRun`: what started it, a [`Cause`]. The manager sets it when it creates the run.
 pub const CAUSE: &str = "operetta.dev/cause";
 /// Annotation of a `PlanRun`: the time that a schedule has set for it.
@@ -22,6 +26,11 @@ pub const PRUNABLE: &str = "operetta.dev/prunable";
 
 /// The built-in plan that deletes one child with `deletionPolicy: Ask`. No plan of a package has a slash in its name.
 pub const DELETE_CHILD: &str = "operetta.dev/delete-child";
+
+/// The built-in plan that asks how to go on with an instance whose memory is lost.
+pub const RECOVER: &str = "operetta.dev/recover";
+/// The name of the plan with the implied trigger `deleted`.
+pub const CLEANUP: &str = "cleanup";
 
 /// The most bytes of one output.
 pub const MAX_OUTPUT: usize = 4 << 10;
@@ -53,12 +62,36 @@ pub struct PlanRun {
     pub deleting: bool,
     /// The uids of its owners: the garbage collector deletes it with them.
     pub owners: Vec<String>,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// What the memory of its instance says of it.
+    pub known: Known,
+    /// Whether the memory says that it has recorded facts.
+    pub has_recorded: bool,
+    /// Whether it has ended and its steps are gone, or are not those with which it ended.
+    pub has_unknown_steps: bool,
     /// What is asked for.
     pub spec: RunSpec,
     /// Its state; `None` until a manager has seen it.
     pub status: Option<RunStatus>,
     /// Why its parameters are not known, so that it cannot start: see [`super::bound`].
     pub left_out: Option<String>,
+}
+
+/// What the memory of an instance says of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: it is a new request.
+    #[default]
+    No,
+    /// It has begun, or is about to.
+    Yes,
+    /// The same, and the status of its object was deleted while it was active.
+    Wiped,
+    /// It has ended, and its object says otherwise.
+    Altered,
+    /// The same, and it has no object any more.
+    Gone,
 }
 
 /// What is asked for.
@@ -113,6 +146,9 @@ pub struct Approval {
     /// Of an approval that another run was given: the question that it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Of an approval that another run was given: the groups of which the API server has checked that the user is in one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// Yes or no.
@@ -146,6 +182,11 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Whether a run that has ended so can be resumed by another.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::Failed | Self::Cancelled)
+    }
+
     /// Whether it never changes again.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Superseded)
@@ -237,9 +278,13 @@ pub struct RunStatus {
     pub message: String,
     /// What has started it.
     pub cause: Cause,
-    /// The uid of the first run that this one retries, or its own. Names of Jobs and idempotency keys derive from it.
+    /// The uid of the first run that this one retries, or its own. Names of Jobs derive from it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// What idempotency keys derive from: of a rollout that repeats one which has not succeeded the key of that one, else the
+    /// id. Empty if it is the id.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
     /// Its plans, in the order in which they run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<String>,
@@ -255,9 +300,9 @@ pub struct RunStatus {
     /// Whether a run that takes precedence may interrupt it, as that revision says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruptible: Option<bool>,
-    /// Of a run whose state is lost: whether it is known that it had succeeded.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub had_succeeded: bool,
+    /// The same of its current steps, if they say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_interruptible: Option<bool>,
     /// When it started first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -266,7 +311,7 @@ pub struct RunStatus {
     pub finished_at: Option<String>,
     /// For how long it had been running at the last transition.
     pub used_milliseconds: u64,
-    /// The children whose loss has started it.
+    /// The children whose loss has started it. They count as lost until it has started, whatever the steps of other runs do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Member>,
     /// The steps that it has reached, in the order in which it reached them.
@@ -285,6 +330,9 @@ pub struct RunStatus {
     /// The facts that its steps have recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub record: BTreeMap<String, Recorded>,
+    /// The entries of `spec.approvals`, in the same order, as they were seen first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<SeenAnswer>,
     /// Approvals that a run which this one replaces was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approval>,
@@ -380,6 +428,9 @@ pub struct StepState {
     /// The number of `spec.approvals` when its question was asked: earlier ones do not answer it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<usize>,
+    /// The groups whose members may answer; empty: all users with the verb `approve`. The admission policy reads them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// Of the implicit last step: how many of `applied` the steps before it have applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_before: Option<usize>,
@@ -444,6 +495,7 @@ impl PlanRun {
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect();
         let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
         let part = |name: &str, error: &serde_json::Error| format!("{name} of the PlanRun: {error}");
         let status = match object.get("status") {
             Some(Value::Object(status)) if !status.is_empty() => {
@@ -460,6 +512,10 @@ impl PlanRun {
             annotations,
             deleting: !metadata["deletionTimestamp"].is_null(),
             owners: owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
+            finalizers: finalizers.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            known: Known::No,
+            has_recorded: false,
+            has_unknown_steps: false,
             spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,
             status,
             left_out: object[LEFT_OUT].as_str().map(str::to_owned),
@@ -487,11 +543,25 @@ impl PlanRun {
         self.status.as_ref().map(|status| status.cause).or_else(annotated).unwrap_or_default()
     }
 
-    /// Whether it is a rollout that has succeeded, also if its state was lost since.
+    /// Whether it is a rollout that has succeeded.
     pub fn has_rolled_out(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| {
-            status.cause == Cause::Rollout && (status.phase == Phase::Succeeded || status.had_succeeded)
-        })
+        let status = self.status.as_ref();
+        status.is_some_and(|status| status.cause == Cause::Rollout && status.phase == Phase::Succeeded)
+    }
+
+    /// Whether it is marked as one that may be active.
+    pub fn is_taken(&self) -> bool {
+        self.taken() == Some(self.uid.as_str()) && self.has_finalizer()
+    }
+
+    /// Whether deleting it waits for the run to end.
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|name| name == RUN_FINALIZER)
+    }
+
+    /// Whether the `PlanRun` object exists.
+    pub fn has_object(&self) -> bool {
+        self.known != Known::Gone
     }
 
     /// The uid that it was taken with.
@@ -505,8 +575,8 @@ impl PlanRun {
         number.filter(|number| *number <= HIGHEST_NUMBER)
     }
 
-    /// The facts that it holds: those of its status, and of its annotation.
-    pub fn recorded(&self) -> BTreeMap<String, Recorded> {
+    /// The facts that managers of version 0.1.0 stored in it.
+    pub(super) fn recorded(&self) -> BTreeMap<String, Recorded> {
         let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
         let mut all: BTreeMap<String, Recorded> = annotated.unwrap_or_default();
         for (key, fact) in self.status.iter().flat_map(|status| &status.record) {
@@ -529,6 +599,11 @@ impl RunStatus {
         self.steps.iter().find(|step| step.path == path)
     }
 
+    /// What idempotency keys derive from.
+    pub fn key(&self) -> &str {
+        if self.key.is_empty() { &self.id } else { &self.key }
+    }
+
     /// Whether a step has come to apply that member.
     pub fn has_applied(&self, member: &Member) -> bool {
         self.applied.contains(member)
@@ -540,10 +615,11 @@ impl RunStatus {
     }
 }
 
-/// Cuts a message to [`MAX_MESSAGE`] bytes.
+/// A message as it stands in a status: on one line, without unsafe characters, and of at most [`MAX_MESSAGE`] bytes.
 pub(super) fn short(text: &str) -> String {
+    let text = printable::sentence(text);
     if text.len() <= MAX_MESSAGE {
-        return text.to_owned();
+        return text.into_owned();
     }
     let mut end = MAX_MESSAGE - 3;
     while !text.is_char_boundary(end) {

@@ -26,6 +26,8 @@ pub struct Start {
     pub lost: Vec<Member>,
     /// Approvals that the runs which it replaces were given.
     pub approvals: Vec<Approval>,
+    /// Of a rollout that repeats one which has not succeeded: the key of that one.
+    pub key: Option<String>,
 }
 
 /// The state of a run that starts now.
@@ -34,6 +36,7 @@ pub fn started(run: &PlanRun, start: Start, now: Timestamp) -> RunStatus {
         phase: Phase::Running,
         cause: start.cause,
         id: run.uid.clone(),
+        key: start.key.unwrap_or_default(),
         plans: start.plans,
         origin: start.origin,
         revision: start.revision,
@@ -100,10 +103,11 @@ fn reset(step: &mut StepState, used: u64, is_handler: bool) {
 /// The approvals of a run, each with the question that it answers.
 pub fn answered(run: &PlanRun) -> Vec<Approval> {
     let Some(status) = &run.status else { return Vec::new() };
-    let own = run.spec.approvals.iter().enumerate().filter_map(|(index, answer)| {
+    let own = status.counted(run).filter_map(|(index, answer)| {
         let step = status.step(&answer.step)?;
         step.asked.filter(|asked| index >= *asked)?;
-        Some(Approval { message: Some(step.message.clone()), ..answer.clone() })
+        let (message, groups) = (Some(step.message.clone()), step.groups.clone());
+        Some(Approval { message, groups, ..answer.clone() })
     });
     status.approvals.iter().cloned().chain(own).collect()
 }

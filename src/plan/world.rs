@@ -17,7 +17,7 @@ pub struct World<'a> {
     pub engine: &'a Engine,
     /// The variables of expressions: all but `run` and `outputs`. `record` is the record of the instance.
     pub scope: &'a Scope,
-    /// The record of the instance, see [`super::record`].
+    /// The record of the instance, see [`super::Memory::facts`].
     pub record: &'a std::collections::BTreeMap<String, Recorded>,
     /// The instance.
     pub instance: &'a Instance,
@@ -29,6 +29,8 @@ pub struct World<'a> {
     pub paused: bool,
     /// Whether its namespace is being deleted: no object can be created there.
     pub namespace_terminating: bool,
+    /// Whether the API server checks who answers.
+    pub protection: &'a super::Protection,
     /// For how long this process has run the run since it saw its stored `usedMilliseconds` first, see [`super::Stopwatch`].
     pub elapsed: Duration,
     /// The time of day, for what people read.
@@ -150,6 +152,8 @@ pub struct Job {
     pub message: Option<String>,
     /// Whether its pod may still be starting. Later [`Job::message`] says why it does not run.
     pub is_starting: bool,
+    /// How much longer its pod may take to start. `None` of one whose pod has started.
+    pub start_left: Option<Duration>,
     /// Whether it has a `ttlSecondsAfterFinished`.
     pub has_ttl: bool,
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::ObjectRef;
 use crate::children::fields::{self, FieldSet};
-use crate::children::{Apply, Desired, Observed, Paths, Seen, names};
+use crate::children::{Apply, Desired, Observed, Paths, Seen, is_covered, names};
 use crate::readiness::Readiness;
 
 /// What stands for a value that the manager would generate.
@@ -57,6 +57,16 @@ pub(super) struct Made {
     pub(super) content: Value,
 }
 
+/// The live object as it is once what the package before has applied is that of `manager`.
+fn taken_over(live: &Value, before: &Observed, manager: &str) -> Option<Value> {
+    let former = names::field_manager(&before.package);
+    let entries = fields::hand_over(&live["metadata"]["managedFields"], &former, manager);
+    let entries = entries.filter(|_| former != manager)?;
+    let mut live = live.clone();
+    live["metadata"]["managedFields"] = entries;
+    Some(live)
+}
+
 /// What an apply makes. `live`: the object before, `before`: what was observed of it. A child that was written is taken to
 /// become ready. `None` if it would not be recognised as a child, which does not happen to what we render.
 pub(super) fn make(
@@ -68,7 +78,20 @@ pub(super) fn make(
     reads: impl Fn(&str) -> Paths,
 ) -> Option<Made> {
     let ObjectRef { gvk, .. } = &apply.desired.object;
+    let taken_over = live.zip(before).and_then(|(live, before)| taken_over(live, before, manager));
+    // Only its label names another package.
+    let is_same = |before: &Observed| {
+        before.desired.as_deref() == Some(&*apply.desired.hash) && is_covered(&apply.desired, before)
+    };
+    let is_relabelled = taken_over.is_some() && before.is_some_and(is_same);
+    let live = taken_over.as_ref().or(live);
     let mut content = match live {
+        Some(live) if is_relabelled => {
+            let mut content = live.clone();
+            content["metadata"]["labels"][names::OPERATOR] =
+                body["metadata"]["labels"][names::OPERATOR].clone();
+            content
+        }
         Some(live) => fields::applied(live, body, &apply.desired.keep, manager),
         None => body.clone(),
     };

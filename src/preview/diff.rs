@@ -71,8 +71,18 @@ fn comparable(object: &Value) -> Value {
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.retain(|name, _| !INTERNAL.contains(&name.as_str()));
     }
+    if let Some(owners) = metadata.get_mut("ownerReferences") {
+        *owners = owners.as_array().into_iter().flatten().map(owner).collect();
+    }
     map.insert("metadata".to_owned(), Value::Object(metadata));
     Value::Object(map)
+}
+
+/// An owner in one word, so that another owner is one difference: `Web/hello`.
+fn owner(reference: &Value) -> Value {
+    let text = |field: &str| reference[field].as_str().unwrap_or_default();
+    let role = if reference["controller"] == true { "" } else { " (no controller)" };
+    format!("{}/{}{role}", text("kind"), text("name")).into()
 }
 
 struct Walk {
@@ -219,6 +229,17 @@ mod tests {
                 "spec.containers[name=c].tty null true",
                 "spec.new.x null 1",
             ]
+        );
+    }
+
+    #[test]
+    fn another_owner_is_one_difference() {
+        let of = |owners: Value| json!({"metadata": {"ownerReferences": owners}});
+        let reference = json!({"apiVersion": "e.org/v1", "kind": "Web", "name": "a", "uid": "1", "controller": true,
+            "blockOwnerDeletion": true});
+        assert_eq!(
+            lines(&of(json!([reference])), &of(json!([]))),
+            ["metadata.ownerReferences [\"Web/a\"] []"]
         );
     }
 

@@ -2,12 +2,24 @@
 
 use serde_json::Value;
 
-use crate::crd;
+use crate::crd::{self, Conversion};
 
-/// The instance in a version of a CRD: fields that the schema does not have are dropped, and its defaults are filled in.
-pub fn adjusted(instance: &Value, crd: &Value, group: &str, version: &str) -> Value {
-    let mut adjusted = instance.clone();
-    adjusted["apiVersion"] = format!("{group}/{version}").into();
+/// The instance in a version of a CRD: it is converted as the webhook would convert it, fields that the schema does not have
+/// are dropped, and its defaults are filled in.
+pub fn adjusted(
+    instance: &Value,
+    crd: &Value,
+    conversion: Option<&Conversion>,
+    (group, version): (&str, &str),
+) -> Value {
+    let api_version = format!("{group}/{version}");
+    let from = instance["apiVersion"].as_str().and_then(|from| from.rsplit('/').next()).unwrap_or_default();
+    let converted = conversion.filter(|_| from != version).and_then(|conversion| {
+        let text = conversion.convert(&instance.to_string(), &api_version, &[from.to_owned()]);
+        serde_json::from_str(&text.ok()?).ok()
+    });
+    let mut adjusted: Value = converted.unwrap_or_else(|| instance.clone());
+    adjusted["apiVersion"] = api_version.into();
     if let Some(schema) = crd::schema_of(crd, version) {
         crd::prune(schema, &mut adjusted);
         crd::apply_defaults(schema, &mut adjusted);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::diff::FieldChange;
 use crate::api::ObjectRef;
 use crate::package::plan::{Action, Plan, Step};
+use crate::rights::Review;
 
 /// What a package would do to the instances of a cluster.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +18,8 @@ pub struct Report {
     pub package: String,
     /// The revision that is previewed.
     pub revision: String,
-    /// The revisions that instances report now, and how many of them. Those without a status have none.
+    /// The revision that is active by the `Operator`, and those that instances report now, with how many instances do. Instances
+    /// without a status report none.
     pub active: BTreeMap<String, usize>,
     /// Its CRDs.
     pub crds: Vec<CrdReport>,
@@ -25,6 +27,10 @@ pub struct Report {
     pub instances: Vec<InstanceReport>,
     /// What could not be read, so that the preview may lack something.
     pub problems: Vec<String>,
+    /// The rights that the account of the package gains and loses.
+    pub rights: Review,
+    /// What this user may not read or try, so that the preview does not show it.
+    pub notes: Vec<String>,
 }
 
 /// What becomes of one CRD.
@@ -37,6 +43,8 @@ pub struct CrdReport {
     pub write: CrdWrite,
     /// The fields that change.
     pub fields: Vec<FieldChange>,
+    /// How many instances there are where the preview looks.
+    pub instances: usize,
     /// The versions that are removed once all stored instances are migrated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub migrates_from: Vec<String>,
@@ -57,6 +65,8 @@ pub enum CrdWrite {
     Updated,
     /// It stays as it is.
     Unchanged,
+    /// The package no longer has it: it stays, and nothing is done about its instances any more.
+    Dropped,
     /// It is refused, and nothing of the package is written.
     Refused,
 }
@@ -95,6 +105,9 @@ pub struct InstanceReport {
     /// What waits for something that a preview cannot foresee.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
+    /// What a person should know of it, though nothing is refused and nothing waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Why it was not previewed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -151,6 +164,8 @@ pub struct PlanReport {
     /// Why, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The revision of the package that the run has from its start to its end.
+    pub revision: String,
     /// The steps of the plans, such as `members/apply (apply members)`. Which of them are skipped is decided as the run
     /// reaches them.
     pub steps: Vec<String>,
@@ -237,6 +252,12 @@ impl Report {
         self.has_refused_crd() || self.instances.iter().any(|instance| !instance.refused.is_empty())
     }
 
+    /// How many objects are written in this way.
+    pub fn count(&self, write: Write) -> usize {
+        let changes = self.instances.iter().flat_map(|instance| &instance.changes);
+        changes.filter(|change| change.write == write).count()
+    }
+
     /// Whether a CRD is refused, so that nothing of the package is written.
     pub fn has_refused_crd(&self) -> bool {
         self.crds.iter().any(|crd| crd.write == CrdWrite::Refused)
@@ -262,6 +283,8 @@ impl Report {
             "crds": self.crds,
             "instances": self.instances,
             "problems": self.problems,
+            "notes": self.notes,
+            "rights": self.rights.to_json(),
         })
     }
 }

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::report::{PlanReport, steps_of};
-use crate::children::plans::{PlanSnapshot, RunAction, RunObject};
+use crate::children::plans::{InstanceMemory, PlanSnapshot, RunAction, RunObject, RunRef};
 use crate::children::{Snapshot, names};
 use crate::package::Resource;
-use crate::plan::{DELETE_CHILD, Phase, PlanRun, RunStatus};
+use crate::plan::{DELETE_CHILD, Known, Memory, Phase, PlanRun, RunStatus};
 
 /// What came of an action.
 pub(super) enum Effect {
@@ -52,13 +52,14 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
     let resource = resource.as_ref().ok().map(crate::children::ActivePackage::resource);
     match action {
         RunAction::If { then, .. } => return carry_out(snapshot, then, number),
-        RunAction::Announce(run) => {
-            snapshot.instance["status"]["plan"] = (**run).clone();
-            return Effect::Changed;
-        }
-        RunAction::ForgetRecreations(annotations) => {
-            if let Some(all) = snapshot.instance["metadata"]["annotations"].as_object_mut() {
-                all.retain(|name, _| !annotations.contains(name));
+        RunAction::Annotate(annotations) => {
+            let live = &mut snapshot.instance["metadata"]["annotations"];
+            for (name, value) in annotations {
+                match (value, live.as_object_mut()) {
+                    (Some(value), _) => live[name] = value.as_str().into(),
+                    (None, Some(all)) => drop(all.remove(name)),
+                    (None, None) => {}
+                }
             }
             return Effect::Changed;
         }
@@ -67,6 +68,7 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
     let Some(plans) = &mut snapshot.plans else { return Effect::Ignored };
     match action {
         RunAction::Create(sort, object) => create(plans, *sort, object, number),
+        RunAction::Remember { body, .. } => remember(plans, body),
         RunAction::Store { run, status, .. } => {
             let now = plans.now.to_string();
             let Some(known) = plans.runs.iter_mut().find(|known| known.uid == run.uid) else {
@@ -93,6 +95,10 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
                     None => known.annotations.remove(name),
                 };
             }
+            if let Some(finalizers) = patch["metadata"]["finalizers"].as_array() {
+                let names = finalizers.iter().filter_map(|name| name.as_str().map(str::to_owned));
+                known.finalizers = names.collect();
+            }
             Effect::Changed
         }
         RunAction::Delete(sort, object) => {
@@ -101,11 +107,24 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
                 RunObject::PlanRun => plans.runs.retain(|run| run.name != object.name),
                 RunObject::Origin => plans.origins.retain(|known| !is_it(known)),
                 RunObject::Job => plans.jobs.retain(|known| !is_it(known)),
+                RunObject::State => {}
             }
             Effect::Changed
         }
         _ => Effect::Ignored,
     }
+}
+
+/// The memory is written.
+fn remember(plans: &mut PlanSnapshot, state: &Value) -> Effect {
+    let Ok(memory) = Memory::deserialize(&state["spec"]) else { return Effect::Ignored };
+    let live = plans.runs.drain(..).filter(PlanRun::has_object);
+    let live = live.map(|run| PlanRun { known: Known::No, ..run }).collect();
+    let recalled = memory.recall(live);
+    plans.runs = recalled.runs;
+    plans.strangers.extend(recalled.strangers);
+    plans.state = InstanceMemory { memory, object: Some(RunRef::of(state)), ..InstanceMemory::default() };
+    Effect::Changed
 }
 
 fn create(plans: &mut PlanSnapshot, sort: RunObject, object: &Value, number: u64) -> Effect {
@@ -128,7 +147,7 @@ fn create(plans: &mut PlanSnapshot, sort: RunObject, object: &Value, number: u64
             }
             Err(_) => Effect::Ignored,
         },
-        RunObject::Job => Effect::Ignored,
+        RunObject::Job | RunObject::State => Effect::Ignored,
     }
 }
 
@@ -143,6 +162,7 @@ fn report(run: &PlanRun, status: &RunStatus, resource: Option<&Resource>) -> Pla
     PlanReport {
         cause: status.cause.as_str().to_owned(),
         reason: status.message.clone(),
+        revision: status.revision.clone().unwrap_or_default(),
         steps: steps.collect(),
         plans,
     }

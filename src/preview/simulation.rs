@@ -11,12 +11,14 @@ use super::diff::differences;
 use super::report::{Change, InstanceReport, Refused, Write};
 use super::runs::{self, Effect};
 use crate::api::{CallError, ObjectRef};
+use crate::children::adoption::Adopted;
 use crate::children::plans::Revision;
 use crate::children::{
     Action, Applied, Apply, Check, Decision, DryRun, DryRuns, Expect, LookupResult, Observed, Outcome, Paths,
-    PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why, decide, immutable, names,
-    patches,
+    PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why, decide, fields,
+    immutable, names, patches,
 };
+use crate::package::DeletionPolicy;
 
 /// All decisions are made at this time: backoffs never end, so that what is refused stays refused.
 const NOW: Duration = Duration::ZERO;
@@ -88,6 +90,8 @@ pub struct Simulation {
     live: HashMap<ObjectRef, Arc<str>>,
     /// The objects that were written, as they are now.
     written: HashMap<ObjectRef, Value>,
+    /// What the diff of recreated objects compares with the object before: with the server's defaults.
+    recreations: HashMap<ObjectRef, Value>,
     /// The objects that were written, as they were before.
     before: HashMap<ObjectRef, Option<Value>>,
     /// The answers, by item and hash of the desired object.
@@ -119,6 +123,7 @@ impl Simulation {
             revision: text(&snapshot.instance["status"]["revision"]),
             ..InstanceReport::default()
         };
+        report.notes.extend(pending_edit(&snapshot));
         if let Some(plans) = &mut snapshot.plans {
             let uid = meta["uid"].as_str().unwrap_or_default();
             plans.origins.retain(|object| runs::is_of(object, uid));
@@ -133,6 +138,7 @@ impl Simulation {
             reads: Arc::clone(reads),
             live,
             written: HashMap::new(),
+            recreations: HashMap::new(),
             before: HashMap::new(),
             answers: HashMap::new(),
             recreated: HashMap::new(),
@@ -255,8 +261,7 @@ impl Simulation {
                 item: apply.item.clone(),
                 desired: apply.desired.clone(),
                 expect: apply.expect.clone(),
-                conflicts: apply.conflicts,
-                recreate: false,
+                policy: apply.policy,
                 shape,
                 depends_on: like.map(|check| check.depends_on.clone()).unwrap_or_default(),
             };
@@ -428,6 +433,10 @@ impl Simulation {
             Why::Repair | Why::Recheck => Write::Repaired,
         };
         let body = completed(&apply.desired, (*apply.desired.body).clone(), live.as_ref());
+        if let Some(former) = self.before.get(&object).and_then(Option::as_ref).filter(|_| refusal.is_some())
+        {
+            self.recreations.insert(object.clone(), fields::recreated(former, &body));
+        }
         let before = observed.as_deref().filter(|_| refusal.is_none());
         let reads = |child: &str| self.reads.get(child).cloned().unwrap_or_else(|| Arc::from([]));
         let made = make(&apply, &body, (live.as_ref(), before), self.number, &self.manager, reads);
@@ -439,7 +448,8 @@ impl Simulation {
         self.snapshot.observed.sort_by(|a, b| a.object.cmp(&b.object));
         self.written.insert(object.clone(), made.content);
         let item = apply.item.clone();
-        let applied = Applied { apply, live: observed, adopted: is_adopted, conflict: None };
+        let adopted = is_adopted.then_some(Adopted::HandedOver);
+        let applied = Applied { apply, live: observed, adopted, conflict: None };
         self.state.record(&Outcome::Applied(Box::new(applied)), NOW);
         self.note(&item, &object, write);
         true
@@ -465,6 +475,7 @@ impl Simulation {
     }
 
     fn note_removal(&mut self, observed: &Observed, write: Write) {
+        self.report.notes.extend(policy_note(&self.snapshot, observed, write));
         self.changes.push(Change {
             item: names::item_name(&observed.child, observed.key.as_deref()),
             object: observed.object.clone(),
@@ -494,7 +505,7 @@ impl Simulation {
                 continue;
             };
             let before = self.before.get(&change.object).and_then(Option::as_ref);
-            change.fields = differences(before, after);
+            change.fields = differences(before, self.recreations.get(&change.object).unwrap_or(after));
             change.restarts_pods = restarts_pods(change, after);
         }
         report.changes = std::mem::take(&mut self.changes);
@@ -520,6 +531,42 @@ impl Simulation {
         }
         report.waits.dedup();
         report
+    }
+}
+
+/// That the instance was edited, and the manager has not handled the edit yet.
+fn pending_edit(snapshot: &Snapshot) -> Option<String> {
+    let handled = snapshot.instance["status"]["observedGeneration"].as_i64()?;
+    let now = snapshot.instance["metadata"]["generation"].as_i64().filter(|now| *now > handled)?;
+    let revision = snapshot.package.as_ref().ok()?.package().revision();
+    Some(format!(
+        "an edit of its spec is pending (generation {now}, of which {handled} is handled): it is carried out with revision \
+         {revision}, unless the manager handles it before"
+    ))
+}
+
+/// Which of two policies counts, where the revision and what was applied last differ.
+fn policy_note(snapshot: &Snapshot, observed: &Observed, write: Write) -> Option<String> {
+    let was_said = match write {
+        Write::Retained if observed.is_kept_by_person() => return None,
+        Write::Retained => observed.retained.is_some(),
+        Write::AwaitsApproval => observed.asking.is_some(),
+        _ => return None,
+    };
+    let child = snapshot.child_of(observed)?;
+    let says = snapshot.deletion_policy(child, &observed.object.gvk);
+    let (object, id) = (&observed.object, &child.id);
+    let counts = if write == Write::Retained { DeletionPolicy::Retain } else { DeletionPolicy::Ask };
+    match (was_said, says == counts) {
+        (false, true) => Some(format!(
+            "{object} ({id}) was last applied with another deletionPolicy than {counts:?}, which this revision says and by \
+             which the object stays: the safer one counts"
+        )),
+        (true, false) => Some(format!(
+            "{object} ({id}) was last applied with deletionPolicy {counts:?}, by which it stays; {says:?} of this revision does \
+             not count for it, because nothing desires it any more"
+        )),
+        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Like changes of many instances together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -54,7 +55,8 @@ struct Key<'a> {
     child: String,
     kind: &'a str,
     restarts_pods: bool,
-    paths: Vec<&'a str>,
+    /// Without the name of the instance, by which items of lists are named.
+    paths: Vec<String>,
 }
 
 #[derive(Default)]
@@ -79,7 +81,7 @@ pub fn groups(instances: &[InstanceReport]) -> Vec<Group> {
                 child: ItemId::named(&change.item).child().to_owned(),
                 kind: &change.object.gvk.kind,
                 restarts_pods: change.restarts_pods,
-                paths: fields.iter().map(|field| field.path.as_str()).collect(),
+                paths: fields.iter().map(|field| unnamed(&field.path, &instance.name)).collect(),
             };
             let members = found.entry(key).or_default();
             members.objects += 1;
@@ -118,6 +120,17 @@ fn group(key: Key<'_>, members: Members<'_>) -> Option<Group> {
     })
 }
 
+/// A path without the name of the instance in the names of items: `volumes[name=hello-data]`.
+fn unnamed(path: &str, name: &str) -> String {
+    let mut parts = path.split('[');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (item, rest) = part.split_once(']').unwrap_or((part, ""));
+        let _ = write!(text, "[{}]{rest}", item.replace(name, "\0"));
+    }
+    text
+}
+
 /// The values of a field, with the name of the instance taken out.
 fn variant(instance: &InstanceReport, field: &FieldChange) -> String {
     let text = |shown: &Shown| match shown {
@@ -137,9 +150,13 @@ mod tests {
     use crate::preview::differences;
 
     fn instance(name: &str, image: &str) -> InstanceReport {
-        let of = |image: &str| json!({"spec": {"image": image, "host": format!("{name}.example.org")}});
+        let of = |image: &str| {
+            let volumes = json!([{"name": format!("{name}-data"), "size": 1}]);
+            json!({"spec": {"image": image, "host": format!("{name}.example.org"), "volumes": volumes}})
+        };
         let object = ObjectRef { gvk: Gvk::new("v1", "Pod"), namespace: None, name: name.into() };
-        let fields = differences(Some(&json!({"spec": {"image": "old"}})), &of(image));
+        let old = json!({"spec": {"image": "old"}});
+        let fields = differences(Some(&old), &of(image));
         let changes = ["pods[0]", "pods[1]"]
             .map(|item| Change {
                 item: item.to_owned(),
@@ -159,6 +176,8 @@ mod tests {
         assert_eq!((group.child.as_str(), group.objects, group.instances), ("pods", 6, 3));
         let variants: Vec<_> = group.fields.iter().map(|f| (f.change.path.as_str(), f.variants)).collect();
         // The host differs by the name of the instance only.
-        assert_eq!(variants, [("spec.host", 1), ("spec.image", 2)]);
+        let of_volume = ["name", "size"].map(|field| format!("spec.volumes[name=i1-data].{field}"));
+        let expected = [("spec.host", 1), ("spec.image", 2), (&*of_volume[0], 1), (&*of_volume[1], 1)];
+        assert_eq!(variants, expected);
     }
 }

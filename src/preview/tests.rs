@@ -13,7 +13,7 @@ use crate::api::{CallError, Class, Gvk};
 use crate::children::{ActivePackage, DryRun, KindInfo, Seen, Snapshot, names};
 use crate::package::Package;
 
-/// A package with the `ConfigMap`s `a` and `b`.
+/// A package with the `ConfigMap`s `a` and `b`, and `c`, which is not rendered.
 fn package() -> Arc<Package> {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -32,7 +32,8 @@ fn package() -> Arc<Package> {
     write(
         "operator.yaml",
         "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {name: p}\nspec:\n  version: 0.1.0\n  \
-         resources:\n    - crd: crds/crd.yaml\n      children: [{id: a, template: templates/a.yaml}, {id: b, template: templates/b.yaml}]\n",
+         resources:\n    - crd: crds/crd.yaml\n      children: [{id: a, template: templates/a.yaml}, {id: b, template: templates/b.yaml}, \
+         {id: c, template: templates/b.yaml, when: spec.size > 9, deletionPolicy: Retain}]\n",
     );
     Arc::new(crate::package::load(folder.path()).unwrap().0)
 }
@@ -58,9 +59,15 @@ fn live(id: &str) -> LiveChild {
 }
 
 fn simulation(children: Vec<LiveChild>) -> Simulation {
+    simulation_of(children, |_| {})
+}
+
+/// The preview of an instance after this change of it.
+fn simulation_of(children: Vec<LiveChild>, change: impl Fn(&mut Value)) -> Simulation {
     let active = ActivePackage::new(&package(), 0).unwrap();
-    let instance = json!({"apiVersion": "example.org/v1", "kind": "W",
+    let mut instance = json!({"apiVersion": "example.org/v1", "kind": "W",
         "metadata": {"name": "w", "namespace": "n", "uid": "u", "generation": 1}, "spec": {"size": 1}});
+    change(&mut instance);
     let mut snapshot = Snapshot::new(active, instance, |_| true);
     snapshot.kinds = vec![KindInfo::listed(Gvk::new("v1", "ConfigMap"), true)];
     snapshot.observed = children.iter().map(|child| Arc::clone(&child.observed)).collect();
@@ -137,4 +144,49 @@ fn an_immutable_field_recreates_the_object_if_the_package_permits() {
         Answer::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
     });
     assert_eq!(writes(&report), [("a", Write::Recreated), ("b", Write::Created)], "{report:?}");
+}
+
+#[test]
+fn a_policy_that_was_never_applied_is_noted() {
+    let report = report(simulation(vec![live("c")]), |_| Answer::DryRun(DryRun::Passed));
+    assert_eq!(
+        writes(&report),
+        [("a", Write::Created), ("b", Write::Created), ("c", Write::Retained)],
+        "{report:?}"
+    );
+    let [note] = &report.notes[..] else { panic!("{:?}", report.notes) };
+    assert!(note.starts_with("ConfigMap n/w-c (c) was last applied with another deletionPolicy"), "{note}");
+}
+
+#[test]
+fn a_pending_edit_is_noted() {
+    let notes = |generation: i64| {
+        let instance = |instance: &mut Value| {
+            instance["metadata"]["generation"] = generation.into();
+            instance["status"] = json!({"observedGeneration": 4});
+        };
+        report(simulation_of(Vec::new(), instance), |_| Answer::DryRun(DryRun::Passed)).notes
+    };
+    assert_eq!(notes(4), [""; 0]);
+    let edited = notes(5);
+    assert!(edited[0].contains("generation 5, of which 4 is handled"), "{edited:?}");
+}
+
+#[test]
+fn the_diff_of_a_recreated_object_has_no_defaults_of_the_server() {
+    let mut child = live("a");
+    let mut object: Value = serde_json::from_str(&child.text).unwrap();
+    object["data"]["default"] = "by the server".into();
+    let entry = json!({"manager": "other", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:theirs": {}}}});
+    object["metadata"]["managedFields"].as_array_mut().unwrap().push(entry);
+    child.text = object.to_string().into();
+    let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "field is immutable".to_owned());
+    let report = report(simulation(vec![child]), |item| {
+        Answer::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
+    });
+    let fields = report.changes[0].fields.iter().map(|field| field.path.as_str());
+    let data: Vec<&str> = fields.filter(|path| path.starts_with("data")).collect();
+    // What other clients have set is lost with the object.
+    assert_eq!(data, ["data.gone", "data.theirs", "data.value"], "{report:?}");
 }

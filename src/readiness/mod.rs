@@ -232,13 +232,10 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<Condition<'a>> {
 
 /// A message of another controller, shortened for a condition: what follows `Invalid value:` may be a secret.
 fn presentable(message: &str) -> String {
-    const LIMIT: usize = 300;
+    const LIMIT: usize = 1_000;
     let message =
         message.split("Invalid value:").next().unwrap_or_default().trim_end_matches([' ', ':', ',']);
-    match message.char_indices().nth(LIMIT) {
-        Some((end, _)) => format!("{}...", &message[..end]),
-        None => message.to_owned(),
-    }
+    crate::printable::clip(message, LIMIT).into_owned()
 }
 
 fn group(object: &Value) -> &str {

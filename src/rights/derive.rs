@@ -152,8 +152,8 @@ impl Deriver<'_> {
                 Action::Patch(patch) => self.patch(home, patch),
                 Action::Job { .. } => {
                     self.derived.rights.add(home, "batch", "jobs", &JOB);
-                    // The termination message of a pod of the Job, or the end of its log.
-                    self.derived.rights.add(home, "", "pods", &["list"]);
+                    // Why a pod of the Job does not start, its termination message, or the end of its log.
+                    self.derived.rights.add(home, "", "pods", &["list", "watch"]);
                     self.derived.rights.add(home, "", "pods/log", &["get"]);
                 }
                 // These concern children, or the runs of instances, which are the manager's own.

@@ -3,13 +3,23 @@
 
 use serde_json::{Value, json};
 
-use super::MANAGER;
-use super::objects::{TO_MANAGER, bound_role};
+use super::objects::{APP, GROUP, TO_MANAGER, bound_role};
 use super::rules::{Place, Rights};
+use super::{MANAGER, MANAGER_ROLE};
 use crate::children::names;
 use crate::plan::crds;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
+pub(super) const EXTENSIONS: &str = "apiextensions.k8s.io";
+/// The manager's own CRDs.
+pub(super) const OWN_CRDS: [&str; 4] = [
+    "instancestates.operetta.dev",
+    "operatorrevisions.operetta.dev",
+    "operators.operetta.dev",
+    "planruns.operetta.dev",
+];
+/// The Secret with the certificates of the conversion webhook, and its Service.
+pub const WEBHOOK: &str = "operetta-webhook";
 
 /// The rights of the manager, without those to the instances of packages.
 pub fn rights() -> Rights {
@@ -17,26 +27,36 @@ pub fn rights() -> Rights {
     let mut cluster = |group: &str, resource: &str, verbs: &[&str]| {
         rights.add(&Place::Cluster, group, resource, verbs);
     };
-    let crds = "customresourcedefinitions";
-    cluster("apiextensions.k8s.io", crds, &["get", "list", "watch", "create", "patch"]);
-    // The stored versions, after a migration.
-    cluster("apiextensions.k8s.io", "customresourcedefinitions/status", &["patch"]);
+    // Those of packages are written by the right that each package brings.
+    cluster(EXTENSIONS, "customresourcedefinitions", &["get", "list", "watch"]);
     // What `cluster` is in expressions.
     cluster("apiregistration.k8s.io", "apiservices", &["list", "watch"]);
-    // The policy of PlanRuns.
-    let policies = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
-    for resource in policies {
-        cluster(ADMISSION, resource, &["create"]);
-    }
     // Which namespaces an Operator serves, by their labels.
     cluster("", "namespaces", &["list", "watch"]);
     // Of which range the address of a Service is.
     cluster("networking.k8s.io", "servicecidrs", &["list"]);
     cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "delete"]);
+    // What is granted to packages. The right to bind comes with each revision, for its roles alone.
+    for resource in ["clusterroles", "clusterrolebindings", "rolebindings"] {
+        cluster(GROUP, resource, &["list"]);
+    }
     cluster("operetta.dev", "operators", &["get", "list", "watch"]);
     cluster("operetta.dev", "operators/status", &["patch"]);
-    for resource in policies {
-        rights.add_named(&Place::Cluster, ADMISSION, resource, crds::POLICY, &["get", "patch"]);
+    // Server-side apply is authorized to create an object by its name.
+    for name in OWN_CRDS {
+        rights.add_named(
+            &Place::Cluster,
+            EXTENSIONS,
+            "customresourcedefinitions",
+            name,
+            &["create", "patch"],
+        );
+    }
+    for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+        for name in crds::POLICIES {
+            let verbs = ["get", "list", "watch", "create", "patch"];
+            rights.add_named(&Place::Cluster, ADMISSION, resource, name, &verbs);
+        }
     }
     let mut add = |place: &Place, group: &str, resource: &str, verbs: &[&str]| {
         rights.add(place, group, resource, verbs);
@@ -45,6 +65,8 @@ pub fn rights() -> Rights {
     let runs = ["get", "list", "watch", "create", "patch", "delete"];
     add(everywhere, "operetta.dev", "planruns", &runs);
     add(everywhere, "operetta.dev", "planruns/status", &["patch"]);
+    // What is remembered of instances.
+    add(everywhere, "operetta.dev", "instancestates", &runs);
     add(everywhere, "apps", "controllerrevisions", &["get", "list", "watch", "create", "delete"]);
     // The Jobs of steps are created as the account of their package.
     add(everywhere, "batch", "jobs", &["list", "watch"]);
@@ -52,7 +74,7 @@ pub fn rights() -> Rights {
     let manager = &Place::Manager;
     add(manager, "coordination.k8s.io", "leases", &["get", "create", "update"]);
     // The files of revisions, and the key that proves the origin of generated values.
-    add(manager, "", "configmaps", &["get", "create", "patch", "delete"]);
+    add(manager, "", "configmaps", &["get", "list", "watch", "create", "patch", "delete"]);
     add(manager, "", "secrets", &["create"]);
     // The addresses of the API server, which steps may not call.
     let default = &Place::Namespace("default".to_owned());
@@ -60,13 +82,28 @@ pub fn rights() -> Rights {
     add(default, "discovery.k8s.io", "endpointslices", &["list"]);
     rights.add_named(manager, "", "secrets", names::KEY_SECRET, &["get"]);
     // The certificates of the conversion webhook.
-    rights.add_named(manager, "", "secrets", "operetta-webhook", &["get", "update"]);
+    rights.add_named(manager, "", "secrets", WEBHOOK, &["get", "update"]);
     rights
+}
+
+/// The roles with their bindings that the manager had under earlier names: today `operetta-packages` could be the name of a
+/// package's account.
+pub fn former(namespace: &str) -> Vec<[Value; 2]> {
+    let all: Vec<Value> =
+        manager(namespace).into_iter().filter(|object| object["kind"] != "ServiceAccount").collect();
+    let (pairs, _) = all.as_chunks::<2>();
+    let mut pairs = pairs.to_vec();
+    for object in pairs.iter_mut().flatten() {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        object["metadata"]["name"] =
+            if name == MANAGER_ROLE { MANAGER.into() } else { "operetta-packages".into() };
+    }
+    pairs
 }
 
 /// The `ServiceAccount` of the manager in that namespace, its roles and their bindings.
 pub fn manager(namespace: &str) -> Vec<Value> {
-    let labels = json!({names::MANAGED_BY: names::NOTES, "app.kubernetes.io/name": MANAGER});
+    let labels = json!({names::MANAGED_BY: names::NOTES, APP: MANAGER});
     let metadata = |name: &str, namespace: Option<&str>| {
         let mut metadata = json!({"name": name, "labels": labels});
         if let Some(namespace) = namespace {
@@ -85,14 +122,14 @@ pub fn manager(namespace: &str) -> Vec<Value> {
         bound_role(&metadata(name, namespace), namespace, json!({"rules": rules}), &subjects)
     };
     let is_everywhere = |place: &Place| matches!(place, Place::Everywhere | Place::Cluster);
-    objects.extend(role(MANAGER, None, rules(&is_everywhere)));
-    objects.extend(role(MANAGER, Some(namespace), rules(&|place| *place == Place::Manager)));
+    objects.extend(role(MANAGER_ROLE, None, rules(&is_everywhere)));
+    objects.extend(role(MANAGER_ROLE, Some(namespace), rules(&|place| *place == Place::Manager)));
     for named in rights.namespaces() {
         let is_there = |place: &Place| *place == Place::Namespace(named.to_owned());
-        objects.extend(role(MANAGER, Some(named), rules(&is_there)));
+        objects.extend(role(MANAGER_ROLE, Some(named), rules(&is_there)));
     }
     // The rules are those of the ClusterRoles with the label, which packages bring.
-    let name = format!("{MANAGER}-packages");
+    let name = format!("{MANAGER_ROLE}:packages");
     let aggregation = json!({
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {TO_MANAGER: "true"}}]}, "rules": [],
     });

@@ -3,19 +3,31 @@
 //! With `--impersonate` the manager reads and writes children and refs as the account of their package, so a package can do
 //! what its account may, whatever the manager itself may do. See `docs/design/0025-rights.md`.
 
+pub mod bindings;
 mod check;
+pub mod confinement;
 mod derive;
+mod difference;
 pub mod manager;
 mod objects;
+mod remarkable;
 mod rules;
 
 pub use check::check;
 pub use derive::{Derived, derive, former};
-pub use objects::{Placement, TO_MANAGER, account, is_of_package, namespaces, objects, user};
+pub use difference::{Demands, Review, review};
+pub use objects::{
+    Owner, Placement, TO_MANAGER, account, is_of_package, namespaces, objects, objects_of_revision, role,
+    role_of_revision, user,
+};
+pub use remarkable::note;
 pub use rules::{Place, Right, Rights};
 
-/// The name of the manager's service account and of its roles.
+/// The name of the manager's `ServiceAccount`, Deployment and Lease.
 pub const MANAGER: &str = "operetta";
+
+/// The name of the manager's own roles, and the prefix of others: roles of packages begin with `operetta:`.
+pub const MANAGER_ROLE: &str = "operetta-manager";
 
 /// The verbs of Kubernetes and of Operetta's own policies.
 const VERBS: [&str; 16] = [

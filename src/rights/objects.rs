@@ -1,19 +1,26 @@
 //! The objects that give a package its rights: an account, and the roles of the account, of the manager and of users.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::bindings::Part;
+use super::manager::EXTENSIONS;
 use super::rules::{Place, Rights};
 use crate::api::ApiKind;
 use crate::children::names;
+use crate::package::store;
 use crate::package::{Package, Resource};
 
-const API: &str = "rbac.authorization.k8s.io/v1";
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub(super) const API: &str = "rbac.authorization.k8s.io/v1";
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Label of the roles whose rules the manager's own `ClusterRole` has.
 pub const TO_MANAGER: &str = "operetta.dev/aggregate-to-manager";
+
+/// Label of the manager's own objects.
+pub(super) const APP: &str = "app.kubernetes.io/name";
 
 /// What is done to instances by the manager: see `manager/act/instance.rs` and `manager/status.rs`.
 const INSTANCES: [&str; 4] = ["get", "list", "watch", "patch"];
@@ -40,10 +47,29 @@ impl Placement {
     }
 }
 
-/// The name of the account of a package, and of its roles.
+/// The name of the `ServiceAccount` of a package. Names of accounts cannot contain a colon. The manager's own account is
+/// `operetta` ([`super::MANAGER`]), which no package has: the name of a package is not empty.
 pub fn account(package: &str) -> String {
     format!("operetta-{package}")
 }
+
+/// The name of the roles and bindings of the account of a package. The other roles of a package have it as their prefix, with
+/// a colon after it. No name of a package contains a colon, so roles of different packages never have the same name, and none
+/// has the name of one of the manager's.
+pub fn role(package: &str) -> String {
+    format!("operetta:{package}")
+}
+
+/// The name of the roles of one revision of a package, which is the prefix of others of the revision. `revision`: the name of the
+/// `OperatorRevision`, which is that of the package and the start of a digest. No other role of a package has such a name: the
+/// start of a digest has ten hexadecimal digits.
+pub fn role_of_revision(package: &str, revision: &str) -> String {
+    let digest = revision.strip_prefix(package).and_then(|rest| rest.strip_prefix('-')).unwrap_or(revision);
+    format!("{}:{digest}", role(package))
+}
+
+/// The suffixes of the roles that a package had under the name of its account, before they had colons.
+const FORMER: [&str; 6] = ["", "-instances", "-impersonate", "-view", "-edit", "-admin"];
 
 /// The user name of an account.
 pub fn user(namespace: &str, account: &str) -> String {
@@ -52,21 +78,99 @@ pub fn user(namespace: &str, account: &str) -> String {
 
 /// Whether an object is one of those of a package, and no child of an instance.
 pub fn is_of_package(object: &Value, package: &str) -> bool {
-    let labels = &object["metadata"]["labels"];
-    let is_named =
-        object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&account(package)));
-    is_named && labels[names::OPERATOR] == package && labels[names::INSTANCE_UID].is_null()
+    let is_named = object["metadata"]["name"].as_str().is_some_and(|name| {
+        let is_role =
+            name.strip_prefix(&role(package)).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        is_role || name.strip_prefix(&account(package)).is_some_and(|rest| FORMER.contains(&rest))
+    });
+    is_named && Owner::of(object) == Owner::Package(package.to_owned())
+}
+
+/// Who has made a role, a binding or an account, by its labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// It gives this package its rights.
+    Package(String),
+    /// It is one of the manager's own.
+    Manager,
+    /// Something else.
+    Other,
+}
+
+impl Owner {
+    /// Of an object.
+    pub fn of(object: &Value) -> Self {
+        let labels = &object["metadata"]["labels"];
+        // The chart makes the same objects, and Helm says so on each.
+        let is_of_chart = labels[names::MANAGED_BY] == "Helm" && labels[APP] == super::MANAGER;
+        let is_ours = labels[names::MANAGED_BY] == names::NOTES || is_of_chart;
+        // Children of instances carry the label of their package as well.
+        if !is_ours || !labels[names::INSTANCE_UID].is_null() {
+            return Self::Other;
+        }
+        match labels[names::OPERATOR].as_str() {
+            Some(package) => Self::Package(package.to_owned()),
+            None if labels[APP] == super::MANAGER => Self::Manager,
+            None => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Package(package) => write!(f, "the package {package}"),
+            Self::Manager => f.write_str("the manager"),
+            Self::Other => f.write_str("something else than Operetta"),
+        }
+    }
 }
 
 /// The objects that give a package its rights, in an order in which they can be applied.
 pub fn objects(package: &Package, rights: &Rights, at: &Placement) -> Vec<Value> {
-    let name = account(&package.name);
-    let maker = Maker { package: &package.name, name: &name, at };
+    let (account, role) = (self::account(&package.name), self::role(&package.name));
+    let maker = Maker { package: &package.name, account: &account, role: &role, at };
     let mut objects = vec![maker.account()];
     objects.extend(maker.of_account(rights));
-    objects.extend(maker.of_manager(&package.resources));
+    objects.push(maker.instances(&role, &package.resources));
+    objects.extend(maker.impersonation());
     objects.extend(maker.of_users(&package.resources));
     objects
+}
+
+/// The same for one revision of a package, whose roles are bound by the manager while the revision is in use
+/// ([`super::bindings`]). All roles are cluster-wide, so that none needs a namespace that does not exist yet. `owner`: the uid of
+/// the `OperatorRevision`, with which the garbage collector deletes the roles; the manager adds it if it is not known.
+pub fn objects_of_revision(
+    package: &Package,
+    rights: &Rights,
+    at: &Placement,
+    owner: Option<&str>,
+) -> Vec<Value> {
+    let revision = store::name(&package.name, &package.digest);
+    let (account, role) = (self::account(&package.name), role_of_revision(&package.name, &revision));
+    let maker = Maker { package: &package.name, account: &account, role: &role, at };
+    let mut roles = maker.parts(rights);
+    let bound: Vec<String> =
+        roles.iter().filter_map(|role| role["metadata"]["name"].as_str().map(str::to_owned)).collect();
+    roles.push(maker.instances(&role, &package.resources));
+    roles.push(maker.bindings(&bound));
+    for role in &mut roles {
+        role["metadata"]["labels"][store::objects::REVISION] = revision.as_str().into();
+        for (name, value) in store::objects::KEPT {
+            role["metadata"]["annotations"][name] = value.into();
+        }
+        if let Some(owner) = owner {
+            role["metadata"]["ownerReferences"] = store::objects::owners(&revision, owner);
+        }
+    }
+    let mut all = vec![maker.account()];
+    all.extend(roles);
+    let of_package = self::role(&package.name);
+    let maker = Maker { role: &of_package, ..maker };
+    all.extend(maker.impersonation());
+    all.extend(maker.of_users(&package.resources));
+    all
 }
 
 /// The namespaces of the objects, beside the manager's.
@@ -75,18 +179,21 @@ pub fn namespaces(rights: &Rights, at: &Placement) -> BTreeSet<String> {
     named.chain(at.namespaces.iter().flatten().cloned()).collect()
 }
 
+/// The labels of the objects of a package, by which [`Owner::of`] knows them.
+pub(super) fn labels(package: &str) -> Value {
+    json!({names::MANAGED_BY: names::NOTES, names::OPERATOR: package})
+}
+
 struct Maker<'a> {
     package: &'a str,
-    name: &'a str,
+    account: &'a str,
+    role: &'a str,
     at: &'a Placement,
 }
 
 impl Maker<'_> {
     fn metadata(&self, name: &str, namespace: Option<&str>) -> Value {
-        let mut metadata = json!({
-            "name": name,
-            "labels": {names::MANAGED_BY: names::NOTES, names::OPERATOR: self.package},
-        });
+        let mut metadata = json!({"name": name, "labels": labels(self.package)});
         if let Some(namespace) = namespace {
             metadata["namespace"] = namespace.into();
         }
@@ -97,7 +204,7 @@ impl Maker<'_> {
     fn account(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": self.metadata(self.name, Some(&self.at.manager_namespace)),
+            "metadata": self.metadata(self.account, Some(&self.at.manager_namespace)),
             "automountServiceAccountToken": false,
         })
     }
@@ -114,7 +221,7 @@ impl Maker<'_> {
         });
         let mut objects = Vec::new();
         if !everywhere.is_empty() {
-            objects.extend(self.role(self.name, None, &everywhere.rules(), &[self.subject(self.name)]));
+            objects.extend(self.bound(self.role, None, &everywhere.rules(), &[self.subject(self.account)]));
         }
         let mut all = namespaces(rights, self.at);
         all.insert(manager.to_owned());
@@ -128,36 +235,94 @@ impl Maker<'_> {
             // What is granted everywhere needs no second rule.
             let here: Rights = here.iter().filter(|right| !everywhere.grants(right)).cloned().collect();
             if !here.is_empty() {
-                let subjects = [self.subject(self.name)];
-                objects.extend(self.role(self.name, Some(&namespace), &here.rules(), &subjects));
+                let subjects = [self.subject(self.account)];
+                objects.extend(self.bound(self.role, Some(&namespace), &here.rules(), &subjects));
             }
         }
         objects
     }
 
-    /// What the manager itself needs for this package: its instances, and to act as its account.
-    fn of_manager(&self, resources: &[Resource]) -> Vec<Value> {
+    /// The rights of an account as cluster-wide roles, one for each place where they are bound.
+    fn parts(&self, rights: &Rights) -> Vec<Value> {
+        let manager = self.at.manager_namespace.as_str();
+        let everywhere = rights.of(|place| matches!(place, Place::Everywhere | Place::Cluster));
+        // What is granted everywhere needs no second rule.
+        let beside = |is_there: &dyn Fn(&Place) -> bool| -> Rights {
+            rights.of(is_there).iter().filter(|right| !everywhere.grants(right)).cloned().collect()
+        };
+        let mut parts =
+            vec![(Part::Home, beside(&|place| *place == Place::Home)), (Part::Cluster, everywhere.clone())];
+        let mut named = rights.namespaces();
+        named.insert(manager);
+        parts.extend(named.into_iter().map(|namespace| {
+            let is_there = |place: &Place| match place {
+                Place::Manager => namespace == manager,
+                Place::Namespace(named) => named == namespace,
+                Place::Home | Place::Everywhere | Place::Cluster => false,
+            };
+            (Part::In(namespace.to_owned()), beside(&is_there))
+        }));
+        let granted = parts.into_iter().filter(|(_, rights)| !rights.is_empty());
+        granted
+            .map(|(part, rights)| self.cluster_role(&format!("{}{part}", self.role), &rights.rules()))
+            .collect()
+    }
+
+    /// Lets the manager bind these roles of a revision to the account, and delete the roles of the revision with it. Kubernetes
+    /// checks the name of an object that server-side apply creates, so no other binding can be created.
+    fn bindings(&self, bound: &[String]) -> Value {
+        let suffix = |name: &String| Part::of(self.role, name);
+        let of_part = |is_wanted: &dyn Fn(&Part) -> bool| -> Vec<&String> {
+            bound.iter().filter(|name| suffix(name).is_some_and(|part| is_wanted(&part))).collect()
+        };
+        let is_limited = self.at.namespaces.is_some();
+        let in_cluster = of_part(&|part| *part == Part::Cluster || (*part == Part::Home && !is_limited));
+        let in_namespaces = of_part(&|part| *part != Part::Cluster);
+        let name = format!("{}:bindings", self.role);
+        let all: Vec<&str> = bound.iter().map(String::as_str).collect();
+        let instances = format!("{}:instances", self.role);
+        let owned: Vec<&str> = all.iter().copied().chain([instances.as_str(), name.as_str()]).collect();
+        let rule = |resource: &str, names: Value, verbs: &[&str]| json!({"apiGroups": [GROUP], "resources": [resource], "resourceNames": names, "verbs": verbs});
+        let mut rules = vec![rule("clusterroles", json!(owned), &["patch", "delete"])];
+        if !all.is_empty() {
+            rules.push(rule("clusterroles", json!(all), &["bind"]));
+        }
+        for (resource, names) in [("clusterrolebindings", in_cluster), ("rolebindings", in_namespaces)] {
+            if !names.is_empty() {
+                rules.push(rule(resource, json!(names), &["create", "patch", "delete"]));
+            }
+        }
+        let mut role = self.cluster_role(&name, &rules);
+        role["metadata"]["labels"][TO_MANAGER] = "true".into();
+        role
+    }
+
+    /// What the manager itself does with the instances of the package.
+    fn instances(&self, role: &str, resources: &[Resource]) -> Value {
         let mut rights = Rights::default();
         for Resource { kind, .. } in resources {
             rights.add(&Place::Everywhere, &kind.group, &kind.plural, &INSTANCES);
             rights.add(&Place::Everywhere, &kind.group, &format!("{}/status", kind.plural), &["patch"]);
+            add_crd(&mut rights, &format!("{}.{}", kind.plural, kind.group));
         }
-        let mut instances = json!({
-            "apiVersion": API, "kind": "ClusterRole",
-            "metadata": self.metadata(&format!("{}-instances", self.name), None),
-            "rules": rights.rules(),
-        });
+        let mut instances = self.cluster_role(&format!("{role}:instances"), &rights.rules());
         instances["metadata"]["labels"][TO_MANAGER] = "true".into();
+        instances
+    }
+
+    /// Lets the manager act as the account.
+    fn impersonation(&self) -> [Value; 2] {
         let impersonate = json!({
-            "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [self.name],
+            "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [self.account],
             "verbs": ["impersonate"],
         });
         let namespace = Some(self.at.manager_namespace.as_str());
         let subjects = [self.subject(&self.at.manager_account)];
-        let name = format!("{}-impersonate", self.name);
-        let mut objects = vec![instances];
-        objects.extend(self.role(&name, namespace, &[impersonate], &subjects));
-        objects
+        self.bound(&format!("{}:impersonate", self.role), namespace, &[impersonate], &subjects)
+    }
+
+    fn cluster_role(&self, name: &str, rules: &[Value]) -> Value {
+        json!({"apiVersion": API, "kind": "ClusterRole", "metadata": self.metadata(name, None), "rules": rules})
     }
 
     /// What is added to the roles `view`, `edit` and `admin` that every cluster has.
@@ -178,6 +343,7 @@ impl Maker<'_> {
             }
             if resource.has_runs() {
                 view.add(&Place::Home, "operetta.dev", "planruns", &["get", "list", "watch"]);
+                view.add(&Place::Home, "operetta.dev", "instancestates", &["get", "list", "watch"]);
                 edit.add(&Place::Home, "operetta.dev", "planruns", &["create", "update", "patch", "delete"]);
                 // What the policy of PlanRuns asks for.
                 edit.add(&Place::Home, group, plural, &["run"]);
@@ -186,11 +352,7 @@ impl Maker<'_> {
         }
         let all = [("view", view), ("edit", edit), ("admin", admin)];
         let role = |(to, rights): (&str, Rights)| {
-            let mut role = json!({
-                "apiVersion": API, "kind": "ClusterRole",
-                "metadata": self.metadata(&format!("{}-{to}", self.name), None),
-                "rules": rights.rules(),
-            });
+            let mut role = self.cluster_role(&format!("{}:{to}", self.role), &rights.rules());
             role["metadata"]["labels"][format!("{GROUP}/aggregate-to-{to}")] = "true".into();
             role
         };
@@ -201,9 +363,16 @@ impl Maker<'_> {
         json!({"kind": "ServiceAccount", "name": account, "namespace": self.at.manager_namespace})
     }
 
-    fn role(&self, name: &str, namespace: Option<&str>, rules: &[Value], subjects: &[Value]) -> [Value; 2] {
+    fn bound(&self, name: &str, namespace: Option<&str>, rules: &[Value], subjects: &[Value]) -> [Value; 2] {
         bound_role(&self.metadata(name, namespace), namespace, json!({"rules": rules}), subjects)
     }
+}
+
+/// The rights to apply a CRD of a package, and to record its stored versions after a migration.
+fn add_crd(rights: &mut Rights, name: &str) {
+    let crds = "customresourcedefinitions";
+    rights.add_named(&Place::Everywhere, EXTENSIONS, crds, name, &["create", "patch"]);
+    rights.add_named(&Place::Everywhere, EXTENSIONS, &format!("{crds}/status"), name, &["patch"]);
 }
 
 /// A role and its binding, cluster-wide without a namespace. `fields`: the rules, and how they are aggregated.

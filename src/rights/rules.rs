@@ -182,7 +182,7 @@ impl FromIterator<Right> for Rights {
 }
 
 /// Verbs as people write them: those that read first.
-fn in_order<'a>(verbs: &BTreeSet<&'a str>) -> Vec<&'a str> {
+pub(super) fn in_order<'a>(verbs: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let place = |verb: &str| super::VERBS.iter().position(|known| *known == verb).unwrap_or(usize::MAX);
     let mut verbs: Vec<&str> = verbs.iter().copied().collect();
     verbs.sort_by_key(|verb| (place(verb), *verb));

@@ -9,7 +9,7 @@ use crate::package::{Files, Package, compile, load};
 use crate::test_crd::crd_to_properties;
 
 /// A package of a namespaced kind with these entries of its spec and of its resource, and these templates.
-fn package(spec: &str, resource: &str, templates: &[(&str, &str)]) -> Package {
+pub(super) fn package(spec: &str, resource: &str, templates: &[(&str, &str)]) -> Package {
     of_scope("Namespaced", spec, resource, templates)
 }
 
@@ -216,18 +216,18 @@ fn rights_are_granted_where_they_are_needed() {
             .collect()
     };
     let all = objects(&package, &rights, &Placement::everywhere("system"));
-    assert_eq!(resources(named(&all, "ClusterRole", None, "operetta-web")), ["nodes", "secrets"]);
-    assert_eq!(resources(named(&all, "Role", Some("system"), "operetta-web")), ["configmaps"]);
-    let impersonate = named(&all, "Role", Some("system"), "operetta-web-impersonate");
+    assert_eq!(resources(named(&all, "ClusterRole", None, "operetta:web")), ["nodes", "secrets"]);
+    assert_eq!(resources(named(&all, "Role", Some("system"), "operetta:web")), ["configmaps"]);
+    let impersonate = named(&all, "Role", Some("system"), "operetta:web:impersonate");
     let rule = json!({
         "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["operetta-web"], "verbs": ["impersonate"],
     });
     assert_eq!(impersonate["rules"], json!([rule]));
-    let binding = named(&all, "RoleBinding", Some("system"), "operetta-web-impersonate");
+    let binding = named(&all, "RoleBinding", Some("system"), "operetta:web:impersonate");
     assert_eq!(binding["subjects"][0]["name"], MANAGER);
-    let instances = named(&all, "ClusterRole", None, "operetta-web-instances");
+    let instances = named(&all, "ClusterRole", None, "operetta:web:instances");
     assert_eq!(instances["metadata"]["labels"][TO_MANAGER], "true");
-    let edit = named(&all, "ClusterRole", None, "operetta-web-edit");
+    let edit = named(&all, "ClusterRole", None, "operetta:web:edit");
     assert_eq!(edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"], "true");
 
     let placement = Placement {
@@ -235,10 +235,10 @@ fn rights_are_granted_where_they_are_needed() {
         ..Placement::everywhere("system")
     };
     let all = objects(&package, &rights, &placement);
-    assert_eq!(resources(named(&all, "ClusterRole", None, "operetta-web")), ["nodes"]);
+    assert_eq!(resources(named(&all, "ClusterRole", None, "operetta:web")), ["nodes"]);
     for namespace in ["a", "b"] {
-        assert_eq!(resources(named(&all, "Role", Some(namespace), "operetta-web")), ["secrets"]);
-        named(&all, "RoleBinding", Some(namespace), "operetta-web");
+        assert_eq!(resources(named(&all, "Role", Some(namespace), "operetta:web")), ["secrets"]);
+        named(&all, "RoleBinding", Some(namespace), "operetta:web");
     }
 }
 

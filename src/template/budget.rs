@@ -33,6 +33,17 @@ impl Totals {
     /// need little memory and none waits long for a processor.
     pub const SMALL: Self = Self { fuel: 2_000_000, memory: 4 << 20, output: 8 << 20, bodies: 1 << 20 };
 
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            fuel: self.fuel.saturating_add(other.fuel),
+            memory: self.memory.saturating_add(other.memory),
+            output: self.output.saturating_add(other.output),
+            bodies: self.bodies.saturating_add(other.bodies),
+        }
+    }
+
     /// Whether none of it is more than those bounds.
     pub fn fits(&self, bounds: Self) -> bool {
         self.fuel <= bounds.fuel
@@ -59,6 +70,8 @@ pub struct Budget {
     totals: Totals,
     /// The number of objects whose body is not kept. `None`: up-to-date objects have no body.
     shown: Option<usize>,
+    /// Whether it is that of the steps of a run.
+    is_of_run: bool,
     state: Mutex<State>,
 }
 
@@ -79,7 +92,13 @@ impl Budget {
     /// An unused budget with these limits.
     pub fn new(totals: Totals) -> Self {
         let state = State { left: totals, subject: String::new(), exceeded: None };
-        Self { totals, shown: None, state: Mutex::new(state) }
+        Self { totals, shown: None, is_of_run: false, state: Mutex::new(state) }
+    }
+
+    /// The budget of the steps of one run in one decision. An evaluation that exceeds its own limit stops no other. Once the
+    /// totals are exceeded, all further evaluations are unknown: the next decision has another budget.
+    pub fn of_run(totals: Totals) -> Self {
+        Self { is_of_run: true, ..Self::new(totals) }
     }
 
     /// The full budget for a caller that shows all objects and has already shown that many.
@@ -145,6 +164,10 @@ impl Budget {
         let state = self.lock();
         match &state.exceeded {
             None => Ok(state.left),
+            Some(_) if self.is_of_run => Err(EvalError::Unknown {
+                path: "the step".to_owned(),
+                reason: "the steps before it have used up what one decision may compute".to_owned(),
+            }),
             Some(exceeded) => Err(EvalError::Limit(exceeded.error.clone())),
         }
     }
@@ -167,21 +190,28 @@ impl Budget {
 
     /// Stops all evaluation.
     pub(super) fn stop(&self, error: &Diagnostic, is_total: bool) {
+        if self.is_of_run && !is_total {
+            return;
+        }
         let mut state = self.lock();
         let subject = state.subject.clone();
         state.exceeded.get_or_insert_with(|| Exceeded { subject, error: Box::new(error.clone()), is_total });
     }
 
     pub(super) fn fuel_message(&self) -> String {
-        format!(
-            "evaluating this instance exceeds the limit of {} steps for all its templates together",
-            self.totals.fuel
-        )
+        let (what, of) = self.names();
+        format!("evaluating {what} exceeds the limit of {} steps for all {of} together", self.totals.fuel)
+    }
+
+    /// What is evaluated, and what all of it is called.
+    fn names(&self) -> (&'static str, &'static str) {
+        if self.is_of_run { ("the steps of this run", "of them") } else { ("this instance", "its templates") }
     }
 
     pub(super) fn memory_message(&self) -> String {
         format!(
-            "evaluating this instance exceeds the limit of {} MiB for all values together",
+            "evaluating {} exceeds the limit of {} MiB for all values together",
+            self.names().0,
             self.totals.memory >> 20
         )
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::code::{Comparison, Kind, Node, Stmt, Target, Unit};
+use super::contradictions::{contradict, excludes};
 use super::json::{JsonPath, Meter};
 use super::limits::Run;
 use super::reads::Segment;
@@ -278,7 +279,9 @@ impl<'a> Finder<'a> {
             Kind::And(_) => {
                 let sides = flat(node, true);
                 let truths: Vec<_> = sides.iter().map(|side| self.truth(side)).collect();
-                if truths.contains(&Some(false)) || excludes(&sides, Comparison::Eq) {
+                let text = self.source.text.as_str();
+                let written: Vec<_> = sides.iter().map(|side| (*side, text, true)).collect();
+                if truths.contains(&Some(false)) || contradict(&written) || excludes(&sides, Comparison::Eq) {
                     return Some(false);
                 }
                 truths.iter().all(|truth| *truth == Some(true)).then_some(true)
@@ -368,26 +371,8 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Whether one side excludes another: `x == 'a' and x == 'b'`, or for `!=` includes all: `x != 'a' or x != 'b'`.
-fn excludes(sides: &[&Node], wanted: Comparison) -> bool {
-    let mut known: Vec<((Name, Vec<Segment>), Value)> = Vec::new();
-    for side in sides {
-        let Kind::Compare(first, rest) = &side.kind else { continue };
-        let [(op, second)] = rest.as_slice() else { continue };
-        let (Some(path), Some(value)) = (path(first), constant(second)) else { continue };
-        if *op != wanted {
-            continue;
-        }
-        if known.iter().any(|(other, with)| *other == path && !equal(with, &value)) {
-            return true;
-        }
-        known.push((path, value));
-    }
-    false
-}
-
 /// The sides of a chain of `and`, or of `or`.
-fn flat(node: &Node, and: bool) -> Vec<&Node> {
+pub(super) fn flat(node: &Node, and: bool) -> Vec<&Node> {
     let (mut sides, mut open) = (Vec::new(), vec![node]);
     while let Some(node) = open.pop() {
         match &node.kind {
@@ -399,7 +384,7 @@ fn flat(node: &Node, and: bool) -> Vec<&Node> {
     sides
 }
 
-fn turned(op: Comparison) -> Comparison {
+pub(super) fn turned(op: Comparison) -> Comparison {
     match op {
         Comparison::Lt => Comparison::Gt,
         Comparison::Le => Comparison::Ge,
@@ -419,7 +404,7 @@ fn order(op: Comparison, left: f64, right: f64) -> Option<bool> {
     }
 }
 
-fn equal(left: &Value, right: &Value) -> bool {
+pub(super) fn equal(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {
         #[allow(clippy::float_cmp)] // as the expression compares them
         (Some(left), Some(right)) => left == right,
@@ -437,7 +422,7 @@ fn is_true(value: &Value) -> bool {
 }
 
 /// The value of a literal.
-fn constant(node: &Node) -> Option<Value> {
+pub(super) fn constant(node: &Node) -> Option<Value> {
     let Kind::Const(value) = &node.kind else { return None };
     if matches!(value, Val::Undefined | Val::Omit) {
         return None;
@@ -447,7 +432,7 @@ fn constant(node: &Node) -> Option<Value> {
 }
 
 /// The variable and the steps of a path with literal steps.
-fn path(node: &Node) -> Option<(Name, Vec<Segment>)> {
+pub(super) fn path(node: &Node) -> Option<(Name, Vec<Segment>)> {
     let mut segments = Vec::new();
     let mut at = node;
     loop {
@@ -490,7 +475,7 @@ fn written(stmts: &[Stmt], source: &Source) -> Option<String> {
     Some(words(&text))
 }
 
-fn words(text: &str) -> String {
+pub(super) fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -546,7 +531,7 @@ fn each_node<'u>(unit: &'u Unit, f: &mut dyn FnMut(&'u Node)) {
 }
 
 /// Calls `f` with an expression and all nested ones. Not recursive: an expression may be deep.
-fn within<'u>(node: &'u Node, f: &mut dyn FnMut(&'u Node)) {
+pub(super) fn within<'u>(node: &'u Node, f: &mut dyn FnMut(&'u Node)) {
     let mut open = vec![node];
     while let Some(node) = open.pop() {
         f(node);

@@ -38,6 +38,16 @@ pub enum Segment {
     Any,
 }
 
+impl Segment {
+    /// The field, if it is one.
+    pub fn as_key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Index(_) | Self::Any => None,
+        }
+    }
+}
+
 impl std::fmt::Display for ReadPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.root)?;

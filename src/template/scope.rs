@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::budget::{self, Budget};
 use super::reads::Segment;
 use super::text::Text;
-use super::value::{LiveVal, Name, Unknown, Val};
+use super::value::{Flags, LiveVal, Name, Unknown, Val};
 
 /// The value of a variable.
 #[derive(Debug, Clone)]
@@ -47,6 +47,9 @@ pub struct Live {
     pub ready: bool,
     /// Whether its desired object is what the newest spec renders: `is current`.
     pub current: bool,
+    /// Whether it is kept although nothing desires it. Then `is ready` and `is current` of all objects of its child do not
+    /// depend on it.
+    pub kept: bool,
 }
 
 /// A function that expressions can call. An error contains the message.
@@ -212,6 +215,13 @@ impl Scope {
         &self.0.budget
     }
 
+    /// The same variables; evaluations in it, and in scopes that are derived from it, have another budget.
+    #[must_use]
+    pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
+        let (vars, parent) = (Vec::new(), Some(self.clone()));
+        Self(Arc::new(Layer { vars, parent, budget: Some(budget), memo: Mutex::default() }))
+    }
+
     /// A derived scope with one more or one changed variable. Lets that do not read that variable stay evaluated.
     #[must_use]
     pub fn with(&self, name: &str, value: Var) -> Self {
@@ -288,7 +298,9 @@ impl Scope {
 }
 
 pub(super) fn convert(path: &str, var: Var) -> Val {
-    let live = |live: Live| Val::Live(Arc::new(LiveVal::new(live.value, Some((live.ready, live.current)))));
+    let live = |Live { value, ready, current, kept }: Live| {
+        Val::Live(Arc::new(LiveVal::new(value, Some(Flags { ready, current, kept }))))
+    };
     match var {
         Var::Json(value) => Val::from_json(&value),
         Var::Shared(value) => Val::Live(Arc::new(LiveVal::new(value, None))),

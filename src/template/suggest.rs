@@ -70,6 +70,9 @@ impl Cx<'_> {
                         Kind::Var(root) if **root == *"children" => {
                             Some(format!("the child `{name}` does not exist, or not yet"))
                         }
+                        Kind::Var(root) if **root == *"retained" => Some(format!(
+                            "no former instance of that name has left an object of the child `{name}`"
+                        )),
                         Kind::Var(root) if **root == *"refs" => {
                             Some(format!("`refs.{name}` has no object now"))
                         }

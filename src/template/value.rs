@@ -79,10 +79,18 @@ pub(super) struct Keyed {
     depth: u16,
 }
 
+/// What is known of a live object beside its content: see [`super::Live`].
+#[derive(Clone, Copy)]
+pub(super) struct Flags {
+    pub(super) ready: bool,
+    pub(super) current: bool,
+    pub(super) kept: bool,
+}
+
 pub(super) struct LiveVal {
     pub(super) json: Arc<Value>,
     /// `is ready` and `is current`, if it is a live object.
-    pub(super) flags: Option<(bool, bool)>,
+    pub(super) flags: Option<Flags>,
     whole: OnceLock<Val>,
 }
 
@@ -104,7 +112,7 @@ pub(super) struct LoopVal {
 }
 
 impl LiveVal {
-    pub(super) fn new(json: Arc<Value>, flags: Option<(bool, bool)>) -> Self {
+    pub(super) fn new(json: Arc<Value>, flags: Option<Flags>) -> Self {
         Self { json, flags, whole: OnceLock::new() }
     }
 

@@ -3,9 +3,12 @@
 //! A serializer of another crate decides by rules of its own which strings need quotes. Here that is
 //! decided with the reader's own resolution of scalars, so what is written reads back the same.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Number, Value};
 
 use super::scalar::{Scalar, is_ambiguous};
+use crate::printable::is_unsafe;
 
 /// The maximum length of a simple key.
 const SIMPLE_KEY: usize = 1000;
@@ -163,7 +166,7 @@ fn is_plain(text: &str) -> bool {
 
 /// Whether a line of any style may contain the character unescaped.
 fn is_printable(c: char) -> bool {
-    !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    !is_unsafe(c) && !matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn double_quoted(text: &str) -> String {
@@ -177,8 +180,11 @@ fn double_quoted(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if is_printable(c) => out.push(c),
-            // All of these are below U+10000.
-            c => out.extend(['\\', 'u'].into_iter().chain(format!("{:04x}", u32::from(c)).chars())),
+            c => {
+                let code = u32::from(c);
+                let _ =
+                    if code < 0x1_0000 { write!(out, "\\u{code:04x}") } else { write!(out, "\\U{code:08x}") };
+            }
         }
     }
     out.push('"');
@@ -257,6 +263,7 @@ nested:
             (json!("a\nb\n"), "|\n  a\n  b\n"),
             (json!(1.0), "1\n"),
             (json!("\u{feff}\u{1}"), "\"\\ufeff\\u0001\"\n"),
+            (json!("a\n\u{202e}b\u{e0041}"), "\"a\\n\\u202eb\\U000e0041\"\n"),
         ] {
             assert_eq!(to_string(&value), expected);
         }
@@ -266,7 +273,7 @@ nested:
     struct Generator(u64);
 
     impl Generator {
-        const PARTS: [&str; 62] = [
+        const PARTS: [&str; 64] = [
             "yes",
             "no",
             "y",
@@ -320,6 +327,8 @@ nested:
             "\u{7f}",
             "\u{85}",
             "\u{2028}",
+            "\u{202e}",
+            "\u{e0041}",
             "\u{feff}",
             "é",
             "😀",
@@ -340,9 +349,9 @@ nested:
 
         fn string(&mut self) -> String {
             if self.below(40) == 0 {
-                return "k".repeat(900 + self.below(400)) + Self::PARTS[self.below(62)];
+                return "k".repeat(900 + self.below(400)) + Self::PARTS[self.below(Self::PARTS.len())];
             }
-            (0..self.below(6)).map(|_| Self::PARTS[self.below(62)]).collect()
+            (0..self.below(6)).map(|_| Self::PARTS[self.below(Self::PARTS.len())]).collect()
         }
 
         fn value(&mut self, depth: usize) -> Value {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use operetta::local::ControlPlane;
 use operetta::package::Package;
-use operetta::rights::{MANAGER, account};
+use operetta::rights::{MANAGER, role};
 use serde::Serialize;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     grant(plane, &[package_folder().to_str().unwrap_or_default()], |_| {}).await;
     let own_rights = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "own-rights"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account(&package.name)},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role(&package.name)},
         "subjects": [{"kind": "ServiceAccount", "namespace": SYSTEM, "name": MANAGER}],
     });
     apply(plane, &[own_rights]).await;

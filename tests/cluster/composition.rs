@@ -158,6 +158,8 @@ impl Place {
 fn deletions(audit: &AuditLog, mark: Mark) -> Vec<String> {
     let mut requests = audit.requests_since(mark).unwrap();
     requests.retain(|r| is_managers(r) && r.namespace == "default" && r.code < 300 && r.resource != "events");
+    // A watch may show what a request has done before its answer is in the log.
+    requests.sort_by(|a, b| a.received.cmp(&b.received));
     let last = |resource: &str| requests.iter().rposition(|r| r.resource == resource && r.verb == "patch");
     let released = [last("inners"), last("outers")];
     let told = requests.iter().enumerate().filter_map(|(i, r)| {

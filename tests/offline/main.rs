@@ -5,6 +5,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod archives;
+mod argocd;
 #[path = "../support/crd.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod crd;

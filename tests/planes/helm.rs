@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::ext::{CRD, DEPLOYMENT, LONG, file, find_in, kind, name_of};
 use crate::support::rights::SYSTEM;
-use crate::support::{eventually, operetta, options, own_plane};
+use crate::support::{eventually, kubectl_of, operetta, options, own_plane};
 
 const CHART: &str = "docs/deploy/chart";
 /// What keeps an object when the chart is uninstalled.
@@ -91,6 +91,92 @@ async fn the_chart_makes_the_plain_objects() {
     assert_eq!(made, expected);
 }
 
+/// Values other than the defaults: each of the chart.
+const VALUES: &str = r#"image: registry.example.org/operetta:7
+replicas: 1
+imagePullSecrets: [{name: registry}]
+extraArgs: [--allow-call-to, "bookings.internal", --allow-call-to, 10.0.0.0/8]
+resources: {requests: {cpu: 1}, limits: {memory: 2Gi}}
+nodeSelector: {kubernetes.io/os: linux}
+tolerations: [{key: dedicated, operator: Equal, value: "true", effect: NoSchedule}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
+priorityClassName: system-cluster-critical
+networkPolicy:
+  enabled: true
+  metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+  egress: [{ports: [{port: 443}]}]
+serviceMonitor: {enabled: true, interval: 1m, labels: {release: prometheus}}
+"#;
+/// What takes values away.
+const EMPTY: &str = "resources: null\naffinity: null\nnetworkPolicy: {enabled: true, metricsFrom: []}\nserviceMonitor: {enabled: true}\n";
+
+#[tokio::test]
+async fn the_chart_and_the_command_make_the_same_of_all_values() {
+    let (program, nowhere) = (built().await, Path::new("/dev/null"));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for values in [VALUES, EMPTY] {
+        std::fs::write(path, values).unwrap();
+        let args = ["template", "operetta", CHART, "--namespace", SYSTEM, "--values", path];
+        let made = rendered(&helm(&program, nowhere, &args).await);
+        let args = ["manager", "install", "--dry-run", "--values", path];
+        let expected = plain(&operetta(nowhere, &args).await.ok());
+        assert_eq!(made.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (name, object) in &expected {
+            assert_eq!(made[name], *object, "{name}");
+        }
+        for kind in ["NetworkPolicy", "ServiceMonitor"] {
+            assert!(made.contains_key(&format!("{kind} {SYSTEM}/operetta")), "{kind}");
+        }
+        let pod = &made[&format!("Deployment {SYSTEM}/operetta")]["spec"]["template"]["spec"];
+        assert_eq!(pod["priorityClassName"].is_null(), values == EMPTY);
+    }
+}
+
+/// The API server accepts them, and what is not wanted any more is taken away.
+#[tokio::test]
+async fn values_of_an_installation_are_applied_and_taken_back() {
+    const POLICY: crate::support::ext::Kind = kind("networking.k8s.io/v1", "networkpolicies");
+    let plane = own_plane().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let install = async |more: &[&str]| {
+        let args = [&["manager", "install", "--wait", "false", "--values", path], more].concat();
+        operetta(plane.kubeconfig_path(), &args).await
+    };
+    std::fs::write(path, VALUES).unwrap();
+    let refused = install(&[]).await;
+    assert!(
+        !refused.status.success() && refused.stderr.contains("no Prometheus Operator"),
+        "{}",
+        refused.stderr
+    );
+    install(&["--set", "serviceMonitor.enabled=false"]).await.ok();
+    let pod = async || {
+        let deployment = find_in(&plane, DEPLOYMENT, Some(SYSTEM), "operetta").await.unwrap();
+        deployment["spec"]["template"]["spec"].clone()
+    };
+    let found = pod().await;
+    assert_eq!(found["nodeSelector"], json!({"kubernetes.io/os": "linux"}));
+    assert_eq!(found["imagePullSecrets"], json!([{"name": "registry"}]));
+    assert_eq!(found["tolerations"][0]["key"], "dedicated");
+    assert_eq!(found["priorityClassName"], "system-cluster-critical");
+    assert_eq!(
+        found["containers"][0]["resources"],
+        json!({"requests": {"cpu": "1", "memory": "128Mi"}, "limits": {"memory": "2Gi"}})
+    );
+    assert!(find_in(&plane, POLICY, Some(SYSTEM), "operetta").await.is_some());
+    std::fs::write(path, "# None.\n").unwrap();
+    let told = install(&[]).await;
+    assert!(told.stderr.contains("NetworkPolicy operetta deleted"), "{}", told.stderr);
+    assert!(find_in(&plane, POLICY, Some(SYSTEM), "operetta").await.is_none());
+    let found = pod().await;
+    assert!(found["tolerations"].is_null() && found["nodeSelector"].is_null(), "{found}");
+    // A value that the API server does not accept.
+    let refused = install(&["--set", "tolerations=[{kye: a}]"]).await;
+    assert!(!refused.status.success() && refused.stderr.contains("kye"), "{}", refused.stderr);
+}
+
 async fn replicas(plane: &ControlPlane) -> Value {
     let found = find_in(plane, DEPLOYMENT, Some(SYSTEM), "operetta").await;
     found.map_or(Value::Null, |deployment| deployment["spec"]["replicas"].clone())
@@ -119,13 +205,41 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
         }
     })
     .await;
+    // The roles of the manager of version 0.1.0 had other names.
+    let labels = json!({"app.kubernetes.io/managed-by": "operetta", "app.kubernetes.io/name": "operetta"});
+    let (api, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+    let former: Vec<Value> = ["operetta", "operetta-packages"]
+        .into_iter()
+        .flat_map(|name| {
+            let metadata = json!({"name": name, "labels": labels});
+            let subjects = [json!({"kind": "ServiceAccount", "name": "operetta", "namespace": SYSTEM})];
+            let to = json!({"apiGroup": group, "kind": "ClusterRole", "name": name});
+            [
+                json!({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": []}),
+                json!({
+                    "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": to, "subjects": subjects,
+                }),
+            ]
+        })
+        .collect();
+    let former = json!({"apiVersion": "v1", "kind": "List", "items": former}).to_string();
+    kubectl_of(&plane, &["create", "-f", "-"], &former).await.ok();
     // The command takes the objects over, and Helm takes them back.
     operetta(plane.kubeconfig_path(), &["manager", "install", "--replicas", "1", "--wait", "false"])
         .await
         .ok();
     assert_eq!(replicas(&plane).await, 1);
+    let roles =
+        ["get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=operetta", "-o", "name"];
+    let roles = kubectl_of(&plane, &roles, "").await.ok();
+    assert!(roles.contains("/operetta-manager"), "{roles}");
+    let is_former = |line: &str| line.ends_with("/operetta") || line.ends_with("/operetta-packages");
+    assert!(!roles.lines().any(is_former), "{roles}");
     let upgrade = ["upgrade", "operetta", CHART, "--set", "replicas=3", "--force-conflicts"];
     run(&[&upgrade, &place[..]].concat()).await;
+    assert_eq!(replicas(&plane).await, 3);
+    let refused = operetta(plane.kubeconfig_path(), &["manager", "uninstall"]).await;
+    assert!(refused.stderr.contains("`helm uninstall operetta -n operetta-system`"), "{}", refused.stderr);
     assert_eq!(replicas(&plane).await, 3);
     // Without its CRDs all Operators and runs would be gone.
     run(&[&["uninstall", "operetta"], &place[..]].concat()).await;

@@ -277,7 +277,7 @@ async fn probes_metrics_and_state_are_served_without_object_content() {
         "operetta_api_requests_total{verb=\"apply\",resource=\"configmaps\",code=\"201\"}",
         "verb=\"watch\"",
         "operetta_watches{state=\"watching\"}",
-        "operetta_instances{kind=\"chains.fixtures.operetta.dev\"} 1",
+        "operetta_instances{kind=\"chains.fixtures.operetta.dev\",verdict=\"ready\"} 1",
         "operetta_children ",
         "operetta_leader 1",
         "operetta_events_dropped_total 0",

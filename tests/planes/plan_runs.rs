@@ -38,19 +38,20 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let scene = Self { plane: own_plane().await };
-        let objects = json!({
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": [crds::plan_run(), crds::policy()],
-        });
+        let mut items = vec![crds::plan_run()];
+        items.extend(crds::policies());
+        let objects = json!({"apiVersion": "v1", "kind": "List", "items": items});
         scene.admin(&["apply", "--server-side", "-f", "-"], &objects.to_string()).await.ok();
         for manager in [MANAGER, OTHER_MANAGER] {
             let owner = format!("--field-manager={}", crds::exemption_owner(manager));
-            let exemption = crds::exemption(manager).to_string();
-            scene.admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await.ok();
+            for policy in crds::POLICIES {
+                let exemption = crds::exemption(policy, manager).to_string();
+                scene.admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await.ok();
+            }
         }
-        let binding = crds::binding().to_string();
-        scene.admin(&["apply", "--server-side", "-f", "-"], &binding).await.ok();
+        for binding in crds::bindings() {
+            scene.admin(&["apply", "--server-side", "-f", "-"], &binding.to_string()).await.ok();
+        }
         scene.admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await.ok();
         scene.admin(&["apply", "-f", "-"], RIGHTS).await.ok();
         for (role, users) in [
@@ -99,27 +100,40 @@ impl Scene {
         more: &Value,
         annotations: &Value,
     ) -> Output {
-        let mut run = json!({
-            "apiVersion": "operetta.dev/v1alpha1",
-            "kind": "PlanRun",
-            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-            "spec": {
-                "of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": of},
-                "plan": "restore",
-                "params": {"source": {"bucket": "a"}},
-                "requestedBy": user,
-            },
-        });
+        let mut run = run_of(name, of, user);
+        run["metadata"]["annotations"] = annotations.clone();
         for (key, value) in more.as_object().unwrap() {
             run["spec"][key] = value.clone();
         }
         self.as_user(user, &["create", "-f", "-"], &run.to_string()).await
     }
 
+    /// Writes the status of a run, as the manager does.
+    async fn set_status(&self, name: &str, status: &Value) {
+        let patch = json!({"status": status}).to_string();
+        let args = ["patch", "planrun", name, "--subresource=status", "--type=merge", "-p", &patch];
+        self.as_user(MANAGER, &args, "").await.ok();
+    }
+
     async fn patch(&self, user: &str, name: &str, patch: Value) -> Output {
         let patch = patch.to_string();
         self.as_user(user, &["patch", "planrun", name, "--type=merge", "-p", &patch], "").await
     }
+}
+
+/// A run as a user requests it.
+fn run_of(name: &str, of: &str, user: &str) -> Value {
+    json!({
+        "apiVersion": "operetta.dev/v1alpha1",
+        "kind": "PlanRun",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": of},
+            "plan": "restore",
+            "params": {"source": {"bucket": "a"}},
+            "requestedBy": user,
+        },
+    })
 }
 
 fn approval(step: &str, verdict: &str, by: &str) -> Value {
@@ -208,10 +222,12 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         .await
         .fails();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
-    scene
-        .patch("bob", "c", json!({"metadata": {"labels": {"a": "b"}, "annotations": {"x": "y"}}}))
-        .await
-        .ok();
+    // What was not taken may be labelled by those who may edit it.
+    let mine = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"x": "y"}}});
+    let refused = scene.patch("bob", "c", mine.clone()).await.fails();
+    assert!(refused.contains("of a PlanRun that has started cannot be changed"), "{refused}");
+    scene.create("eve", "j", &json!({})).await.ok();
+    scene.patch("bob", "j", mine).await.ok();
     let cause = json!({"operetta.dev/cause": "Cleanup"});
     let refused = scene.create_with("eve", "f", "main", &json!({}), &cause).await.fails();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
@@ -253,4 +269,178 @@ async fn kubectl_get_shows_runs() {
     assert_eq!(stored["status"]["usedMilliseconds"], 3);
     assert_eq!(stored["status"]["steps"][1]["inFlight"], true);
     assert_eq!(stored["spec"]["params"], json!({"source": {"bucket": "a"}}));
+}
+
+/// What a user with the verb `run`, who may do anything to `PlanRun`s, must not be able to say.
+#[tokio::test]
+async fn users_cannot_forge_what_decides_about_a_run() {
+    let scene = Scene::new().await;
+    scene.create("eve", "new", &json!({})).await.ok();
+    scene.create("eve", "taken", &json!({})).await.ok();
+    let own = json!({"metadata": {
+        "annotations": {"operetta.dev/taken": "uid"}, "labels": {"operetta.dev/run-of": "uid"},
+        "finalizers": ["operetta.dev/run"],
+    }});
+    scene.patch(MANAGER, "taken", own).await.ok();
+
+    // Metadata: on a run that was taken anything, on another one what is Operetta's.
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]);
+    for (name, metadata, words) in [
+        ("new", json!({"labels": {"operetta.dev/run-of": "x"}}), "sets the labels"),
+        ("new", json!({"annotations": {"operetta.dev/record": "{}"}}), "sets the annotations"),
+        ("new", json!({"annotations": {"operetta.dev/cause": "Loss"}}), "sets the annotations"),
+        ("new", json!({"finalizers": ["operetta.dev/run"]}), "sets the finalizers"),
+        ("new", json!({"ownerReferences": owner}), "sets the owners"),
+        ("taken", json!({"labels": {"operetta.dev/run-of": null}}), "sets the labels"),
+        ("taken", json!({"annotations": {"operetta.dev/taken": "other"}}), "sets the annotations"),
+        ("taken", json!({"annotations": {"operetta.dev/taken": null}}), "sets the annotations"),
+        ("taken", json!({"finalizers": []}), "sets the finalizers"),
+        ("taken", json!({"finalizers": null}), "sets the finalizers"),
+        ("taken", json!({"finalizers": ["operetta.dev/run", "example.com/a"]}), "cannot be changed"),
+        ("taken", json!({"ownerReferences": owner}), "sets the owners"),
+        ("taken", json!({"labels": {"a": "b"}}), "cannot be changed"),
+        ("taken", json!({"annotations": {"a": "b"}}), "cannot be changed"),
+    ] {
+        let refused = scene.patch("eve", name, json!({"metadata": metadata})).await.fails();
+        assert!(refused.contains(words), "{name} {metadata}: {refused}");
+    }
+
+    // The same from the start, and the plan of deletions.
+    for (metadata, spec, words) in [
+        (json!({"labels": {"operetta.dev/run-of": "x"}}), json!({}), "sets the labels"),
+        (json!({"annotations": {"operetta.dev/record": "{}"}}), json!({}), "sets the annotations"),
+        (json!({"finalizers": ["operetta.dev/run"]}), json!({}), "sets the finalizers"),
+        (json!({"ownerReferences": owner}), json!({}), "sets the owners"),
+        (json!({}), json!({"plan": "cleanup"}), "the plan `cleanup` cannot be requested"),
+        (json!({}), json!({"requestedBy": "ada"}), "requestedBy must be the user"),
+    ] {
+        let mut run = run_of("forged", "main", "eve");
+        run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        run["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        let refused = scene.as_user("eve", &["create", "-f", "-"], &run.to_string()).await.fails();
+        assert!(refused.contains(words), "{metadata} {spec}: {refused}");
+    }
+    scene.create("eve", "retry", &json!({"plan": "cleanup", "retryOf": "failed"})).await.ok();
+
+    // The status, by whatever subresource and verb.
+    let status =
+        json!({"status": {"phase": "Succeeded", "steps": [{"path": "sure", "groups": []}]}}).to_string();
+    let patch = ["patch", "planrun", "new", "--subresource=status", "--type=merge", "-p", &status];
+    for user in ["eve", "bob", "ada"] {
+        let refused = scene.as_user(user, &patch, "").await.fails();
+        assert!(refused.contains("only the manager writes the status"), "{user}: {refused}");
+    }
+    scene.as_user(MANAGER, &patch, "").await.ok();
+}
+
+/// Deleting a run that has not ended cancels it.
+#[tokio::test]
+async fn a_run_that_has_not_ended_is_deleted_with_the_verb_run_alone() {
+    let scene = Scene::new().await;
+    for name in ["a", "b", "c", "d"] {
+        scene.create("eve", name, &json!({})).await.ok();
+    }
+    let of_other = run_of("other", "other", "eve");
+    scene.as_user(MANAGER, &["create", "-f", "-"], &of_other.to_string()).await.ok();
+    for (user, name) in [("bob", "a"), ("ada", "a"), ("eve", "other")] {
+        let refused = scene.as_user(user, &["delete", "planrun", name], "").await.fails();
+        assert!(refused.contains("delete a run that has not ended"), "{user} {name}: {refused}");
+        assert!(refused.contains("needs the verb `run`"), "{user} {name}: {refused}");
+    }
+    let refused = scene.as_user("bob", &["delete", "planruns", "--all"], "").await.fails();
+    assert!(refused.contains("delete a run that has not ended"), "{refused}");
+    scene.as_user("eve", &["delete", "planrun", "a"], "").await.ok();
+    scene.set_status("b", &json!({"phase": "Failed"})).await;
+    scene.as_user("bob", &["delete", "planrun", "b"], "").await.ok();
+    // The garbage collector and the namespace controller need no verb.
+    for (user, name) in [
+        ("system:serviceaccount:kube-system:generic-garbage-collector", "c"),
+        ("system:serviceaccount:kube-system:namespace-controller", "d"),
+    ] {
+        let binding = format!("gc-{name}");
+        scene.admin(&["create", "rolebinding", &binding, "--role=editor", "--user", user], "").await.ok();
+        eventually("the rights of a controller", LONG, async || {
+            let deleted = scene.as_user(user, &["delete", "planrun", name], "").await;
+            if deleted.status.success() { Ok(()) } else { Err(deleted.stderr) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_step_with_groups_is_answered_by_their_members_alone() {
+    let scene = Scene::new().await;
+    scene.create("eve", "a", &json!({})).await.ok();
+    let steps = json!([
+        {"path": "open", "phase": "Running", "asked": 0},
+        {"path": "sure", "phase": "Running", "asked": 0, "groups": ["dba", "leads"]},
+    ]);
+    scene.set_status("a", &json!({"phase": "Running", "steps": steps})).await;
+    let answer = async |groups: &[&str], approvals: Value| {
+        let patch = json!({"spec": {"approvals": approvals}}).to_string();
+        let groups: Vec<String> = groups.iter().map(|group| format!("--as-group={group}")).collect();
+        let mut args: Vec<&str> = groups.iter().map(String::as_str).collect();
+        args.extend(["patch", "planrun", "a", "--type=merge", "-p", &patch]);
+        scene.as_user("ada", &args, "").await
+    };
+    for (groups, verdict) in
+        [(&[][..], "Approve"), (&["system:authenticated", "devs"], "Approve"), (&["devs"], "Reject")]
+    {
+        let refused = answer(groups, json!([approval("sure", verdict, "ada")])).await.fails();
+        let words = "user ada may not answer step sure: only members of these groups may: dba, leads";
+        assert!(refused.contains(words), "{groups:?}: {refused}");
+    }
+    // Hidden among other answers.
+    let both = json!([approval("open", "Approve", "ada"), approval("sure", "Approve", "ada")]);
+    let refused = answer(&["devs"], both.clone()).await.fails();
+    assert!(refused.contains("may not answer step sure"), "{refused}");
+    answer(&["devs"], json!([approval("open", "Approve", "ada")])).await.ok();
+    answer(&["devs", "leads"], both).await.ok();
+}
+
+#[tokio::test]
+async fn instance_states_are_written_by_managers_alone() {
+    let scene = Scene::new().await;
+    scene
+        .admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState"))
+        .await
+        .ok();
+    // A namespace may give any verb.
+    let wildcard = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "all", "namespace": "default"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    scene.admin(&["apply", "-f", "-"], &wildcard.to_string()).await.ok();
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let mut args = vec!["create", "rolebinding", "all", "--role=all"];
+    for user in ["eve", MANAGER, collector] {
+        args.extend(["--user", user]);
+    }
+    scene.admin(&args, "").await.ok();
+    let state = |name: &str| {
+        json!({"apiVersion": "operetta.dev/v1", "kind": "InstanceState", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"record": {}}})
+        .to_string()
+    };
+    eventually("the manager's rights", LONG, async || {
+        let created = scene.as_user(MANAGER, &["create", "-f", "-"], &state("a")).await;
+        if created.status.success() { Ok(()) } else { Err(created.stderr) }
+    })
+    .await;
+    let forged = json!({"spec": {"record": {"primary": 1}}}).to_string();
+    let patch = ["patch", "instancestate", "a", "--type=merge", "-p", &forged];
+    for (args, input) in [
+        (&["create", "-f", "-"][..], state("b")),
+        (&patch, String::new()),
+        (&["delete", "instancestate", "a"], String::new()),
+        (&["delete", "instancestates", "--all"], String::new()),
+    ] {
+        let refused = scene.as_user("eve", args, &input).await.fails();
+        assert!(refused.contains("user eve may not write InstanceStates"), "{args:?}: {refused}");
+    }
+    let refused = scene.as_user(collector, &["create", "-f", "-"], &state("b")).await.fails();
+    assert!(refused.contains("may not write InstanceStates"), "{refused}");
+    scene.as_user(MANAGER, &patch, "").await.ok();
+    scene.as_user(collector, &["delete", "instancestate", "a"], "").await.ok();
+    // Who restores a backup has the verb `restore` in the whole cluster.
+    scene.admin(&["create", "-f", "-"], &state("c")).await.ok();
 }

@@ -1,11 +1,15 @@
 //! Rights of packages and of the manager, with the authorizer of a real API server: the manager has an account with its own
 //! rights, and each package one with the derived rights.
 
+mod confined;
 mod each;
 mod escalation;
+mod handover;
 mod lives;
 mod managers;
+mod matrix;
 mod namespaces;
+mod revisions;
 mod tenants;
 
 use std::path::Path;
@@ -175,7 +179,7 @@ async fn operetta_of(plane: &ControlPlane, args: &[&str]) -> String {
 
 /// The rules of the account of a package.
 fn rules_of(objects: &mut [Value]) -> impl Iterator<Item = &mut Value> {
-    rules_named(objects, "operetta-webapp").flatten()
+    rules_named(objects, "operetta:webapp").flatten()
 }
 
 /// The rules of the roles of that name.
@@ -192,7 +196,7 @@ async fn tenants_have_the_rights_of_the_package(plane: &Arc<ControlPlane>, scene
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "tenant", "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operetta-webapp-edit"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operetta:webapp:edit"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
     });
     apply(plane, &[binding]).await;

@@ -174,10 +174,15 @@ async fn shared_manager() {
         .await;
 }
 
-/// Starts a manager that tests share. With `OPERETTA_TEST_IMPERSONATE=1` the manager and its packages have no rights but those
-/// that are derived.
+/// Whether shared managers and their packages have no rights but those that are derived. A package can then neither bind a role
+/// whose rights it lacks, nor try to bind one that does not exist.
+pub fn has_derived_rights() -> bool {
+    std::env::var_os("OPERETTA_TEST_IMPERSONATE").is_some()
+}
+
+/// Starts a manager that tests share. See [`has_derived_rights`].
 pub async fn run_shared(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
-    if std::env::var_os("OPERETTA_TEST_IMPERSONATE").is_none() {
+    if !has_derived_rights() {
         return run_flags(plane, flags, packages);
     }
     let folders = packages.iter().map(|p| if p.contains('/') { (*p).to_owned() } else { fixture(p) });

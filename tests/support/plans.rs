@@ -21,6 +21,7 @@ use super::{Output, eventually};
 pub const ADMIN: &str = "admin";
 
 pub const PLAN_RUN: Kind = kind("operetta.dev/v1alpha1", "planruns");
+pub const INSTANCE_STATE: Kind = kind("operetta.dev/v1alpha1", "instancestates");
 pub const CONTROLLER_REVISION: Kind = kind("apps/v1", "controllerrevisions");
 
 /// The HTTP API of these tests is on this machine, which a manager does not call unless it is told to.
@@ -230,14 +231,17 @@ impl Scene {
         Ok(created.trim().rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Waits until a run has this phase; panics if it ends in another.
+    /// Waits until a run has this phase; panics if it ends in another. One that is Running is also taken: until then nothing
+    /// of it was done, so that it starts again if it is restored.
     pub async fn run_is(&self, name: &str, wanted: &str) -> Value {
         eventually(&format!("run {name}: {wanted}"), LONG, async || {
             let run = self.find(PLAN_RUN, name).await.ok_or("it does not exist")?;
             let found = phase(&run);
             let absorbed = TERMINAL.contains(&found) && found != wanted;
             assert!(!absorbed, "run {name} is {found}, not {wanted}: {}", story_of(&run));
-            if found == wanted { Ok(run) } else { Err(story_of(&run)) }
+            let is_taken = || run["metadata"]["annotations"]["operetta.dev/taken"].is_string();
+            let holds = found == wanted && (wanted != "Running" || is_taken());
+            if holds { Ok(run) } else { Err(story_of(&run)) }
         })
         .await
     }

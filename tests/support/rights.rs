@@ -30,6 +30,18 @@ pub async fn kubeconfig(plane: &ControlPlane, namespace: &str, account: &str) ->
     path
 }
 
+/// A kubeconfig by which an administrator acts as a user, in the group of all users.
+pub fn as_user(plane: &ControlPlane, user: &str) -> PathBuf {
+    let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
+    let lines = admin.lines().map(|line| match line.split_once("token:") {
+        Some((indent, _)) => format!("{line}\n{}as: {user}\n", indent.replace(|c: char| c != ' ', " ")),
+        None => format!("{line}\n"),
+    });
+    let path = plane.folder().join(format!("{user}.kubeconfig"));
+    std::fs::write(&path, lines.collect::<String>()).expect("a kubeconfig");
+    path
+}
+
 /// Applies objects as admin.
 pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();

@@ -13,7 +13,10 @@ use super::record::{Record, UnusedRecord};
 use super::{MANAGER, ManagerIdentity};
 use crate::api::Gvk;
 use crate::children::fields::{FieldSet, uncovered};
-use crate::children::{NamespaceScope, condition, is_child_crd_value, names, package_of_crd_value};
+use crate::children::{
+    NamespaceScope, condition, former_packages, former_packages_of, is_child_crd_value, names,
+    package_of_crd_value,
+};
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -29,6 +32,8 @@ pub(super) enum Comparison {
     Differs(Box<CrdPatch>),
     /// The package must not have this CRD.
     Refused(Diagnostic),
+    /// The CRD was handed over to the package of that name.
+    HandedOver(String),
     /// The conversion webhook is not ready.
     NoCertificate,
 }
@@ -57,18 +62,18 @@ enum Base {
     Foreign(String),
 }
 
-/// Compares the live CRD, if there is one, with what the package wants.
+/// Compares the live CRD, if there is one, with what the package wants. `takes_from`: the package that it may take it from.
 pub(super) fn compare(
     live: Option<&Value>,
-    package: &Package,
-    resource: &Resource,
+    (package, resource): (&Package, &Resource),
+    takes_from: Option<&str>,
     manager: &ManagerIdentity<'_>,
     unused: &UnusedRecord,
 ) -> Comparison {
     let name = resource.crd_name();
     if let Some(live) = live {
-        if let Some(refusal) = refusal(live, name, package, resource) {
-            return Comparison::Refused(refusal);
+        if let Some(refusal) = refusal(live, (package, resource), takes_from, manager) {
+            return refusal;
         }
         if !live["metadata"]["deletionTimestamp"].is_null() {
             return Comparison::Terminating;
@@ -100,7 +105,7 @@ pub(super) fn compare(
         augmented["metadata"]["annotations"][names::CONVERSION] = rules.into();
     }
     let patch = CrdPatch {
-        metadata: metadata(&augmented, &base, live, package, resource, manager, unused),
+        metadata: metadata(&augmented, &base, live, (package, resource), takes_from, manager, unused),
         owned_alone: live.map(owned_alone).unwrap_or_default(),
         with_spec: live.is_none_or(|live| !same(&augmented["spec"], &live["spec"])),
         spec: augmented["spec"].clone(),
@@ -200,8 +205,8 @@ fn metadata(
     augmented: &Value,
     base: &Base,
     live: Option<&Value>,
-    package: &Package,
-    resource: &Resource,
+    (package, resource): (&Package, &Resource),
+    takes_from: Option<&str>,
     manager: &ManagerIdentity<'_>,
     unused: &UnusedRecord,
 ) -> Value {
@@ -228,6 +233,10 @@ fn metadata(
     if record.has_runs {
         metadata["annotations"][names::HAS_RUNS] = "true".into();
     }
+    let former = former_packages_of(&package.name, live, takes_from);
+    if !former.is_empty() {
+        metadata["annotations"][names::FORMER_PACKAGES] = former.join(",").into();
+    }
     if let Some(plans) = super::plans::published(resource) {
         metadata["annotations"][names::PLANS] = plans.into();
     }
@@ -248,8 +257,30 @@ fn object(value: &Value) -> Value {
     if value.is_object() { value.clone() } else { json!({}) }
 }
 
-/// Two packages cannot have one kind, and a package takes over a CRD that others installed only with `adopt: true`.
-fn refusal(live: &Value, name: &str, package: &Package, resource: &Resource) -> Option<Diagnostic> {
+/// Why the package does not have a live CRD. Two packages cannot have one kind: one takes it from the other only if its
+/// `Operator` says so. A package takes over a CRD that others installed only with `adopt: true`.
+fn refusal(
+    live: &Value,
+    (package, resource): (&Package, &Resource),
+    takes_from: Option<&str>,
+    manager: &ManagerIdentity<'_>,
+) -> Option<Comparison> {
+    let name = resource.crd_name();
+    let Some(owner) = package_of_crd_value(live).filter(|owner| *owner != package.name) else {
+        return unowned(live, name, package, resource).map(Comparison::Refused);
+    };
+    if takes_from == Some(&*owner) {
+        let other = lease(live).filter(|lease| *lease != manager.lease);
+        return other.map(|other| Comparison::Refused(of_other_manager(name, &owner, other)));
+    }
+    if former_packages(live).contains(&package.name) {
+        return Some(Comparison::HandedOver(owner));
+    }
+    Some(Comparison::Refused(claimed(name, &owner, &package.name)))
+}
+
+/// The refusal of a CRD that is no other package's.
+fn unowned(live: &Value, name: &str, package: &Package, resource: &Resource) -> Option<Diagnostic> {
     let owner = live["metadata"]["labels"][names::OPERATOR].as_str();
     if is_child_crd_value(live) {
         let owner = owner.unwrap_or("another package");
@@ -261,7 +292,6 @@ fn refusal(live: &Value, name: &str, package: &Package, resource: &Resource) -> 
     }
     match owner {
         Some(owner) if owner == package.name => None,
-        Some(owner) if package_of_crd_value(live).is_some() => Some(claimed(name, owner)),
         // A client replaced the CRD and removed our label, but our entry in managedFields remains. A label that the
         // registrar has not applied does not count.
         _ if resource.adopt || FieldSet::of_manager(live, MANAGER).is_some() => None,
@@ -276,9 +306,32 @@ fn refusal(live: &Value, name: &str, package: &Package, resource: &Resource) -> 
 }
 
 /// The refusal of a second package of a kind.
-pub(crate) fn claimed(name: &str, owner: &str) -> Diagnostic {
-    Diagnostic::error("crd::claimed", format!("the CRD {name} belongs to the package {owner}"))
-        .help(format!("one kind has one package: remove {owner}, or give this package's kind another group"))
+pub(crate) fn claimed(name: &str, owner: &str, package: &str) -> Diagnostic {
+    Diagnostic::error("crd::claimed", format!("the CRD {name} belongs to the package {owner}")).help(format!(
+        "one kind has one package: to hand the CRD over to {package}, give `--take-over-from {owner}` to `operetta install` \
+         or `operetta upgrade`, or set spec.takesOver of the Operator {package} to [{{crd: {name}, from: {owner}}}]; \
+         otherwise remove {owner}, or give this package's kind another group"
+    ))
+}
+
+/// The refusal of two packages each of which is to take a CRD from the other.
+pub(crate) fn taken_by_both(name: &str, owner: &str, package: &str) -> Diagnostic {
+    let message = format!(
+        "the Operators {owner} and {package} both say that they take over the CRD {name} from the other"
+    );
+    Diagnostic::error("crd::claimed", message).help(format!(
+        "remove the CRD from spec.takesOver of the Operator that is to give it away, such as {owner}"
+    ))
+}
+
+/// The refusal to take a CRD that another manager reconciles: two managers of one kind would be at work for a moment.
+fn of_other_manager(name: &str, owner: &str, lease: &str) -> Diagnostic {
+    let message = format!(
+        "the CRD {name} of the package {owner} cannot be taken over: the manager {lease} reconciles its instances"
+    );
+    Diagnostic::error("crd::claimed", message).help(format!(
+        "install {owner} in this manager first: its Operator, and not another manager, has to bring the package"
+    ))
 }
 
 /// Why another field manager's CRD cannot be the base: it lacks the kind, scope or version of the package.

@@ -6,12 +6,15 @@ use serde_json::{Value, json};
 
 use super::compare::{Comparison, compare, has_status, is_established, last_writer, lease, names_refused};
 use super::losses::{self, LossyInstance};
-use super::{CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, UnusedRecord, WebhookState};
+use super::{
+    CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, RIGHTS_LACKING, UnusedRecord, WebhookState,
+};
 use crate::api::{CallError, Class};
-use crate::children::names;
+use crate::children::{names, package_of_crd_value};
 use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
+use crate::printable;
 
 /// How much of the server's words is reported, in characters: it may print a whole schema.
 const WORDS: usize = 4_000;
@@ -26,6 +29,8 @@ pub(crate) struct CrdSnapshot<'a> {
     pub package: &'a Package,
     /// Its resource with the CRD.
     pub resource: &'a Resource,
+    /// The package from which it may take the CRD.
+    pub takes_from: Option<&'a str>,
     /// The manager that decides.
     pub manager: ManagerIdentity<'a>,
     /// The live CRD; `None` if it does not exist.
@@ -72,6 +77,12 @@ impl CrdSnapshot<'_> {
         self.live.as_ref().ok()?.as_ref()
     }
 
+    /// Whether the CRD is that of another package, from which it is taken over.
+    pub(crate) fn takes_over(&self) -> bool {
+        let owner = self.live().and_then(package_of_crd_value);
+        owner.is_some_and(|owner| self.takes_from == Some(&*owner))
+    }
+
     /// Whether the CRD has lost its status subresource since it was ready: a write of a label of an instance would lose
     /// the status.
     pub(crate) fn has_lost_status(&self, history: &CrdHistory) -> bool {
@@ -86,7 +97,8 @@ pub(crate) fn decide_crd<'a>(
     history: &CrdHistory,
     now: Duration,
 ) -> CrdDecision<'a> {
-    let CrdSnapshot { package, resource, .. } = snapshot;
+    let CrdSnapshot { package, resource, takes_from, .. } = snapshot;
+    let of = (*package, *resource);
     let name = resource.crd_name();
     let live = match &snapshot.live {
         Ok(live) => live.as_ref(),
@@ -108,7 +120,7 @@ pub(crate) fn decide_crd<'a>(
         }
         manager.lease = lease;
     }
-    let mut patch = match compare(live, package, resource, &manager, history.unused()) {
+    let mut patch = match compare(live, of, *takes_from, &manager, history.unused()) {
         Comparison::Same => {
             return settled(live.map_or_else(|| pending(resource), |live| served(live, resource)));
         }
@@ -120,6 +132,7 @@ pub(crate) fn decide_crd<'a>(
             let why = format!("the CRD {name} is being deleted; it is created again once it is gone");
             return settled(CrdState::Pending(why));
         }
+        Comparison::HandedOver(to) => return settled(CrdState::HandedOver(to)),
         Comparison::Refused(problem) => {
             return settled(CrdState::Refused(problem.located(resource.crd_location.clone())));
         }
@@ -127,7 +140,7 @@ pub(crate) fn decide_crd<'a>(
     };
     // If only an unused part of the record is to be removed, the CRD has not changed.
     let is_same_but_for_record = || {
-        let compared = compare(live, package, resource, &manager, &UnusedRecord::NOTHING);
+        let compared = compare(live, of, *takes_from, &manager, &UnusedRecord::NOTHING);
         !history.unused().is_nothing() && matches!(compared, Comparison::Same)
     };
     // Another certificate of the webhook is not a change by another client.
@@ -232,11 +245,17 @@ pub(crate) fn served(live: &Value, resource: &Resource) -> CrdState {
 pub(crate) fn refused(resource: &Resource, error: &CallError) -> CrdState {
     // A CRD holds no secrets, and the value is the mistake.
     let words = error.whole().split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut short: String = words.chars().take(WORDS).collect();
-    if short.len() < words.len() {
-        short.push('…');
+    let short = printable::clip(&words, WORDS);
+    let name = resource.crd_name();
+    if error.is_unauthorized() {
+        let message = format!("rights are missing: the manager may not write the CRD {name}: {short}");
+        let problem = Diagnostic::error(RIGHTS_LACKING, message)
+            .located(resource.crd_location.clone())
+            .help("apply the roles of the package, which name its CRDs: `operetta rbac PACKAGE` prints them");
+        // The role of a package that has just been installed reaches the manager's after a moment.
+        return CrdState::Failed(problem, None);
     }
-    let message = format!("the API server refuses the CRD {}: {short}", resource.crd_name());
+    let message = format!("the API server refuses the CRD {name}: {short}");
     let problem = Diagnostic::error("crd::refused", message).located(resource.crd_location.clone());
     match error.class {
         Class::Permanent => CrdState::Refused(
@@ -267,6 +286,21 @@ pub(crate) fn unmigrated(resource: &Resource, reason: &str, is_temporary: bool) 
     CrdState::Refused(
         problem.help("correct these objects, or keep the removed version in the CRD of the package"),
     )
+}
+
+/// The refusal of a revision that no longer has a CRD with instances.
+pub(crate) fn left_behind(crd: &str, count: usize, package: &Package) -> Diagnostic {
+    let instances = if count == 1 { "is 1 instance".to_owned() } else { format!("are {count} instances") };
+    let message = format!(
+        "the revision {} of the package {} has no resource with the CRD {crd}, of which there {instances}",
+        package.revision(),
+        package.name
+    );
+    Diagnostic::error("crd::left-behind", message).help(format!(
+        "hand the CRD over to another package that brings it (`operetta install PACKAGE --take-over-from {}`, or \
+         spec.takesOver of its Operator), delete these instances first, or keep the resource in the package",
+        package.name
+    ))
 }
 
 /// The state after a failed list of the instances.

@@ -32,6 +32,8 @@ pub(crate) struct CrdHistory {
     stands_in: bool,
     /// It existed and its spec was written: the API server may show its instances in another way.
     spec_written: bool,
+    /// The package to which it was handed over.
+    handed_over: Option<String>,
 }
 
 /// Another client changes the CRD repeatedly.
@@ -77,6 +79,22 @@ impl CrdHistory {
     /// Whether its package only stands in for another revision.
     pub(super) fn stands_in(&self) -> bool {
         self.stands_in && !self.was_ready
+    }
+
+    /// The version that was read or written last.
+    pub(super) fn seen(&self) -> Option<&CrdVersion> {
+        self.seen.as_ref()
+    }
+
+    /// The package to which it was handed over, if it was.
+    pub(crate) fn handed_over(&self) -> Option<&str> {
+        self.handed_over.as_deref()
+    }
+
+    /// It was handed over. What was known of it stays known until the other package has it.
+    pub(super) fn hand_over(&mut self, to: &str) {
+        (self.handed_over, self.was_ready, self.conflict) = (Some(to.to_owned()), false, None);
+        (self.unused, self.check_record_at) = (UnusedRecord::NOTHING, None);
     }
 
     /// Whether it has been ready.
@@ -139,9 +157,13 @@ impl CrdHistory {
     pub(super) fn record(&mut self, outcome: &CrdOutcome, needed: &Record, now: Duration) -> Shown {
         self.seen.clone_from(&outcome.seen);
         self.spec_written |= outcome.spec_written;
+        if let CrdState::HandedOver(to) = &outcome.state {
+            self.hand_over(to);
+        }
         let (CrdState::Ready(info) | CrdState::Conflicted(info)) = &outcome.state else {
             return Shown::default();
         };
+        self.handed_over = None;
         let before = self.info.replace(info.clone());
         let has_same_spec = before.as_ref().is_some_and(|before| before.has_same_spec(info));
         let new_lease = info

@@ -14,22 +14,24 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-pub(crate) use compare::{CrdPatch, claimed, lease};
+pub(crate) use compare::{CrdPatch, lease};
+use compare::{claimed, taken_by_both};
 pub(crate) use decide::{
-    CrdDecision, CrdSnapshot, DryRun, decide_crd, migrating, refused, served, unmigrated,
+    CrdDecision, CrdSnapshot, DryRun, decide_crd, left_behind, migrating, refused, served, unmigrated,
 };
 pub(crate) use history::{CrdHistory, CrdOutcome};
 pub(crate) use losses::LossyInstance;
-pub(crate) use package::{Finding, MIGRATING, PackageCrds, Wait};
+pub(crate) use package::{Finding, MIGRATING, PackageCrds, RIGHTS_LACKING, Wait};
 pub(crate) use plans::{PublishedPlan, read as read_plans};
 use record::UnusedRecord;
 pub(crate) use record::{KindUsage, Record, RecordUsage};
 
-use super::names;
+use super::{former_packages, names};
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::Resource;
@@ -74,6 +76,8 @@ pub(crate) enum CrdState {
     Conflicted(CrdInfo),
     /// The package cannot have it. Only another CRD or another package helps.
     Refused(Diagnostic),
+    /// It was handed over to the package of that name: nothing is to be done about it.
+    HandedOver(String),
     /// A request failed. If the server says when to retry, then it is said here.
     Failed(Diagnostic, Option<Duration>),
 }
@@ -93,6 +97,8 @@ pub(crate) struct CrdInfo {
     pub outdated: Vec<String>,
     /// The Lease of the manager that it names.
     pub lease: Option<String>,
+    /// The packages that had it before, oldest first.
+    pub former: Vec<Arc<str>>,
 }
 
 impl CrdInfo {
@@ -110,6 +116,7 @@ impl CrdInfo {
                 crd::outdated_versions(crd).into_iter().map(str::to_owned).collect()
             },
             lease: lease(crd).map(str::to_owned),
+            former: former_packages(crd).into_iter().map(Into::into).collect(),
         }
     }
 

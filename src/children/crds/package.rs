@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::history::{CHANGES, CrdHistory, CrdOutcome, WINDOW};
 use super::losses::NARROWED;
-use super::{CrdState, CrdVersion, ManagerIdentity, Record, RecordUsage, claimed};
+use super::{CrdState, CrdVersion, ManagerIdentity, Record, RecordUsage, claimed, taken_by_both};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 
@@ -16,6 +16,8 @@ const ESTABLISH: Duration = Duration::from_secs(120);
 const REFUSED: Duration = Duration::from_secs(300);
 /// The code of a CRD that is not served yet.
 const NOT_ESTABLISHED: &str = "crd::not-established";
+/// The code of a revision that needs rights that the manager or the account of its package does not have.
+pub(crate) const RIGHTS_LACKING: &str = "rights::missing";
 /// The code of a CRD whose stored objects are being migrated before a version is removed.
 pub(crate) const MIGRATING: &str = "crd::migrating";
 
@@ -131,9 +133,34 @@ impl PackageCrds {
         self.verdict.as_ref()
     }
 
-    /// Whether all its CRDs have been ready and exist.
+    /// Whether all its CRDs have been ready and exist, but for those that were handed over.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.is_withdrawn && self.crds.iter().all(|crd| crd.info().is_some())
+        let is_settled = |crd: &CrdHistory| crd.info().is_some() || crd.handed_over().is_some();
+        !self.is_withdrawn && self.crds.iter().all(is_settled)
+    }
+
+    /// Whether it has a CRD, which was not handed over.
+    pub(crate) fn keeps(&self, crd: &str) -> bool {
+        self.position(crd).is_some_and(|position| self.crds[position].handed_over().is_none())
+    }
+
+    /// The version of a CRD that it has seen last, if it has had it and not handed it over.
+    pub(crate) fn had(&self, crd: &str) -> Option<&CrdVersion> {
+        let crd = &self.crds[self.position(crd)?];
+        crd.seen().filter(|_| crd.info().is_some() && crd.handed_over().is_none())
+    }
+
+    /// Its CRDs that were handed over, and the package that each was handed over to.
+    pub(crate) fn handed_over(&self) -> impl Iterator<Item = (&str, &str)> {
+        let crds = self.crds.iter().zip(&self.package.resources);
+        crds.filter_map(|(crd, resource)| Some((resource.crd_name(), crd.handed_over()?)))
+    }
+
+    /// A CRD of it was handed over to that package.
+    pub(crate) fn hand_over(&mut self, crd: &str, to: &str) {
+        if let Some(position) = self.position(crd) {
+            self.crds[position].hand_over(to);
+        }
     }
 
     /// Why it is not active.
@@ -147,18 +174,33 @@ impl PackageCrds {
         self.package.resources.iter().any(|resource| other.position(resource.crd_name()).is_some())
     }
 
-    /// The refusals of CRDs that an active package has already, whatever their labels say.
-    pub(crate) fn claims<'a>(&self, active: impl Iterator<Item = &'a Self>) -> Vec<Diagnostic> {
+    /// The refusals of CRDs that an active package has already, whatever their labels say. `takes`: whether the first package
+    /// is to take a CRD from the second.
+    pub(crate) fn claims<'a>(
+        &self,
+        active: impl Iterator<Item = &'a Self>,
+        takes: &dyn Fn(&str, &str, &str) -> bool,
+    ) -> Vec<Diagnostic> {
+        let name = &*self.package.name;
+        let claim = |other: &Self, crd: &str| {
+            let position = other.position(crd).filter(|_| other.keeps(crd))?;
+            let owner = &*other.package.name;
+            let info = other.crds[position].info();
+            match (takes(name, crd, owner), takes(owner, crd, name)) {
+                (true, false) => None,
+                // The live CRD says that it was handed over.
+                _ if info.is_some_and(|info| info.former.iter().any(|former| **former == *name)) => None,
+                (true, true) => Some(taken_by_both(crd, owner, name)),
+                (false, _) => Some(claimed(crd, owner, name)),
+            }
+        };
+        let others: Vec<&Self> = active.collect();
         let resources = &self.package.resources;
-        active
-            .flat_map(|other| {
-                let shared =
-                    resources.iter().filter(|resource| other.position(resource.crd_name()).is_some());
-                shared.map(|resource| {
-                    claimed(resource.crd_name(), &other.package.name).located(resource.crd_location.clone())
-                })
-            })
-            .collect()
+        let found = resources.iter().flat_map(|resource| {
+            let claims = others.iter().filter_map(|other| claim(other, resource.crd_name()));
+            claims.map(|claim| claim.located(resource.crd_location.clone()))
+        });
+        found.collect()
     }
 
     /// Whether its CRDs are to be read. `live`: the version of each that the watch has shown last; `is_complete`: whether
@@ -217,7 +259,7 @@ impl PackageCrds {
                 findings.push(Finding::Warning(position, reason, text));
             }
             match outcome.state {
-                CrdState::Ready(_) | CrdState::Conflicted(_) => {}
+                CrdState::Ready(_) | CrdState::Conflicted(_) | CrdState::HandedOver(_) => {}
                 CrdState::Pending(why) => pending.push((NOT_ESTABLISHED, why)),
                 CrdState::Migrating(why, wait) => {
                     turn = Some(turn.map_or(wait, |other: Duration| other.min(wait)));

@@ -1,5 +1,7 @@
 //! Decisions about the CRDs of a package: comparison, steps, and what is remembered. No control plane.
 
+mod handover;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,7 +87,11 @@ fn register(live: &mut Value) {
 }
 
 fn compared(package: &Package, live: Option<&Value>) -> Comparison {
-    compare(live, package, &package.resources[0], &OURS, &UnusedRecord::NOTHING)
+    taken(package, live, None)
+}
+
+fn taken(package: &Package, live: Option<&Value>, from: Option<&str>) -> Comparison {
+    compare(live, (package, &package.resources[0]), from, &OURS, &UnusedRecord::NOTHING)
 }
 
 fn patch(package: &Package, live: Option<&Value>) -> CrdPatch {
@@ -222,7 +228,16 @@ const NOW: Duration = Duration::from_secs(1_000);
 fn snapshot<'a>(package: &'a Package, live: Option<&Value>) -> CrdSnapshot<'a> {
     let live = Ok(live.cloned());
     let (resource, dry_run) = (&package.resources[0], DryRun::NotSent);
-    CrdSnapshot { package, resource, manager: OURS, live, dry_run, lossy: None, names: None }
+    CrdSnapshot {
+        package,
+        resource,
+        takes_from: None,
+        manager: OURS,
+        live,
+        dry_run,
+        lossy: None,
+        names: None,
+    }
 }
 
 fn accepted(tried: &Value) -> DryRun {
@@ -522,7 +537,7 @@ fn problems_are_reported_when_they_change_and_packages_with_one_kind_are_refused
     assert_eq!(crds.verdict().unwrap().problems[0].code, "crd::foreign");
     assert_eq!(crds.wait(), Wait::Until(NOW + Duration::from_secs(300)));
     assert_eq!(turn(&mut crds, Some(&foreign), NOW), (false, Vec::new()));
-    let claims = crds.claims([&other].into_iter());
+    let claims = crds.claims([&other].into_iter(), &|_, _, _| false);
     assert_eq!(claims[0].code, "crd::claimed");
     assert_eq!(crds.record_claims(claims.clone(), NOW), [Finding::Problem(claims[0].clone())]);
     assert_eq!(crds.record_claims(claims, NOW), []);

@@ -120,7 +120,7 @@ impl Work {
     ) {
         let Ok(desired) = &item.desired else { return };
         let item = Item { name: format!("{}{AS_ACCEPTED}", item.name), ..item.clone() };
-        let failure = at.0.failure_of(&item, desired);
+        let failure = super::failure(ctx, target, &item, at.0);
         if let Some(failure) = failure {
             self.findings.push(Finding::refused(ctx, target, &item, desired, failure));
         }
@@ -145,7 +145,7 @@ impl Work {
         let key = &ctx.snapshot.record_key;
         let annotation = annotation(ctx);
         let wanted = match record {
-            Some(record) if is_lasting(target, state) => record.text(),
+            Some(record) if is_lasting(ctx, target, state) => record.text(),
             _ if target.is_applied() => None,
             _ => return,
         };
@@ -171,9 +171,9 @@ pub(super) fn is_recorded(ctx: &Context<'_>) -> bool {
 }
 
 /// Whether a refusal may last, so that the state is recorded.
-fn is_lasting(target: &Target, state: &ReconcileState) -> bool {
+fn is_lasting(ctx: &Context<'_>, target: &Target, state: &ReconcileState) -> bool {
     let lasting = |item: &Item| match &item.desired {
-        Ok(desired) => state.failure_of(item, desired).is_some_and(Failure::is_lasting),
+        Ok(_) => super::failure(ctx, target, item, state).is_some_and(Failure::is_lasting),
         Err(error) => !error.is_waiting(),
     };
     target.items.iter().any(lasting) || target.open.values().any(|error| !error.is_waiting())

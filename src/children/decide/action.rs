@@ -65,12 +65,13 @@ pub struct Apply {
     pub desired: Desired,
     /// The precondition.
     pub expect: Expect,
+    /// The uid of the object that a deleted instance of that name has left under this name, if the decision has seen it: it
+    /// is adopted. One that it has not seen is not, because templates may read it.
+    pub adopts: Option<Box<str>>,
     /// The resourceVersion that was observed. A reply with the same one shows that nothing changed.
     pub version: Option<Box<str>>,
-    /// Whether fields are taken from other managers.
-    pub conflicts: ConflictPolicy,
-    /// What to do about an object of that name that another client created.
-    pub ownership: Ownership,
+    /// What the package permits.
+    pub policy: WritePolicy,
     /// What precedes the apply so that it repairs the object.
     pub repair: Repair,
     /// Whether the instance must be read live first, and must not be being deleted.
@@ -83,6 +84,17 @@ pub struct Apply {
     pub recreate: Option<Arc<Observed>>,
     /// Whether the instance notes that the object is recreated before it is deleted: it must not be taken for lost.
     pub notes_recreation: bool,
+}
+
+/// What the package and the live object permit a write to do. A refusal counts for a write with the same permissions only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WritePolicy {
+    /// Whether fields are taken from other managers.
+    pub conflicts: ConflictPolicy,
+    /// What to do about an object of that name that another client created.
+    pub ownership: Ownership,
+    /// Whether the object may be deleted and created again where one of its fields is immutable.
+    pub recreates: bool,
 }
 
 /// What an apply does about an object of its name that another client created.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Action, Apply, Context, Expect, Ownership, Repair, Why};
+use super::{Action, Apply, Context, Expect, Ownership, Repair, Why, WritePolicy};
 use crate::children::desired::Desired;
 use crate::children::diff::owns_extra_fields;
 use crate::children::fields;
 use crate::children::immutable;
 use crate::children::observed::Observed;
 use crate::children::shape::{self, Check};
-use crate::children::state::ReconcileState;
+use crate::children::state::{Failure, ReconcileState};
 use crate::children::target::{Item, Target};
 use crate::package::ImmutableChange;
 use crate::package::plan::OnLoss;
@@ -28,13 +28,14 @@ pub(super) fn apply(
 ) -> Apply {
     let child = ctx.child(item);
     let live = item.observed.as_deref();
+    let policy = write_policy(ctx, target, item);
     Apply {
         item: item.name.clone(),
         desired: desired.clone(),
         expect: expected(item),
+        adopts: item.retained.as_ref().map(|object| object.uid.clone()),
         version: live.map(|o| o.resource_version.clone()),
-        conflicts: child.conflict_policy,
-        ownership: if child.adopt { Ownership::Adopt } else { Ownership::Own },
+        policy,
         repair: Repair {
             lost_items: why == Why::Repair && live.is_some_and(|o| has_lost_items(desired, o)),
             foreign_fields: matches!(why, Why::Repair | Why::Recheck)
@@ -45,7 +46,7 @@ pub(super) fn apply(
         requires_live_owner: requires_live_owner(&ctx.snapshot.instance, desired, live),
         shape: None,
         why,
-        recreate: item.observed.clone().filter(|_| may_recreate(ctx, target, item)),
+        recreate: item.observed.clone().filter(|_| policy.recreates),
         notes_recreation: ctx.snapshot.plans.is_some() && !matches!(child.on_loss, OnLoss::Recreate),
     }
 }
@@ -64,8 +65,8 @@ pub(super) fn dry_runs(
         let Ok(desired) = &item.desired else { continue };
         let child = ctx.child(item);
         let expect = expected(item);
-        let recreate = may_recreate(ctx, target, item);
-        let mut shape = shape::shape(&ctx.at(item.origin), child, desired, &expect, recreate);
+        let policy = write_policy(ctx, target, item);
+        let mut shape = shape::shape(&ctx.at(item.origin), child, desired, &expect, policy.recreates);
         // It was refused before for another live object: the values of this desired object count.
         if state.is_dry_run_refused(item, desired) {
             shape = shape::with_values(shape, desired);
@@ -84,8 +85,7 @@ pub(super) fn dry_runs(
             item: item.name.clone(),
             desired: desired.clone(),
             expect,
-            conflicts: child.conflict_policy,
-            recreate,
+            policy,
             shape,
             depends_on,
         });
@@ -98,11 +98,27 @@ pub(super) fn dry_runs(
     checks
 }
 
-/// Whether the object may be deleted and created again: the package permits it, and the object is not marked to stay by
-/// an earlier version of the package or by a user.
-fn may_recreate(ctx: &Context<'_>, target: &Target, item: &Item) -> bool {
-    !item.observed.as_ref().is_some_and(|o| o.is_to_stay())
-        && immutable::policy(ctx, target, item) == Ok(ImmutableChange::Recreate)
+/// The refusal of a write: of this desired object for this live object, judged with what is permitted now.
+pub(in crate::children) fn failure<'s>(
+    ctx: &Context<'_>,
+    target: &Target,
+    item: &Item,
+    state: &'s ReconcileState,
+) -> Option<&'s Failure> {
+    let failure = state.failure_of(item, item.desired.as_ref().ok()?)?;
+    (failure.policy == Some(write_policy(ctx, target, item))).then_some(failure)
+}
+
+/// What the package and the live object permit. An object is not recreated if an earlier version of the package or a user
+/// has marked it to stay.
+fn write_policy(ctx: &Context<'_>, target: &Target, item: &Item) -> WritePolicy {
+    let child = ctx.child(item);
+    WritePolicy {
+        conflicts: child.conflict_policy,
+        ownership: if child.adopt { Ownership::Adopt } else { Ownership::Own },
+        recreates: !item.observed.as_ref().is_some_and(|o| o.is_to_stay())
+            && immutable::policy(ctx, target, item) == Ok(ImmutableChange::Recreate),
+    }
 }
 
 /// Whether the instance must be read live before the apply, because the cache may not show yet that it is deleted.

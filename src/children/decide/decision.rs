@@ -58,7 +58,8 @@ pub struct Decision {
     pub waits_for_step: bool,
     /// For how long the conditions of plans have held, to be remembered.
     pub conditions: Option<Conditions>,
-    /// Whether some bodies were too large to be kept together: they are written by a later decision.
+    /// Whether the limits have cut it: some bodies were too large to be kept together and are written by a later decision, or a step
+    /// of a run has failed at them.
     pub is_partial: bool,
     /// What its evaluations have used of [`crate::children::Snapshot::limits`].
     pub used: Totals,

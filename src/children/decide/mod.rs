@@ -13,7 +13,8 @@ mod decision;
 mod oscillation;
 mod verdict;
 
-pub use action::{Action, Apply, Expect, Ownership, Repair, Why};
+pub use action::{Action, Apply, Expect, Ownership, Repair, Why, WritePolicy};
+pub(super) use apply::failure;
 pub use decision::Decision;
 pub(super) use oscillation::MOST_CHANGES;
 pub use oscillation::{OscillationGuard, TargetChange};
@@ -157,7 +158,7 @@ impl Work {
             return work;
         }
         let is_refused = |item: &Item| match &item.desired {
-            Ok(desired) => at.0.failure_of(item, desired).is_some_and(|f| f.rest(at.1).is_some()),
+            Ok(_) => failure(ctx, target, item, at.0).is_some_and(|f| f.rest(at.1).is_some()),
             Err(error) => !error.is_waiting(),
         };
         let keeps_accepted = target.open.values().any(|error| !error.is_waiting())
@@ -215,7 +216,7 @@ impl Work {
                 }
                 continue;
             };
-            let permit = gates.permit(item, desired, difference);
+            let permit = gates.permit(target, item, difference);
             self.report_refusal(ctx, target, item, desired, &permit, at);
             match permit {
                 Permit::Now => {
@@ -275,7 +276,7 @@ impl Work {
         permit: &Permit,
         (state, now): (&ReconcileState, Duration),
     ) {
-        let Some(failure) = state.failure_of(item, desired) else { return };
+        let Some(failure) = failure(ctx, target, item, state) else { return };
         let rest = failure.rest(now);
         let is_reported = match permit {
             Permit::Blocked(Block::DryRun) => failure.is_dry_run && rest.is_some(),

@@ -27,7 +27,7 @@ pub struct TargetChange {
 }
 
 /// When targets have changed while their input stayed the same.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OscillationGuard {
     input: u64,
     times: HashMap<String, Vec<Duration>>,

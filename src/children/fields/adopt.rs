@@ -33,6 +33,22 @@ pub fn adopt_client_side(managed_fields: &Value, manager: &str) -> Option<Value>
     Some(Value::Array(kept))
 }
 
+/// The managedFields in which the apply of one manager is that of another; `None` if there is none of the first. To be
+/// written like those of [`adopt_client_side`]: the next apply of the other manager then removes what it does not have.
+pub fn hand_over(managed_fields: &Value, from: &str, to: &str) -> Option<Value> {
+    let entries = managed_fields.as_array()?;
+    let (theirs, mut kept): (Vec<Value>, Vec<Value>) =
+        entries.iter().cloned().partition(|entry| is_our_apply(entry, from));
+    let mut theirs = theirs.into_iter().next()?;
+    if let Some(ours) = kept.iter_mut().find(|entry| is_our_apply(entry, to)) {
+        unite(ours.get_mut("fieldsV1")?.as_object_mut()?, theirs["fieldsV1"].as_object()?);
+    } else {
+        theirs["manager"] = to.into();
+        kept.push(theirs);
+    }
+    Some(Value::Array(kept))
+}
+
 fn is_client_side(entry: &Value) -> bool {
     let annotations = &entry["fieldsV1"]["f:metadata"]["f:annotations"];
     let declares = annotations.as_object().is_some_and(|map: &Map<_, _>| map.contains_key(LAST_APPLIED));
@@ -42,6 +58,19 @@ fn is_client_side(entry: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_apply_of_a_former_package_becomes_that_of_the_new_one() {
+        let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {field: {}}}});
+        let (old, other) = (entry("operetta/old", "f:a"), entry("kubectl", "f:b"));
+        let taken = hand_over(&json!([old, other]), "operetta/old", "operetta/new").unwrap();
+        assert_eq!(taken, json!([other, entry("operetta/new", "f:a")]));
+        assert_eq!(hand_over(&taken, "operetta/old", "operetta/new"), None);
+        let both = json!([old, entry("operetta/new", "f:c")]);
+        let taken = hand_over(&both, "operetta/old", "operetta/new").unwrap();
+        let all = json!({"f:data": {"f:a": {}, "f:c": {}}});
+        assert_eq!((taken.as_array().unwrap().len(), &taken[0]["fieldsV1"]), (1, &all));
+    }
 
     #[test]
     fn client_side_apply_becomes_ours_and_nothing_else() {

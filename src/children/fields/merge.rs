@@ -44,6 +44,20 @@ pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) ->
     object
 }
 
+/// The approximate result if the live object is deleted and the desired one created in its place: as [`merged`], without the
+/// fields that any manager has set and the desired object has not. What is left beside it are defaults of the server, which
+/// it sets again.
+pub fn recreated(live: &Value, desired: &Value) -> Value {
+    let mut object = merged(live, desired);
+    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let set = entries.iter().filter(|entry| entry["subresource"].as_str().is_none_or(str::is_empty));
+    let owned = FieldSet::united(set.map(|entry| &entry["fieldsV1"]));
+    for path in excess(desired, &owned, &[], true) {
+        remove(&mut object, &path.0, None);
+    }
+    object
+}
+
 /// Removes the field at a path unless others own it or something below it.
 fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
     let Some((key, rest)) = path.split_first() else { return };

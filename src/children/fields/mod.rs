@@ -28,10 +28,10 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub use adopt::adopt_client_side;
+pub use adopt::{adopt_client_side, hand_over};
 pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
-pub use merge::{applied, merged};
+pub use merge::{applied, merged, recreated};
 pub use path::{FieldPath, Key};
 pub use release::{excess, is_in_version, release};
 pub use repair::{conflicting_items, excluding, holder, move_to_ours};

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::effects::{event, reference};
 use super::{CallKey, SecretOutputs, plan_run_kind};
 use crate::api::{ApiKind, ObjectRef};
+use crate::plan::crds::INSTANCE_STATE;
 use crate::plan::{self, Ended, Intent, PlanRun, Request, RunStatus};
 
 /// Which object of a run it is.
@@ -16,11 +17,13 @@ pub enum RunObject {
     Origin,
     /// A Job of a step, of the instance whose uid is on its label.
     Job,
+    /// The `InstanceState` of the instance that its spec names.
+    State,
 }
 
 impl RunObject {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::PlanRun, Self::Origin, Self::Job];
+    pub const ALL: [Self; 4] = [Self::PlanRun, Self::Origin, Self::Job, Self::State];
 
     /// Its kind.
     pub fn kind(self) -> ApiKind {
@@ -28,6 +31,7 @@ impl RunObject {
             Self::PlanRun => plan_run_kind(),
             Self::Origin => ApiKind::built_in("apps/v1", "ControllerRevision"),
             Self::Job => ApiKind::built_in("batch/v1", "Job"),
+            Self::State => INSTANCE_STATE.api_kind(),
         }
     }
 }
@@ -65,6 +69,8 @@ pub enum Guard {
     IsGone(ObjectRef, String),
     /// The instance is the one that was decided about, of the same generation, and is being deleted only if it was then.
     IsCurrent,
+    /// There is no PlanRun of that name and uid any more.
+    RunIsGone(RunRef),
 }
 
 /// What is done for a run.
@@ -92,16 +98,23 @@ pub enum RunAction {
         /// The action.
         then: Box<Self>,
     },
-    /// Write the run that is about to start to `status.plan` of the instance, under its resourceVersion.
-    Announce(Box<Value>),
+    /// Write the memory of the instance, under the resourceVersion of its `InstanceState`; create that if there is none.
+    Remember {
+        /// The `InstanceState`.
+        state: Option<RunRef>,
+        /// The whole object.
+        body: Box<Value>,
+        /// What an Event tells people about it.
+        note: Option<&'static str>,
+    },
     /// Change an object by a merge patch, under its resourceVersion.
     Change(RunObject, RunRef, Box<Value>),
-    /// Remove annotations of the instance: the children that were recreated exist again.
-    ForgetRecreations(Vec<String>),
+    /// Set annotations of the instance; those without a value are removed.
+    Annotate(Vec<(String, Option<String>)>),
     /// Delete exactly this object; a Job with its pods.
     Delete(RunObject, RunRef),
-    /// Delete the run that has cleaned up, once its instance is gone.
-    DeleteCleanup(RunRef),
+    /// Delete the memory of the instance, once that is gone.
+    DeleteState(RunRef),
     /// Send a request, unless it is sent already. Its answer queues the instance.
     Call {
         /// The uid of the run.
@@ -124,6 +137,8 @@ pub enum RunAction {
         /// The Secret with these outputs alone.
         secret: Box<Value>,
     },
+    /// Remove the data of this Secret, if there is one.
+    EmptySecret(Box<Value>),
 }
 
 impl RunAction {

@@ -1,6 +1,6 @@
 //! The decision about an instance whose kind has plans.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use super::delete::abandon;
 use super::history::item_id;
 use super::lost::{losses, lost, mark_lost, recreated};
 use super::past::{Ordered, Past};
+use super::recover;
 use super::runs::Runs;
 use super::schedule::{Kept, RunSchedule};
 use super::{PlanSnapshot, RunAction};
@@ -34,7 +35,13 @@ pub(in crate::children) fn decide(
     if let Some(decision) = without_known_runs(snapshot, plans) {
         return decision;
     }
+    if let Some(why) = &plans.state.lost {
+        return recover::decide(snapshot, plans, current, why);
+    }
     let past = Past::of(snapshot, plans, current);
+    if let Some(decision) = until_remembered(plans, &past) {
+        return decision;
+    }
     if let Some(decision) = until_past_is_known(snapshot, plans, &past, current, at.0) {
         return decision;
     }
@@ -56,7 +63,7 @@ pub(in crate::children) fn decide(
     let mut outcome = runs.outcome();
     let (removals, asks) = deletions(&ctx, &outcome.permits);
     outcome.findings.extend(asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, at.0)));
-    let mut kept = Kept { items: HashSet::new(), awaited: outcome.awaited() };
+    let mut kept = Kept { awaited: outcome.awaited(), ..Kept::default() };
     if is_needed || outcome.active.is_some() {
         kept.items = past.outdated_refs(&ctx, &ordered, &target);
     }
@@ -77,7 +84,8 @@ pub(in crate::children) fn decide(
     }
     let recreated = recreated(&ctx, &target);
     if !recreated.is_empty() && target.open.is_empty() && !is_paused(&ctx, &target) {
-        decision.actions.push(Action::Run(Box::new(RunAction::ForgetRecreations(recreated))));
+        let annotations = recreated.into_iter().map(|name| (name, None)).collect();
+        decision.actions.push(Action::Run(Box::new(RunAction::Annotate(annotations))));
     }
     decision.actions.extend(removals);
     decision.asks.extend(asks);
@@ -103,6 +111,16 @@ fn without_known_runs(snapshot: &Snapshot, plans: &PlanSnapshot) -> Option<Decis
     let revisions = plans.revisions.keys().map(ToString::to_string).collect();
     let pending = plans.unknown.is_some() && plans.is_listing;
     Some(Decision { status, revisions, pending, ..Decision::idle(verdict) })
+}
+
+/// The decision while the memory lacks what the runs have stored: it is written before anything is done for them.
+pub(super) fn until_remembered(plans: &PlanSnapshot, past: &Past<'_>) -> Option<Decision> {
+    let unwritten = plans.state.is_unwritten.then(|| plans.state.memory.clone());
+    let memory = plans.absorbed(&[], (&past.current.name, &past.current.data)).or(unwritten)?;
+    let message = "what the runs of the instance have done is being stored".to_owned();
+    let action = Action::Run(Box::new(plans.remember(&memory)));
+    let verdict = Verdict::Reconciling { reason: "Storing".into(), message };
+    Some(Decision { actions: vec![action], ..past.idle(verdict) })
 }
 
 /// The decision while a revision that the runs need, or what a rollout depends on, is not known.
@@ -140,10 +158,10 @@ fn until_past_is_known(
 fn permit_applies(target: &mut Target, kept: &mut Kept, permits: &[plan::Permit]) {
     for permit in permits.iter().filter(|permit| permit.verb == Verb::Apply) {
         let name = item_id(&permit.member).to_string();
-        kept.items.remove(&name);
         if let Some(item) = target.items.iter_mut().find(|item| item.name == name) {
             item.lost = None;
         }
+        kept.permitted.insert(name);
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::deletions;
+use super::decide::{deletions, until_remembered};
 use super::effects::reference;
 use super::past::Past;
-use super::runs::Runs;
+use super::recover;
+use super::runs::{Runs, released};
 use super::{NoPackage, PlanSnapshot, RunAction, RunObject, RunRef};
 use crate::children::decide::{Action, Decision, Verdict};
 use crate::children::findings::Finding;
@@ -80,15 +81,21 @@ pub(in crate::children) fn delete(
         let verdict = Verdict::Deleting { message: reason.clone() };
         return Decision { pending: plans.is_listing, ..Decision::idle(verdict) };
     }
-    let has_work = plans.runs.iter().any(|run| run.phase() == Phase::Running)
+    let has_work = plans.runs.iter().any(|run| run.phase() == Phase::Running && run.has_object())
         || current.resource.plans.iter().any(has_cleanup);
     if let Some(problem) = plans.key_problem.as_ref().filter(|_| !skips && has_work) {
         let verdict = Verdict::Deleting { message: problem.message.to_string() };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
         return Decision { status, ..Decision::idle(verdict) };
     }
+    if let Some(why) = plans.state.lost.as_ref().filter(|_| !skips && has_work) {
+        return recover::decide(snapshot, plans, current, why);
+    }
+    let past = Past::of(snapshot, plans, current);
+    if let Some(decision) = until_remembered(plans, &past).filter(|_| plans.state.lost.is_none()) {
+        return decision;
+    }
     if !skips && has_work {
-        let past = Past::of(snapshot, plans, current);
         if past.is_loading() {
             let message = "an earlier revision of the package is being loaded".to_owned();
             return past.idle(Verdict::Deleting { message });
@@ -149,30 +156,40 @@ pub(in crate::children) fn delete_children(
     at: (&ReconcileState, Duration),
 ) -> Decision {
     let mut decision = prune::delete_instance(snapshot, at.0, at.1);
+    let is_forced = decision.actions.iter().any(|action| matches!(action, Action::ForceRemoveFinalizer));
     if decision.actions.iter().any(|action| matches!(action, Action::RemoveFinalizer)) {
-        let cleanup = plans.runs.iter().filter(|run| run.cause() == Cause::Cleanup && run.is_final());
-        let cleanup: Vec<&PlanRun> = cleanup.collect();
-        let left = leftovers(plans);
+        let mut left = leftovers(plans);
         if left.is_empty() {
-            // Without it the instance would be cleaned up again, so it goes after the instance.
-            let runs = cleanup.into_iter().map(reference);
-            decision.actions.extend(runs.map(|run| Action::Run(Box::new(RunAction::DeleteCleanup(run)))));
+            left.extend(plans.ended());
+        }
+        if left.is_empty() {
+            decision.actions.extend(plans.forget().map(|action| Action::Run(Box::new(action))));
         } else {
             decision.actions.retain(|action| !matches!(action, Action::RemoveFinalizer));
             decision.actions.extend(left.into_iter().map(|action| Action::Run(Box::new(action))));
         }
+    } else if is_forced {
+        let runs =
+            plans.runs.iter().chain(&plans.strangers).filter(|run| run.has_object() && run.has_finalizer());
+        let released = runs.map(released).chain(plans.forget());
+        decision.actions.extend(released.map(|action| Action::Run(Box::new(action))));
     }
     decision
 }
 
-/// Deletes what belongs to runs, but for the runs that have cleaned up.
+/// Deletes what belongs to runs, but for the memory, which goes after the instance: without it the instance would be cleaned up
+/// again.
 fn leftovers(plans: &PlanSnapshot) -> Vec<RunAction> {
     let is_left = |object: &&Value| object["metadata"]["deletionTimestamp"].is_null();
     let delete = |sort: RunObject| move |object: &Value| RunAction::Delete(sort, RunRef::of(object));
     let jobs = plans.jobs.iter().filter(is_left).map(delete(RunObject::Job));
     let origins = plans.origins.iter().filter(is_left).map(delete(RunObject::Origin));
-    let is_cleanup = |run: &PlanRun| run.cause() == Cause::Cleanup && run.is_final();
-    let runs = plans.runs.iter().chain(&plans.misnamed).filter(|run| !run.deleting && !is_cleanup(run));
-    let runs = runs.map(|run| RunAction::Delete(RunObject::PlanRun, reference(run)));
+    let runs =
+        plans.runs.iter().chain(&plans.misnamed).chain(&plans.strangers).filter(|run| run.has_object());
+    let runs = runs.filter_map(|run| match (run.has_finalizer(), run.deleting) {
+        (true, _) => Some(released(run)),
+        (false, false) => Some(RunAction::Delete(RunObject::PlanRun, reference(run))),
+        (false, true) => None,
+    });
     jobs.chain(origins).chain(runs).collect()
 }

@@ -1,17 +1,22 @@
 //! The effects of runs as actions: what the engine asks for, with the names and labels of the instance.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::{CallKey, PlanSnapshot, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, job_end};
 use crate::api::Gvk;
+use crate::children::observed::Observed;
 use crate::children::refs::{FieldProjection, ResourceSelector, Select};
 use crate::children::{Origin, names};
 use crate::crd::API_VERSION;
 use crate::plan::crds::PLAN_RUN;
 use crate::plan::{CAUSE, Cause, Effect, Of, PRUNABLE, Phase, PlanRun, Progress, RunStatus};
 
+/// The finalizer of a volume claim that a pod names.
+const IN_USE: &str = "kubernetes.io/pvc-protection";
 /// How long a finished Job stays once its result is recorded.
 const TTL_SECONDS: u64 = 600;
 
@@ -154,6 +159,23 @@ impl Naming<'_> {
                 }
             }
         })
+    }
+
+    /// Deletes the Jobs whose results are recorded while a volume claim of the instance is being deleted: it stays for as long as
+    /// a pod names it, ended or not.
+    pub(super) fn in_the_way(&self, observed: &[Arc<Observed>]) -> Vec<RunAction> {
+        let is_held =
+            |live: &Arc<Observed>| live.terminating && live.held_by.iter().any(|by| **by == *IN_USE);
+        if !observed.iter().any(is_held) {
+            return Vec::new();
+        }
+        let is_recorded = |job: &&Value| {
+            job_end(job).is_some()
+                && !job["spec"]["ttlSecondsAfterFinished"].is_null()
+                && job["metadata"]["deletionTimestamp"].is_null()
+        };
+        let ended = self.plans.jobs.iter().filter(is_recorded);
+        ended.map(|job| RunAction::Delete(RunObject::Job, RunRef::of(job))).collect()
     }
 
     /// The finished Jobs whose pods are to be read.

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::PlanSnapshot;
 use crate::children::names;
 use crate::children::origins::{InstanceInput, ItemId, Origin, Origins};
 use crate::package::plan::Plan;
-use crate::plan::{self, Cause, Member, Phase, PlanRun};
+use crate::plan::{self, Cause, Member, Memory, Phase, PlanRun, content_digest};
 
 /// The runs of an instance, oldest first.
 pub(super) struct History<'a> {
@@ -19,24 +18,20 @@ pub(super) struct History<'a> {
 impl<'a> History<'a> {
     pub(super) fn of(plans: &'a PlanSnapshot) -> Self {
         let mut runs: Vec<&PlanRun> = plans.runs.iter().collect();
-        // Texts with and without fractions of a second do not compare as times do.
-        let started = |run: &PlanRun| {
-            let started = run.status.as_ref().and_then(|status| status.started_at.as_ref());
-            started.unwrap_or(&run.created).parse::<Timestamp>().ok()
-        };
-        runs.sort_by_key(|run| (started(run), run.number(), run.name.clone()));
+        runs.sort_by_key(|run| {
+            (plan::start_time(run.status.as_ref(), &run.created), run.number(), run.name.clone())
+        });
         Self { runs }
     }
 
     /// The run that changes children, if one is active.
     pub(super) fn exclusive(&self, plans: &[Plan]) -> Option<&'a PlanRun> {
-        let is_active = |run: &&&PlanRun| run.phase() == Phase::Running && is_exclusive(run, plans);
-        self.runs.iter().find(is_active).copied()
+        self.active().find(|run| is_exclusive(run, plans))
     }
 
     /// All active runs.
     pub(super) fn active(&self) -> impl Iterator<Item = &'a PlanRun> + '_ {
-        self.runs.iter().filter(|run| run.phase() == Phase::Running).copied()
+        self.runs.iter().filter(|run| run.phase() == Phase::Running && run.has_object()).copied()
     }
 
     /// The rollouts that have started, newest first, up to the newest that has succeeded, which is included.
@@ -95,9 +90,29 @@ impl<'a> History<'a> {
         origin.into_iter().flat_map(|origin| &origin.refs)
     }
 
+    /// The members that are lost whatever steps have deleted: those for which a run waits, and those of a run that has ended in
+    /// vain, until another one applies them.
+    fn noted(&self) -> HashSet<&'a Member> {
+        let mut noted = HashSet::new();
+        for run in &self.runs {
+            let Some(status) = &run.status else { continue };
+            if run.has_rolled_out() {
+                noted.clear();
+            }
+            for member in &status.applied {
+                noted.remove(member);
+            }
+            if run.cause() == Cause::Loss && (run.phase() == Phase::Pending || run.phase().is_retryable()) {
+                noted.extend(&status.lost);
+            }
+        }
+        noted
+    }
+
     /// The members that steps have deleted, and that nothing has applied since.
     pub(super) fn absent(&self) -> Vec<ItemId> {
         let mut absent: Vec<&Member> = Vec::new();
+        let noted = self.noted();
         for run in &self.runs {
             let Some(status) = &run.status else { continue };
             absent.retain(|member| !status.applied.contains(member));
@@ -107,6 +122,8 @@ impl<'a> History<'a> {
                 absent.extend(&status.deleted);
             }
         }
+        let mut seen = HashSet::new();
+        absent.retain(|member| !noted.contains(member) && seen.insert(*member));
         absent.into_iter().map(item_id).collect()
     }
 
@@ -124,6 +141,9 @@ impl<'a> History<'a> {
                 deleted.remove(&item_id(member));
             }
             deleted.extend(status.deleted.iter().map(item_id));
+        }
+        for member in self.noted() {
+            deleted.remove(&item_id(member));
         }
         deleted
     }
@@ -171,13 +191,16 @@ pub(super) struct NewOrigin {
 }
 
 impl NewOrigin {
-    pub(super) fn of(origin: &Origin<'_>, refs: BTreeMap<String, String>) -> Self {
+    /// An origin of the same content keeps its name.
+    pub(super) fn of(origin: &Origin<'_>, refs: BTreeMap<String, String>, memory: &Memory) -> Self {
         let revision = origin.package.revision();
         let mut data = json!({"revision": revision, "instance": InstanceInput::of(origin.instance)});
         if !refs.is_empty() {
             data["refs"] = json!(refs);
         }
-        let name = format!("{}-{}", origin.name(), names::short_hash(&format!("{} {data}", origin.uid()), 5));
+        let new_name =
+            || format!("{}-{}", origin.name(), names::short_hash(&format!("{} {data}", origin.uid()), 5));
+        let name = memory.origin_with(&content_digest(&data)).map_or_else(new_name, str::to_owned);
         Self { name, revision, refs, data }
     }
 
@@ -199,7 +222,7 @@ impl NewOrigin {
     }
 }
 
-/// The stored origins, by name.
+/// The stored origins, by name. One whose content is not what it was counts as missing.
 pub(super) fn origins(plans: &PlanSnapshot) -> HashMap<String, StoredOrigin> {
     let parse = |object: &Value| {
         let name = object["metadata"]["name"].as_str()?.to_owned();
@@ -210,5 +233,5 @@ pub(super) fn origins(plans: &PlanSnapshot) -> HashMap<String, StoredOrigin> {
         let refs = serde_json::from_value(data["refs"].clone()).unwrap_or_default();
         Some((name.clone(), StoredOrigin { name, revision, input, spec, refs }))
     };
-    plans.origins.iter().filter_map(parse).collect()
+    plans.origins.iter().filter(|origin| plans.is_unaltered(origin)).filter_map(parse).collect()
 }

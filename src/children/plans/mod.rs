@@ -9,8 +9,11 @@ mod history;
 mod lost;
 mod observed;
 mod past;
+mod recover;
 mod runs;
 mod schedule;
+mod secrets;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -24,18 +27,24 @@ pub use action::{Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef};
 pub(super) use decide::decide;
 pub(super) use delete::{delete, delete_children};
 pub(super) use effects::reference;
+pub use runs::released;
+pub use state::{InstanceMemory, Stored, own_origins, recall, state_name};
 
 use super::origins::Origin;
 use crate::api::ApiKind;
 use crate::package::{Package, Resource};
 use crate::plan::crds::PLAN_RUN;
-use crate::plan::{self, Answer, JobResult, PlanRun, Request, request::CallFailure};
+use crate::plan::{self, Answer, JobResult, PlanRun, Protection, Request, request::CallFailure};
 
 /// What is known of the runs of an instance at one moment.
 #[derive(Debug)]
 pub struct PlanSnapshot {
-    /// The PlanRuns that name the instance.
+    /// The memory of the instance.
+    pub state: InstanceMemory,
+    /// The runs of the instance that count: see [`plan::Memory::recall`].
     pub runs: Vec<PlanRun>,
+    /// PlanRuns that were started before and that the memory does not name. They never run.
+    pub strangers: Vec<PlanRun>,
     /// PlanRuns whose `of.resource` is not that of the kind: the admission policy has not checked whether their user may run plans of the
     /// instance, so they never run.
     pub misnamed: Vec<PlanRun>,
@@ -63,6 +72,8 @@ pub struct PlanSnapshot {
     pub digest_key: Vec<u8>,
     /// Why that secret cannot be read. Nothing is decided without it: every digest would differ from the stored ones.
     pub key_problem: Option<KeyProblem>,
+    /// Whether the API server checks who requests and answers runs.
+    pub protection: Protection,
     /// For how long this process has run each run beyond its stored time, by uid.
     pub elapsed: HashMap<String, Duration>,
     /// The time of day.

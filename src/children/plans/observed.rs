@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::effects::{outputs_key, outputs_name, outputs_selector};
 use super::lost::is_recreating;
 use super::{Call, CallKey, PlanSnapshot};
-use crate::api::{Gvk, ObjectRef};
+use crate::api::{Gvk, ObjectRef, controller_uid};
 use crate::children::observed::Observed as LiveObject;
 use crate::children::origins::NEWEST;
 use crate::children::refs::{
@@ -22,7 +22,7 @@ use crate::children::refs::{
 use crate::children::state::ReconcileState;
 use crate::children::target::{Item, Target};
 use crate::children::{Context, names};
-use crate::plan::advance::{SECRET, STARTING};
+use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
     self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
 };
@@ -71,22 +71,22 @@ impl<'a> Seen<'a> {
         found
     }
 
-    /// Of a Job without a running pod: whether its pod may still be starting, else why it does not run. Only of such Jobs are
-    /// the pods watched.
-    fn unstarted(&self, job: &Value) -> (bool, Option<String>) {
+    /// A Job, with how far its start has come. Only of a Job without a running pod are the pods watched.
+    fn started(&self, job: &Value) -> Job {
         let status = &job["status"];
         let is_done =
             super::job_end(job).is_some() || status["ready"].as_u64().is_some_and(|ready| ready > 0);
         let (meta, now) = (&job["metadata"], self.plans.now);
         let created = meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
         let Some(created) = created.filter(|_| !is_done && meta["deletionTimestamp"].is_null()) else {
-            return (false, None);
+            return Job::default();
         };
-        if Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < STARTING) {
-            return (true, None);
+        let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+        if age < STARTING {
+            return Job { is_starting: true, ..Job::default() };
         }
         let labels = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}});
-        let Ok(selector) = Selector::parse(&labels) else { return (false, None) };
+        let Ok(selector) = Selector::parse(&labels) else { return Job::default() };
         let pods = self.known(ResourceSelector {
             gvk: Gvk::new("v1", "Pod"),
             namespace: Some(self.plans.namespace.as_str().into()),
@@ -96,10 +96,13 @@ impl<'a> Seen<'a> {
                 content: true,
             },
         });
-        let Ok(pods) = pods else { return (false, None) };
+        let Ok(pods) = pods else { return Job::default() };
+        // One that is suspended waits for somebody else.
+        let left = Some(START_LIMIT.saturating_sub(age)).filter(|_| job["spec"]["suspend"] != true);
         let created = |pod: &&Arc<Referred>| pod.value["metadata"]["creationTimestamp"].to_string();
-        let Some(pod) = pods.iter().max_by_key(created) else {
-            return (false, Some("it has no pod".to_owned()));
+        let own = pods.iter().filter(|pod| controller_uid(&pod.value) == meta["uid"].as_str());
+        let Some(pod) = own.max_by_key(created) else {
+            return Job { message: Some("it has no pod".to_owned()), start_left: left, ..Job::default() };
         };
         let mut live = (*pod.value).clone();
         live["apiVersion"] = "v1".into();
@@ -108,7 +111,8 @@ impl<'a> Seen<'a> {
             Readiness::NotReady { message, .. } | Readiness::Failed { message, .. } => Some(message),
             Readiness::Ready | Readiness::Terminating => None,
         };
-        (false, message.map(|message| format!("pod {}: {message}", pod.name)))
+        let message = message.map(|message| format!("pod {}: {message}", pod.name));
+        Job { message, start_left: left.filter(|_| live["status"]["phase"] == "Pending"), ..Job::default() }
     }
 
     /// The secret outputs of a step as they are stored; `None` if they are not, or are not known yet.
@@ -256,15 +260,13 @@ impl plan::Observed for Seen<'_> {
             return JobState::Absent;
         };
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
-        let (is_starting, message) = self.unstarted(job);
         JobState::Found(Job {
             uid: uid.to_owned(),
             terminating: !job["metadata"]["deletionTimestamp"].is_null(),
             result: super::job_end(job)
                 .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),
-            message,
-            is_starting,
             has_ttl: !job["spec"]["ttlSecondsAfterFinished"].is_null(),
+            ..self.started(job)
         })
     }
 

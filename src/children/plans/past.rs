@@ -67,7 +67,7 @@ impl<'a> Past<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, plans: &'a PlanSnapshot, current: Origin<'a>) -> Self {
         let history = History::of(plans);
         let mut stored = origins(plans);
-        let facts = plan::record(history.runs.iter().copied());
+        let facts = plans.facts();
         let record: Map<String, Value> = facts.into_iter().map(|(key, fact)| (key, fact.value)).collect();
         let refs = refs_now(snapshot, current, &history, &stored, &record);
         let mut digests = refs.digests.clone();
@@ -77,7 +77,7 @@ impl<'a> Past<'a> {
                 digests.entry(id.clone()).or_insert_with(|| digest.clone());
             }
         }
-        let new = NewOrigin::of(&current, digests);
+        let new = NewOrigin::of(&current, digests, &plans.state.memory);
         let revision_of = |run: &PlanRun| run.status.as_ref().and_then(|status| status.revision.clone());
         let is_earlier = |run: &PlanRun| revision_of(run).filter(|revision| *revision != new.revision);
         let is_exclusive = |run: &&PlanRun| {

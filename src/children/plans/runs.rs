@@ -6,11 +6,14 @@ mod triggers;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use tell::{Reasons, announcement, rolled_out};
+use tell::Reasons;
+pub use tidy::released;
 
 use super::effects::{Naming, reference};
 use super::history::{History, NewOrigin, StoredOrigin};
@@ -27,10 +30,11 @@ use crate::children::target::Target;
 use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
-    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Member, NewRun, Permit,
-    Phase, PlanRun, Progress, Recorded, RunWrite, SCHEDULED_AT, Selected, Situation, TAKEN, World,
+    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Known, Member, NewRun,
+    Permit, Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, Selected,
+    Situation, TAKEN, World,
 };
-use crate::template::Expr;
+use crate::template::{Budget, Expr, Totals};
 
 /// The runs of one decision, and what comes of them.
 pub(super) struct Runs<'a> {
@@ -43,6 +47,8 @@ pub(super) struct Runs<'a> {
     is_paused: bool,
     /// How the active runs go on, computed once a decision, by name.
     progresses: HashMap<&'a str, Progress>,
+    /// What the steps of each run may compute in this decision, by name.
+    budgets: RefCell<HashMap<String, Arc<Budget>>>,
     /// Objects that its steps want to know.
     pub(super) wants: RefCell<Vec<ResourceSelector>>,
     state: &'a ReconcileState,
@@ -74,6 +80,9 @@ pub(super) struct RunsOutcome {
     summary: (Option<Value>, Value),
     pub(super) active: Option<String>,
     waits: bool,
+    used: Totals,
+    /// Whether the steps of a run have exceeded their budget.
+    has_exceeded: bool,
 }
 
 impl RunsOutcome {
@@ -90,6 +99,8 @@ impl RunsOutcome {
         decision.actions.extend(self.actions.into_iter().map(|action| Action::Run(Box::new(action))));
         decision.again = [decision.again, self.wake].into_iter().flatten().min();
         decision.waits_for_step = self.waits;
+        decision.used = decision.used.plus(self.used);
+        decision.is_partial |= self.has_exceeded;
         decision.conditions = Some(self.conditions);
         decision.status = decision.status.map(|status| status.with_runs(self.summary));
         decision
@@ -111,10 +122,11 @@ impl<'a> Runs<'a> {
             target,
             plans,
             history,
-            record: plan::record(history.runs.iter().copied()),
+            record: plans.facts(),
             naming: Naming { origin: ctx.origin, plans },
             is_paused,
             progresses: HashMap::new(),
+            budgets: RefCell::default(),
             wants: RefCell::default(),
             state,
             actions: Vec::new(),
@@ -139,7 +151,22 @@ impl<'a> Runs<'a> {
         changed: &BTreeSet<String>,
         origin: Origin<'_>,
     ) -> Option<Selected> {
-        let in_use: Vec<_> = used.iter().map(StoredOrigin::selectable).collect();
+        // The revision of a package from which the kind was handed over is no upgrade by itself: targets that differ are.
+        let is_other_package = |rolled_out: &StoredOrigin| {
+            let named = |stored: &&Value| stored["metadata"]["name"] == rolled_out.name;
+            let stored = self.plans.origins.iter().find(named);
+            let package = stored.and_then(|stored| stored["metadata"]["labels"][names::OPERATOR].as_str());
+            let has_had = |package: &&str| self.ctx.snapshot.owner.has_had(package);
+            package.filter(has_had).is_some_and(|package| *package != *origin.package.name)
+        };
+        let in_use: Vec<_> = used
+            .iter()
+            .map(|origin| {
+                let selectable = origin.selectable();
+                let revision = if is_other_package(origin) { &current.revision } else { selectable.revision };
+                plan::Origin { revision, ..selectable }
+            })
+            .collect();
         let engine = &origin.package.engine;
         let scope = &self.target.scope;
         let holds = |when: &Expr| engine.truthy(when, scope).unwrap_or(false);
@@ -168,23 +195,26 @@ impl<'a> Runs<'a> {
     ) {
         let resource = self.ctx.origin.resource;
         let instance = &self.ctx.snapshot.instance;
+        self.ctx.budget.about("the triggers of plans");
         self.conditions = self.state.conditions();
         let conditions = self.watch_conditions(now, awaited);
         let due = self.due();
         let reasons = Reasons::of(rollout.is_some(), losses.keys().cloned(), &conditions);
         let wrong_params = |plan: &Plan, params: &Value| wrong_params(plan, params);
         let annotations = &instance["metadata"]["annotations"];
+        let strangers = self.plans.strangers.iter().map(|run| run.name.clone());
+        let occupied = self.plans.occupied.iter().cloned().chain(strangers).collect();
         let situation = Situation {
             plans: &resource.plans,
             runs: &self.plans.runs,
             instance: self.ctx.origin.name(),
-            succeeded: rolled_out(&instance["status"]),
-            occupied: &self.plans.occupied,
+            occupied: &occupied,
             deleting: self.ctx.snapshot.is_deleting(),
             skip_cleanup: annotations[names::SKIP_CLEANUP] == "true",
             namespace_terminating: self.state.is_namespace_terminating(),
             paused: self.is_paused,
-            announced: self.announced(),
+            active: self.plans.state.memory.active.as_deref(),
+            number: self.plans.state.memory.number,
             newest: current.selectable(),
             origins: stored,
             rollout,
@@ -192,10 +222,13 @@ impl<'a> Runs<'a> {
             conditions,
             due,
             wrong_params: &wrong_params,
+            protection: &self.plans.protection,
             now: self.plans.now,
         };
         let agenda = plan::agenda(&situation);
         self.fail_misnamed();
+        self.fail_strangers();
+        self.restore_altered();
         self.follow(agenda, current);
         self.tell(&reasons);
     }
@@ -210,6 +243,27 @@ impl<'a> Runs<'a> {
                 message,
                 finished_at: Some(self.plans.now.to_string()),
                 ..plan::RunStatus::default()
+            };
+            self.actions.push(RunAction::store(run, &status, Vec::new()));
+        }
+    }
+
+    /// Restores the states of ended runs that somebody has altered or deleted.
+    fn restore_altered(&mut self) {
+        for run in self.plans.runs.iter().filter(|run| run.known == Known::Altered && !run.deleting) {
+            if let Some(status) = &run.status {
+                self.actions.push(RunAction::store(run, status, Vec::new()));
+            }
+        }
+    }
+
+    /// Ends the runs that were started before and that the memory of the instance does not name.
+    fn fail_strangers(&mut self) {
+        for run in self.plans.strangers.iter().filter(|run| !run.is_final()) {
+            let status = if run.spec.plan == RECOVER {
+                super::recover::unneeded(run, self.plans.now)
+            } else {
+                run.state_lost(self.plans.now)
             };
             self.actions.push(RunAction::store(run, &status, Vec::new()));
         }
@@ -232,20 +286,34 @@ impl<'a> Runs<'a> {
                 }
             }
         }
+        self.remember_stored(current);
+        self.actions.extend(self.naming.in_the_way(&self.ctx.snapshot.observed));
         if self.actions.is_empty() {
             self.tidy();
         }
     }
 
-    /// The uid of the run that the status of the instance announces.
-    fn announced(&self) -> Option<&'a str> {
-        let resource = self.ctx.origin.resource;
-        if crd::taken(&resource.crd, &resource.kind.version).contains(&"plan") {
-            // The status has no room for it, so nothing is announced.
-            let is_taken = |run: &&&PlanRun| run.taken() == Some(run.uid.as_str()) && !run.is_final();
-            return self.history.runs.iter().find(is_taken).map(|run| run.uid.as_str());
+    /// The memory takes in what the actions are about to store.
+    fn remember_stored(&mut self, current: &NewOrigin) {
+        let stored = |action: &RunAction| match action {
+            RunAction::Store { run, status, .. } => {
+                Some((run.uid.clone(), plan::RunStatus::deserialize(&**status).ok()?))
+            }
+            _ => None,
+        };
+        let inner = |action: &'_ RunAction| match action {
+            RunAction::If { then, .. } => stored(then),
+            action => stored(action),
+        };
+        let next: Vec<(String, plan::RunStatus)> = self.actions.iter().filter_map(inner).collect();
+        if next.is_empty() {
+            return;
         }
-        self.ctx.snapshot.instance["status"]["plan"]["uid"].as_str()
+        let next: Vec<(&str, &plan::RunStatus)> =
+            next.iter().map(|(uid, status)| (uid.as_str(), status)).collect();
+        if let Some(memory) = self.plans.absorbed(&next, (&current.name, &current.data)) {
+            self.actions.push(self.plans.remember(&memory));
+        }
     }
 
     fn run(&self, name: &str) -> Option<&'a PlanRun> {
@@ -254,9 +322,25 @@ impl<'a> Runs<'a> {
 
     /// What comes of them.
     pub(super) fn outcome(self) -> RunsOutcome {
-        let Self { wants, actions, findings, permits, wake, conditions, summary, active, waits, .. } = self;
-        let wants = wants.into_inner();
-        RunsOutcome { wants, actions, findings, permits, wake, conditions, summary, active, waits }
+        let Self {
+            wants, actions, findings, permits, wake, conditions, summary, active, waits, budgets, ..
+        } = self;
+        let (wants, budgets) = (wants.into_inner(), budgets.into_inner());
+        let has_exceeded = budgets.values().any(|budget| budget.exceeded().is_some());
+        let used = budgets.values().map(|budget| budget.used()).fold(Totals::NONE, Totals::plus);
+        RunsOutcome {
+            wants,
+            actions,
+            findings,
+            permits,
+            wake,
+            conditions,
+            summary,
+            active,
+            waits,
+            used,
+            has_exceeded,
+        }
     }
 
     /// The members that active runs have changed and still await.
@@ -279,13 +363,35 @@ impl<'a> Runs<'a> {
             }
             RunWrite::Take { run } => {
                 if let Some(run) = self.run(run) {
-                    let patch = json!({"metadata": {"annotations": {TAKEN: run.uid}}});
+                    let mut finalizers = run.finalizers.clone();
+                    if !run.has_finalizer() {
+                        finalizers.push(RUN_FINALIZER.to_owned());
+                    }
+                    let patch =
+                        json!({"metadata": {"annotations": {TAKEN: run.uid}, "finalizers": finalizers}});
                     self.actions.push(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)));
                 }
             }
-            RunWrite::Announce { run } => {
+            RunWrite::Register { run, exclusive } => {
                 if let Some(run) = self.run(run) {
-                    self.actions.push(RunAction::Announce(Box::new(announcement(run))));
+                    let memory = &self.plans.state.memory;
+                    let digest = || {
+                        let known = memory.origin_digest(&current.name).map(str::to_owned);
+                        known.unwrap_or_else(|| plan::content_digest(&current.data))
+                    };
+                    let is_retry = run.spec.retry_of.is_some();
+                    let origin = (!is_retry).then(|| (current.name.as_str(), digest()));
+                    let memory = memory.with_run(run, *exclusive, origin);
+                    self.actions.push(self.plans.remember(&memory));
+                }
+            }
+            RunWrite::EndGone { run, status } => {
+                if let Some(run) = self.run(run) {
+                    let memory = self.plans.state.memory.with_gone(&run.uid, (**status).clone());
+                    let then = Box::new(self.plans.remember(&memory));
+                    let mut object = reference(run);
+                    object.namespace.clone_from(&self.plans.namespace);
+                    self.actions.push(RunAction::If { guard: Guard::RunIsGone(object), then });
                 }
             }
             RunWrite::Status { run, status } => {
@@ -399,6 +505,13 @@ impl<'a> Runs<'a> {
         }
     }
 
+    /// What the steps of a run may compute in this decision: what exceeds it fails a step, and stops nothing else of the instance.
+    fn budget_of(&self, run: &PlanRun) -> Arc<Budget> {
+        let mut budgets = self.budgets.borrow_mut();
+        let new = || Arc::new(Budget::of_run(self.ctx.snapshot.limits));
+        Arc::clone(budgets.entry(run.name.clone()).or_insert_with(new))
+    }
+
     fn in_world<T>(&self, run: &PlanRun, f: impl FnOnce(&World<'_>) -> T) -> T {
         let seen = self.seen(run);
         let (position, origin) = self.origin_of(run);
@@ -410,13 +523,14 @@ impl<'a> Runs<'a> {
         };
         f(&World {
             engine: &origin.package.engine,
-            scope: self.target.scope_at(position),
+            scope: &self.target.scope_at(position).with_budget(self.budget_of(run)),
             record: &self.record,
             instance: &instance,
             observed: &seen,
             has_observations: !self.target.refs.polls.is_empty(),
             paused: self.is_paused,
             namespace_terminating: self.state.is_namespace_terminating(),
+            protection: &self.plans.protection,
             elapsed: self.plans.elapsed.get(&run.uid).copied().unwrap_or_default(),
             now: self.plans.now,
         })

@@ -21,12 +21,14 @@ pub(super) struct RunSchedule<'t> {
     findings: Vec<Finding>,
 }
 
-/// Items that read an object which is another than when their origin was rolled out.
+/// Items that keep what they have until a run comes to them.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// Their names.
+    /// The names of those that read an object which is another than when their origin was rolled out.
     pub(super) items: HashSet<String>,
-    /// The run that comes to them.
+    /// The names of those that a step of an active run may apply: they wait for no run, reached by a rollout or not.
+    pub(super) permitted: HashSet<String>,
+    /// The run that comes to the others.
     pub(super) awaited: String,
 }
 
@@ -50,6 +52,9 @@ impl<'t> RunSchedule<'t> {
 
 impl Schedule for RunSchedule<'_> {
     fn awaited(&self, item: &Item) -> Option<Block> {
+        if self.kept.permitted.contains(&item.name) {
+            return self.graph.awaited(item);
+        }
         if self.kept.items.contains(&item.name) {
             return Some(Block::Run(self.kept.awaited.clone()));
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{FieldProjection, Problem, Referred, Refs, ResourceSelector, Select, Selector, invalid};
-use crate::api::Gvk;
+use crate::api::{Gvk, controller_uid};
 use crate::children::{Context, Observed, names};
 use crate::package::plan::{Exec, Expect};
 use crate::package::{Call, MAX_ANSWER, Observation, Ref};
@@ -262,9 +262,7 @@ fn uid(object: &Referred) -> Option<String> {
 }
 
 fn is_controlled(object: &Referred, owners: &[String]) -> bool {
-    let references = object.value["metadata"]["ownerReferences"].as_array();
-    let mut controllers = references.into_iter().flatten().filter(|owner| owner["controller"] == true);
-    controllers.any(|owner| owners.iter().any(|uid| owner["uid"] == **uid))
+    controller_uid(&object.value).is_some_and(|controller| owners.iter().any(|uid| uid == controller))
 }
 
 /// Whether an answer is one that the package expects.

@@ -30,7 +30,8 @@ const LIVE_FACTOR: usize = 4;
 /// complete.
 pub fn target(ctx: &Context<'_>) -> Target {
     ctx.budget.about("the instance");
-    let live: usize = ctx.snapshot.observed.iter().filter_map(|o| Some(o.live.as_ref()?.len())).sum();
+    let live = ctx.snapshot.observed.iter().chain(ctx.snapshot.retained());
+    let live: usize = live.filter_map(|o| Some(o.live.as_ref()?.len())).sum();
     let mut positions = 0..ctx.origins.len();
     if !positions.all(|position| ctx.budget.charge(ctx.origins.at(position).instance))
         || !ctx.budget.charge_bytes(live.saturating_mul(LIVE_FACTOR))
@@ -84,6 +85,9 @@ struct Building<'a> {
     sides: Vec<Side<'a>>,
     by_child: Vec<LiveByKey<'a>>,
     by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
+    /// The same of the objects that deleted instances of that name have left.
+    retained: Vec<LiveByKey<'a>>,
+    retained_by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
     /// What expressions read of each.
     values: HashMap<&'a ObjectRef, Arc<Value>>,
     items: Vec<Item>,
@@ -138,25 +142,21 @@ struct Computed<'a> {
 
 impl<'a> Building<'a> {
     fn new(ctx: &'a Context<'a>) -> Self {
-        let mut by_child: Vec<LiveByKey<'_>> = Vec::new();
-        by_child.resize_with(ctx.origins.children(), LiveByKey::default);
-        for observed in ctx.snapshot.observed.iter().filter(|o| o.is_made_by_us()) {
-            let Some(number) = ctx.origins.number(&observed.child) else { continue };
-            let made = by_child[number].0.entry(observed.key.as_deref()).or_default();
-            // One object, watched in two versions: the version that the child renders counts.
-            match made.iter_mut().find(|twin| twin.uid == observed.uid) {
-                None => made.push(observed),
-                Some(twin) if asks_for(ctx, number, observed) => *twin = observed,
-                Some(_) => {}
-            }
-        }
+        let snapshot = ctx.snapshot;
+        // A backup tool restores an object without our entry in its managedFields. A copy of another kind is none of ours.
+        let is_retained = |o: &&Arc<Observed>| {
+            o.is_made_by_us() || ctx.origins.number(&o.child).is_some_and(|number| asks_for(ctx, number, o))
+        };
         let annotations = &ctx.snapshot.instance["metadata"]["annotations"];
+        let all = || snapshot.observed.iter().chain(snapshot.retained());
         let mut building = Self {
             ctx,
             sides: Vec::with_capacity(ctx.origins.len()),
-            by_child,
-            by_object: ctx.snapshot.observed.iter().map(|o| (&o.object, o)).collect(),
-            values: ctx.snapshot.observed.iter().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
+            by_child: by_child(ctx, snapshot.observed.iter().filter(|o| o.is_made_by_us())),
+            by_object: snapshot.observed.iter().map(|o| (&o.object, o)).collect(),
+            retained: by_child(ctx, snapshot.retained().filter(is_retained)),
+            retained_by_object: snapshot.retained().map(|o| (&o.object, o)).collect(),
+            values: all().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
             items: Vec::new(),
             open: BTreeMap::new(),
             refs: Refs::default(),
@@ -180,7 +180,8 @@ impl<'a> Building<'a> {
             (child.id.clone(), self.observed_var(Computed { position, number, child }))
         });
         let vars = vars.collect();
-        let base = base_scope(&ctx);
+        let mut base = base_scope(&ctx);
+        base.set("retained", Var::Vars(self.retained_vars(position)));
         let (unwanted, digests) = Default::default();
         let mut side = Side { ctx, plain: base.clone(), base, vars, unwanted, digests };
         if !side.ctx.origin.resource.refs.is_empty() {
@@ -385,6 +386,34 @@ impl<'a> Building<'a> {
         let all = self.by_child[number].0.get(&key)?;
         all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
     }
+
+    /// The object of a child and key that deleted instances of that name have left. Of several, the one applied last.
+    fn find_retained(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
+        let all = self.retained[number].0.get(&key)?;
+        all.iter().max_by_key(|o| (!o.terminating, o.mark.applied())).copied()
+    }
+
+    /// The live object of a name, or the one that is adopted under it.
+    fn named(&self, object: &ObjectRef) -> Option<&'a Arc<Observed>> {
+        self.by_object.get(object).or_else(|| self.retained_by_object.get(object)).copied()
+    }
+}
+
+/// Sorts objects by the child and the key on their labels.
+fn by_child<'a>(ctx: &Context<'_>, objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<LiveByKey<'a>> {
+    let mut by_child: Vec<LiveByKey<'_>> = Vec::new();
+    by_child.resize_with(ctx.origins.children(), LiveByKey::default);
+    for observed in objects {
+        let Some(number) = ctx.origins.number(&observed.child) else { continue };
+        let made = by_child[number].0.entry(observed.key.as_deref()).or_default();
+        // One object, watched in two versions: the version that the child renders counts.
+        match made.iter_mut().find(|twin| twin.uid == observed.uid) {
+            None => made.push(observed),
+            Some(twin) if asks_for(ctx, number, observed) => *twin = observed,
+            Some(_) => {}
+        }
+    }
+    by_child
 }
 
 /// Inserts what only `other` has into `order`, behind what it follows in `other`.

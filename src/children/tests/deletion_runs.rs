@@ -55,6 +55,37 @@ fn a_run_names_the_object_and_asks_once() {
     assert!(pending(&world).ends_with(&how), "{}", pending(&world));
 }
 
+/// The `edit` role of a namespace may act as any of its accounts.
+#[test]
+fn an_approval_by_a_service_account_does_not_count() {
+    let mut world = asking();
+    let by = |by: &str| json!({"step": "approve", "verdict": "Approve", "by": by});
+    let account = by("system:serviceaccount:n:default");
+    world.runs.patch_deletions(&json!({"approvals": [account]}));
+    world.settle();
+    assert_eq!(run(&world).phase(), Phase::Running);
+    world.runs.patch_deletions(&json!({"approvals": [account, by("ann")]}));
+    world.settle();
+    assert_eq!(run(&world).phase(), Phase::Succeeded);
+}
+
+#[test]
+fn an_approval_that_the_api_server_has_not_checked_never_counts() {
+    let mut world = asking();
+    world.runs.protection.broken = Some("the policy is missing".into());
+    answer(&mut world, "Approve");
+    world.settle();
+    world.runs.protection.broken = None;
+    world.settle();
+    assert_eq!(run(&world).phase(), Phase::Running);
+    let by = |by: &str| json!({"step": "approve", "verdict": "Approve", "by": by});
+    world.runs.patch_deletions(&json!({"approvals": [by("ann"), by("bob")]}));
+    world.settle();
+    let run = run(&world);
+    assert_eq!(run.phase(), Phase::Succeeded);
+    assert_eq!(run.status.unwrap().steps[1].message, "approved by bob");
+}
+
 #[test]
 fn an_approval_deletes_the_object_and_the_run_succeeds() {
     let mut world = asking();

@@ -242,7 +242,7 @@ fn on_immutable_change_may_be_computed() {
         }
         assert_eq!(recreates(&world), wanted, "{value}");
         world.untried = true;
-        assert_eq!(world.decide().checks[0].recreate, wanted, "{value}");
+        assert_eq!(world.decide().checks[0].policy.recreates, wanted, "{value}");
     }
 }
 
@@ -262,7 +262,7 @@ fn an_object_annotated_to_stay_is_not_recreated() {
         }
         assert_eq!(recreates(&world), wanted);
         world.untried = true;
-        assert_eq!(world.decide().checks[0].recreate, wanted);
+        assert_eq!(world.decide().checks[0].policy.recreates, wanted);
     }
 }
 
@@ -340,4 +340,75 @@ fn an_unlisted_kind_is_not_reported_as_pruned() {
     world.unlisted = vec!["Secret".into()];
     let decision = world.decide();
     assert!(matches!(&decision.actions[..], [Action::Delete(o)] if &*o.object.name == "a-c"));
+}
+
+/// Refuses the dry run of the only change, as for an immutable field.
+fn refuse(world: &mut World) {
+    let check = world.decide().checks.remove(0);
+    let error = refusal(422, "Invalid", "spec.x: field is immutable");
+    world.state.record(&Outcome::DryRunRefused(Box::new(check), error), world.now);
+}
+
+/// The world with another package: its objects, and what is remembered, stay.
+fn upgraded(policies: &str, before: World) -> World {
+    let world = self::world(policies);
+    World { package: world.package, untried: true, ..before }
+}
+
+#[test]
+fn a_refusal_counts_for_the_policy_that_it_was_judged_with_only() {
+    for (before, after) in [
+        ("", "    onImmutableChange: Recreate\n"),
+        ("    conflictPolicy: Fail\n", ""),
+        ("", "    adopt: true\n"),
+        (
+            "    onImmutableChange: \"{{ 'Fail' if spec.size > 0 else 'Recreate' }}\"\n",
+            "    onImmutableChange: Recreate\n",
+        ),
+    ] {
+        let mut world = world(before);
+        for object in world.objects.values_mut() {
+            object.desired = Some("another".into());
+        }
+        world.untried = true;
+        refuse(&mut world);
+        let decision = world.decide();
+        assert!(matches!(decision.verdict, Verdict::Stalled { .. }), "{before}: {:?}", decision.verdict);
+        // Another package with the same policies renders the same, so the refusal counts.
+        let world = upgraded(before, world);
+        assert!(world.decide().checks.is_empty(), "{before}");
+        let world = upgraded(after, world);
+        let decision = world.decide();
+        assert_eq!(decision.checks.len(), 1, "{after}: it is tried at once");
+        assert!(!matches!(decision.verdict, Verdict::Stalled { .. }), "{after}: {:?}", decision.verdict);
+    }
+}
+
+#[test]
+fn a_refused_deletion_does_not_delay_a_mark_that_the_object_is_retained() {
+    let mut world = world("");
+    let observed = Arc::new(world.objects.values().next().unwrap().clone());
+    let error = refusal(403, "Forbidden", "no");
+    world.state.record(&Outcome::Refused(Action::Delete(Arc::clone(&observed)), error), world.now);
+    let is_refused = |action: &Action| world.state.removal_failure(action).is_some();
+    assert!(is_refused(&Action::Delete(Arc::clone(&observed))));
+    assert!(!is_refused(&Action::Retain(observed)));
+}
+
+/// In one revision the policy changes and the child is no longer rendered, so that its object never gets the new mark.
+#[test]
+fn the_safer_of_two_policies_counts_for_an_object_that_is_no_longer_rendered() {
+    for (before, after, log) in [
+        ("", "    deletionPolicy: Retain\n", "Retain a-c"),
+        ("    deletionPolicy: Retain\n", "", "Retain a-c"),
+        ("", "    deletionPolicy: Ask\n", "Ask a-c"),
+        ("", "", "Delete a-c"),
+    ] {
+        let before = world(before);
+        let text = children(after).replace("spec.size is defined", "spec.size > 9");
+        let package = package(&text, &[("c", config("{{ name }}-c"))]);
+        let mut world = World { package, ..before };
+        world.settle();
+        assert_eq!(world.log, [log], "{after}");
+    }
 }

@@ -5,36 +5,56 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::children::plans::{CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject};
-use crate::plan::{DELETE_CHILD, Phase, PlanRun, Request};
+use crate::children::plans::{
+    self, CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject, Stored,
+};
+use crate::plan::{DELETE_CHILD, Of, Phase, PlanRun, Protection, Recalled, Request};
 
+mod explored;
 mod failed;
 mod jobs;
 mod losses;
 mod refs;
+mod retained;
 mod secrets;
 mod upgrades;
 mod wiped;
 
 /// What belongs to runs, as the API server and this process have it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct RunStore {
     pub(super) runs: BTreeMap<String, Value>,
+    /// The `InstanceState`.
+    state: Option<Value>,
+    states_since: Option<Timestamp>,
     origins: Vec<Value>,
     jobs: Vec<Value>,
     calls: Calls,
     /// The earlier revisions of the package that are known.
     revisions: BTreeMap<Arc<str>, Revision>,
     key_problem: Option<KeyProblem>,
+    pub(super) protection: Protection,
     serial: u64,
     /// What is sent or stored, in order.
     log: Vec<String>,
 }
 
 impl RunStore {
-    pub(super) fn snapshot(&self, now: Duration) -> PlanSnapshot {
+    pub(super) fn snapshot(&self, now: Duration, instance: &Value) -> PlanSnapshot {
+        let stored = Stored {
+            instance,
+            of: &of(),
+            object: self.state.as_ref(),
+            origins: &self.origins,
+            since: self.states_since,
+            now: self.time() + now,
+        };
+        let runs = self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect();
+        let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
         PlanSnapshot {
-            runs: self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect(),
+            state,
+            runs,
+            strangers,
             misnamed: Vec::new(),
             unreadable: Vec::new(),
             others: Vec::new(),
@@ -48,6 +68,7 @@ impl RunStore {
             is_listing: false,
             digest_key: b"key".to_vec(),
             key_problem: self.key_problem.clone(),
+            protection: self.protection.clone(),
             elapsed: HashMap::new(),
             now: self.time() + now,
         }
@@ -59,6 +80,7 @@ impl RunStore {
             unknown: None,
             is_listing: false,
             resource: "things".into(),
+            protection: self.protection.clone(),
             now: self.time() + now,
         }
     }
@@ -105,7 +127,13 @@ impl RunStore {
                 object["status"] = *status;
                 object["metadata"]["resourceVersion"] = version.into();
             }
-            RunAction::Announce(plan) => instance["status"]["plan"] = *plan,
+            RunAction::Remember { body, .. } => {
+                let mut body = *body;
+                body["metadata"]["uid"] = "state".into();
+                body["metadata"]["resourceVersion"] = version.into();
+                self.state = Some(body);
+            }
+            RunAction::DeleteState(_) => self.state = None,
             RunAction::Change(RunObject::PlanRun, run, patch) => {
                 let object = self.runs.get_mut(&run.name).unwrap();
                 server::merge(object, &patch);
@@ -114,17 +142,21 @@ impl RunStore {
             RunAction::Delete(RunObject::Origin, origin) => {
                 self.origins.retain(|known| known["metadata"]["name"] != origin.name.as_str());
             }
-            RunAction::Delete(RunObject::PlanRun, run) | RunAction::DeleteCleanup(run) => {
+            RunAction::Delete(RunObject::PlanRun, run) => {
                 self.runs.remove(&run.name);
             }
-            RunAction::ForgetRecreations(annotations) => {
-                for name in annotations {
-                    server::merge(instance, &json!({"metadata": {"annotations": {name: null}}}));
+            RunAction::Annotate(annotations) => {
+                for (name, value) in annotations {
+                    server::merge(instance, &json!({"metadata": {"annotations": {name: value}}}));
                 }
             }
             RunAction::StoreSecrets { step, values, secret } => {
                 self.log.push(format!("store {}", secret["metadata"]["name"]));
                 self.calls.secrets.insert(step, values);
+            }
+            RunAction::EmptySecret(secret) => {
+                assert!(secret["data"].is_null(), "{secret}");
+                self.log.push(format!("empty {}", secret["metadata"]["name"]));
             }
             RunAction::Call { step, request, .. } => self.log.push(match *request {
                 Request::Http(http) => format!("{step}: {:?}", http.headers),
@@ -151,7 +183,7 @@ impl World {
 
     /// The plans of all runs, in the order of their numbers, and their phases.
     fn phases(&self) -> Vec<(String, Phase)> {
-        let mut runs = self.runs.snapshot(self.now).runs;
+        let mut runs = self.runs.snapshot(self.now, &self.instance).runs;
         runs.sort_by_key(PlanRun::number);
         runs.iter().map(|run| (run.spec.plan.clone(), run.phase())).collect()
     }
@@ -159,6 +191,16 @@ impl World {
     /// A text of a `ConfigMap`.
     fn value(&self, name: &str, key: &str) -> Value {
         self.server.objects[&format!("ConfigMap/{name}")]["data"][key].clone()
+    }
+}
+
+/// The instance, as PlanRuns name it.
+fn of() -> Of {
+    Of {
+        api_version: "example.org/v1".into(),
+        kind: "Thing".into(),
+        resource: "things".into(),
+        name: "a".into(),
     }
 }
 

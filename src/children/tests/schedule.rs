@@ -109,7 +109,7 @@ fn what_blocks_a_write() {
             prepare(&mut target, &mut gates);
             let permit = |(index, difference): &(usize, Difference)| {
                 let item = &target.items[*index];
-                match gates.permit(item, item.desired.as_ref().unwrap(), *difference) {
+                match gates.permit(&target, item, *difference) {
                     Permit::Now => "now".to_owned(),
                     Permit::Blocked(Block::Backoff(_)) => "Backoff".to_owned(),
                     Permit::Blocked(block) => format!("{block:?}"),

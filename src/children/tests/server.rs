@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 type Path = Vec<String>;
 
 /// The objects, by any key.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Server {
     pub(super) objects: BTreeMap<String, Value>,
     serial: u64,

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::row::{self, Counts, Format, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
 use super::{Args, Output, Task, complete, end, not_found};
-use crate::cli::catalog::unreadable;
 use crate::cli::columns::{Cell, Columns};
 use crate::cli::connect::Server;
 use crate::cli::out::{self, printable};
@@ -101,11 +100,11 @@ impl Watching<'_> {
                     Vec::new()
                 }
                 Change::Refused(error) => {
-                    let problem = unreadable(&task.kind.served.kind, task.namespace.as_deref(), &error);
-                    if std::mem::replace(&mut open[target], false) {
-                        problems.push(problem);
-                    } else {
-                        out::note(format!("error: {problem}"));
+                    let is_first = std::mem::replace(&mut open[target], false);
+                    match task.refused(&error) {
+                        Some(problem) if is_first => problems.push(problem),
+                        Some(problem) => out::note(format!("error: {problem}")),
+                        None => {}
                     }
                     Vec::new()
                 }

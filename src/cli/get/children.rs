@@ -22,7 +22,7 @@ impl Get<'_> {
         let of: HashMap<&str, (&Row, &Bounds)> =
             rows.iter().map(|(row, bounds)| (row.object.uid.as_str(), (row, &**bounds))).collect();
         let mut kinds: Vec<(&Gvk, Option<&str>)> = Vec::new();
-        for task in self.tasks {
+        for task in self.tasks.iter().filter(|task| task.kind.is_described()) {
             let namespace = task.namespace.as_deref();
             kinds.extend(task.kind.child_kinds.iter().map(|gvk| (gvk, namespace)));
         }
@@ -128,6 +128,7 @@ mod tests {
             }),
             singular: "configmap".into(),
             short_names: Vec::new(),
+            categories: Vec::new(),
             has_status: false,
             is_listable: true,
         };

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::row::{self, Counts, Format, Row, Shape};
 use super::{AT_ONCE, Get, Output, Task, cannot_read, complete, end, not_found, nothing};
-use crate::cli::catalog::unreadable;
 use crate::cli::columns::{Cell, Columns};
 use crate::cli::out;
 use crate::cluster::Query;
@@ -47,7 +46,10 @@ impl Get<'_> {
                 complete(kind, &mut raw.body);
                 keep(task, &raw.body)
             });
-            return listed.await.map_err(|error| unreadable(kind, namespace, &error));
+            return match listed.await {
+                Ok(found) => Ok(found),
+                Err(error) => task.refused(&error).map_or_else(|| Ok(Vec::new()), Err),
+            };
         };
         let found =
             cluster.get(kind, namespace, name).await.map_err(|error| cannot_read(task, name, &error))?;

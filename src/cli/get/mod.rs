@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::catalog::{Catalog, PackageKind, check_names};
+use super::catalog::unreadable;
+use super::catalog::{Catalog, PackageKind, check_names, hint_of};
 use super::connect::{self, ClusterOptions, Server};
 use super::out::{self, printable};
 use crate::api::{ApiKind, CallError};
@@ -105,6 +106,21 @@ struct Task<'a> {
     shown: String,
     name: Option<&'a str>,
     namespace: Option<String>,
+    /// Whether instances that this user may not list are left out with a note: cluster-scoped ones that are shown beside
+    /// those of a namespace.
+    is_optional: bool,
+}
+
+impl Task<'_> {
+    /// A list that was refused. `None`: a note has said so.
+    fn refused(&self, error: &CallError) -> Option<String> {
+        let problem = unreadable(&self.kind.served.kind, self.namespace.as_deref(), error);
+        if self.is_optional && error.code == 403 {
+            out::note(format!("note: {problem}"));
+            return None;
+        }
+        Some(problem)
+    }
 }
 
 async fn get(args: &Args) -> Result<ExitCode, String> {
@@ -130,6 +146,7 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
         shown: row::kind_text(kind, &catalog.kinds),
         name,
         namespace: namespace.clone().filter(|_| kind.served.kind.namespaced),
+        is_optional: asked.is_empty() && !args.all_namespaces && !kind.served.kind.namespaced,
     };
     let mut problems = Vec::new();
     let mut tasks: Vec<Task<'_>> = Vec::new();
@@ -145,6 +162,12 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
             catalog.unserved.iter().map(|name| format!("the API server does not serve {name} (yet)")),
         );
     }
+    if args.output == Some(Output::Wide) {
+        for task in tasks.iter().filter(|task| !task.kind.is_described()) {
+            let text = task.kind.undescribed("its package and the number of children are not shown");
+            out::note(format!("note: {text}"));
+        }
+    }
     if args.watch {
         return Ok(Watching { args, server: &server, tasks: &tasks }.run(problems).await);
     }
@@ -159,6 +182,9 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
 fn end(problems: &[String], code: ExitCode) -> ExitCode {
     for problem in problems {
         out::note(format!("error: {problem}"));
+    }
+    if let Some(hint) = hint_of(problems) {
+        out::note(format!("  {hint}"));
     }
     if problems.is_empty() || code != ExitCode::SUCCESS { code } else { ExitCode::FAILURE }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cli::catalog::{PackageKind, full_name};
+use crate::cli::catalog::{PackageKind, UNKNOWN, full_name};
 use crate::cli::columns::{Cell, Severity, age};
 use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
@@ -74,10 +74,11 @@ impl Row {
         ]);
         if shape.children {
             let (ready, all) = counts.get(uid).copied().unwrap_or_default();
-            cells.push(Cell::new(
-                format!("{ready}/{all}"),
-                if ready < all { Severity::Busy } else { Severity::Plain },
-            ));
+            let severity = if ready < all { Severity::Busy } else { Severity::Plain };
+            cells.push(match self.package.as_str() {
+                UNKNOWN => Cell::plain(UNKNOWN),
+                _ => Cell::new(format!("{ready}/{all}"), severity),
+            });
         }
         cells.push(Cell::plain(age(now, created.as_deref())));
         if shape.wide {
@@ -145,7 +146,7 @@ impl Format {
     /// A single object, also for use in [`Self::list`].
     pub(super) fn object(self, object: &Value) -> String {
         match self {
-            Self::Json => format!("{object:#}"),
+            Self::Json => crate::printable::json(&format!("{object:#}")).into_owned(),
             Self::Yaml => yaml::to_string(object),
         }
     }

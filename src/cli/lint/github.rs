@@ -2,14 +2,18 @@
 
 use std::fmt::Write as _;
 
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, Severity};
 use crate::printable::is_unsafe;
 
 /// One command per finding: `::error file=...,line=...::message`.
 pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diagnostic)>) -> String {
     let mut out = String::new();
     for (package, diagnostic) in findings {
-        let level = if diagnostic.is_error() { "error" } else { "warning" };
+        let level = match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "notice",
+        };
         let mut properties = String::new();
         if let Some(location) = &diagnostic.location {
             let (line, column) = location.source.line_col(location.span.start);

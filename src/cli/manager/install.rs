@@ -1,20 +1,24 @@
 //! `operetta manager install`: applies the objects of the manager, and waits until it is ready.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use clap::Parser;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::objects::{self, Settings};
+use super::objects;
 use super::status;
-use crate::api::{ApiKind, Class, Gvk};
+use super::values::{self, Settings};
+use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::cli::command::{Manifests, TIMED_OUT, duration};
+use crate::cli::command::{Failure, Manifests, TIMED_OUT, duration};
 use crate::cli::connect::{self, ClusterOptions};
-use crate::cli::{out, rbac};
+use crate::cli::{operators, out, owned, rbac};
 use crate::cluster::Cluster;
-use crate::rights::MANAGER;
+use crate::rights::{self, MANAGER, Owner};
+use crate::yaml;
 
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "operetta-install";
@@ -25,10 +29,17 @@ const EVERY: Duration = Duration::from_secs(1);
 ///
 /// Applies by server-side apply: the namespace, the CRDs of Operetta with their policy, the account of the manager with its
 /// roles, a deployment, its disruption budget, and a service for metrics. With --dry-run -o yaml it prints them for Git, and
-/// needs no cluster: `kubectl apply --server-side` of that does the same. It can be repeated, and it upgrades.
+/// needs no cluster: `kubectl apply --server-side` of that does the same. It can be repeated, and it upgrades: a value that is not
+/// given again is the default again.
+///
+/// The values are those of the Helm chart (docs/deploy/chart/values.yaml): image, replicas, imagePullSecrets, extraArgs,
+/// resources, nodeSelector, tolerations, affinity, priorityClassName, networkPolicy and serviceMonitor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta manager install --image registry.example.org/operetta:0.1.0
+  operetta manager install --values values.yaml --set networkPolicy.enabled=true
+  operetta manager install --set 'tolerations=[{key: dedicated, operator: Exists}]'
+  operetta manager install -- --allow-call-to bookings.internal
   operetta manager install --dry-run -o yaml | kubectl apply --server-side -f -
 
 Exit codes: 0 the manager is ready (without --wait: applied); 1 refused, or no API server; 2 wrong usage; 4 --timeout is \
@@ -38,13 +49,25 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "NAMESPACE", default_value = MANAGER_NAMESPACE, value_parser = rbac::namespace)]
     namespace: String,
 
-    /// The manager's image, which the nodes must be able to pull
-    #[arg(long, value_name = "IMAGE", default_value = objects::IMAGE)]
-    image: String,
+    /// The manager's image, which the nodes must be able to pull [default: operetta of this version]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
 
-    /// How many managers run: one leads, the others stand by
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    replicas: u32,
+    /// How many managers run: one leads, the others stand by [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+
+    /// A file of values, as the chart has them; repeatable, later ones win
+    #[arg(short = 'f', long = "values", value_name = "FILE")]
+    values: Vec<PathBuf>,
+
+    /// A value, which wins over files: its path, and YAML; repeatable
+    #[arg(long = "set", value_name = "PATH=VALUE", value_parser = values::assignment)]
+    set: Vec<Value>,
+
+    /// More flags of `operetta run` for the manager, after those of extraArgs
+    #[arg(last = true, value_name = "FLAGS")]
+    flags: Vec<String>,
 
     /// Print the objects instead of applying them
     #[arg(long)]
@@ -66,9 +89,64 @@ pub(super) struct Args {
     cluster: ClusterOptions,
 }
 
+/// The settings that are given.
+fn settings(args: &Args) -> Result<Settings, String> {
+    let mut settings = Settings::defaults(&args.namespace);
+    for path in &args.values {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let given = yaml::from_str(&text).map_err(|error| failed(&error.message))?;
+        // A file of comments alone.
+        if !given.is_null() {
+            values::merge(&mut settings.values, &given).map_err(|error| failed(&error))?;
+        }
+    }
+    for given in &args.set {
+        values::merge(&mut settings.values, given).map_err(|error| format!("--set: {error}"))?;
+    }
+    if let Some(image) = &args.image {
+        settings.values["image"] = json!(image);
+    }
+    if let Some(replicas) = args.replicas {
+        settings.values["replicas"] = json!(replicas);
+    }
+    if let Some(flags) = settings.values["extraArgs"].as_array_mut() {
+        flags.extend(args.flags.iter().map(|flag| json!(flag)));
+    }
+    check_flags(&settings)?;
+    Ok(settings)
+}
+
+/// A manager with a flag that it does not know would never start.
+fn check_flags(settings: &Settings) -> Result<(), String> {
+    let extra = settings.values["extraArgs"].as_array().into_iter().flatten();
+    let extra: Option<Vec<&str>> = extra.map(Value::as_str).collect();
+    let extra = extra.ok_or("extraArgs must be a list of texts: put numbers into quotes")?;
+    let own = objects::own_flags(&settings.namespace);
+    let all = ["operetta"].into_iter().chain(own.iter().map(String::as_str)).chain(extra);
+    let parsed = crate::cli::Cli::try_parse_from(all).map_err(|error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        format!("the flags of the manager are wrong: {first}\n  help: `operetta run --help` lists them")
+    })?;
+    match parsed.command {
+        crate::cli::Command::Run(run) if run.names_packages() => {
+            Err("the flags of the manager name packages: a manager in a cluster follows Operators, which `operetta \
+                 install PACKAGE` makes"
+                .to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) async fn run(args: &Args) -> ExitCode {
-    let settings =
-        Settings { namespace: args.namespace.clone(), image: args.image.clone(), replicas: args.replicas };
+    let settings = match settings(args) {
+        Ok(settings) => settings,
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            return ExitCode::from(2);
+        }
+    };
     let objects = objects::all(&settings);
     if args.dry_run {
         return out::all(&args.output.unwrap_or(Manifests::Yaml).text(&objects), ExitCode::SUCCESS);
@@ -89,6 +167,15 @@ pub(super) async fn run(args: &Args) -> ExitCode {
             }
         }
     }
+    for deleted in [
+        delete_former(&server.cluster, &args.namespace).await,
+        delete_unwanted(&server.cluster, &settings).await,
+    ] {
+        if let Err(error) = deleted {
+            out::note(format!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    }
     if args.wait { ready(&server.cluster, args).await } else { ExitCode::SUCCESS }
 }
 
@@ -97,14 +184,68 @@ async fn apply(cluster: &Cluster, object: &Value) -> Result<String, String> {
     let Some(gvk) = Gvk::of(object) else { return Err("an object has no kind".to_owned()) };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let what = format!("{} {name}", gvk.kind);
-    let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
-    match cluster.apply(&kind, object, FIELD_MANAGER, true).await {
-        Ok(_) => Ok(what),
-        Err(error) if error.code == 403 && error.is_unauthorized() => Err(format!(
-            "{what}: {error}\n  help: installing needs the rights of an administrator: who grants rights must have them"
-        )),
-        Err(error) => Err(format!("{what}: {error}")),
+    let failed = |error: &CallError| -> Failure {
+        let help = if error.code == 403 && error.is_unauthorized() {
+            "\n  help: installing needs the rights of an administrator: who grants rights must have them"
+        } else if error.class == Class::NotFound && &*gvk.kind == "ServiceMonitor" {
+            "\n  help: the cluster has no Prometheus Operator: install it, or leave serviceMonitor.enabled false"
+        } else {
+            ""
+        };
+        format!("{what}: {error}{help}").into()
+    };
+    let applied = if gvk.api_version.starts_with("rbac.") || &*gvk.kind == "ServiceAccount" {
+        owned::apply(cluster, object, FIELD_MANAGER).await.map_err(|refusal| refusal.failure(failed))
+    } else {
+        cluster
+            .apply(&objects::kind_of(&gvk), object, FIELD_MANAGER, true)
+            .await
+            .map_err(|error| failed(&error))
+    };
+    applied.map(|_| what.clone()).map_err(|failure| failure.message)
+}
+
+/// Deletes the optional objects that an earlier installation has made, and that are not wanted any more.
+async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), String> {
+    for (value, object) in objects::optional(settings) {
+        let Some(gvk) = Gvk::of(&object).filter(|_| !settings.is_enabled(value)) else { continue };
+        let (kind, name) = (objects::kind_of(&gvk), object["metadata"]["name"].as_str().unwrap_or_default());
+        let live = match cluster.get(&kind, Some(&settings.namespace), name).await {
+            // The cluster has no such kind, or the user does not see it.
+            Err(error) if error.class == Class::NotFound || error.is_unauthorized() => continue,
+            live => live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?,
+        };
+        if let Some(live) = live.filter(|live| Owner::of(live) == Owner::Manager) {
+            operators::delete(cluster, &kind, &live).await.map_err(|failure| failure.message)?;
+            out::note(format!("{} {name} deleted: {value}.enabled is false", kind.kind));
+        }
     }
+    Ok(())
+}
+
+/// Deletes the roles that this manager had under earlier names.
+async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), String> {
+    for [role, binding] in rights::manager::former(namespace) {
+        let subjects = &binding["subjects"];
+        let mut there = Vec::new();
+        for object in [&binding, &role] {
+            let Some(gvk) = Gvk::of(object) else { continue };
+            let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
+            let (name, namespace) = (&object["metadata"]["name"], object["metadata"]["namespace"].as_str());
+            let name = name.as_str().unwrap_or_default();
+            let live = cluster.get(&kind, namespace, name).await;
+            let live = live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?;
+            there.extend(live.filter(|live| Owner::of(live) == Owner::Manager).map(|live| (kind, live)));
+        }
+        // A manager in another namespace may not have been upgraded yet.
+        if there.iter().any(|(_, live)| !live["subjects"].is_null() && live["subjects"] != *subjects) {
+            continue;
+        }
+        for (kind, live) in &there {
+            operators::delete(cluster, kind, live).await.map_err(|failure| failure.message)?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits until all replicas of the newest revision are ready and one of them leads.
@@ -143,5 +284,64 @@ async fn ready(cluster: &Cluster, args: &Args) -> ExitCode {
             Err(_) => {}
         }
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(flags: &[&str]) -> Result<Settings, String> {
+        let all = ["operetta", "manager", "install"].into_iter().chain(flags.iter().copied());
+        let cli = crate::cli::Cli::try_parse_from(all).map_err(|error| error.to_string())?;
+        let crate::cli::Command::Manager(args) = &cli.command else { panic!() };
+        let super::super::Command::Install(args) = &args.command else { panic!() };
+        settings(args)
+    }
+
+    #[test]
+    fn flags_win_over_sets_and_sets_over_files() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "image: a\nreplicas: 5\nextraArgs: [--allow-call-to, a.internal]\n")
+            .unwrap();
+        let file = file.path().to_str().unwrap();
+        let settings = given(&[
+            "-f",
+            file,
+            "--set",
+            "replicas=4",
+            "--image",
+            "b",
+            "--",
+            "--allow-call-to",
+            "10.0.0.0/8",
+        ])
+        .unwrap();
+        assert_eq!((&settings.values["image"], &settings.values["replicas"]), (&json!("b"), &json!(4)));
+        assert_eq!(
+            settings.values["extraArgs"],
+            json!(["--allow-call-to", "a.internal", "--allow-call-to", "10.0.0.0/8"])
+        );
+        let all = objects::all(&settings);
+        let deployment = all.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["args"].as_array().unwrap().last(), Some(&json!("10.0.0.0/8")));
+        assert!(!all.iter().any(|object| object["kind"] == "NetworkPolicy"));
+        let settings = given(&["--set", "networkPolicy.enabled=true"]).unwrap();
+        assert!(objects::all(&settings).iter().any(|object| object["kind"] == "NetworkPolicy"));
+    }
+
+    #[test]
+    fn flags_that_a_manager_would_not_start_with_are_refused() {
+        for (flags, words) in [
+            (&["--", "--alow-call-to", "a"][..], "unexpected argument '--alow-call-to'"),
+            (&["--", "--listen", "0"], "'--listen <ADDRESS>' cannot be used multiple times"),
+            (&["--", "operators/etcd"], "name packages"),
+            (&["--set", "extraArgs=[--allow-call-to, 1]"], "put numbers into quotes"),
+            (&["--set", "nodeSelektor={}"], "did you mean nodeSelector?"),
+        ] {
+            let error = given(flags).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

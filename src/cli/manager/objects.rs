@@ -2,49 +2,61 @@
 
 use serde_json::{Value, json};
 
+use super::values::Settings;
+use crate::api::{ApiKind, Gvk};
 use crate::children::names;
 use crate::operators;
 use crate::package::store::objects;
 use crate::plan::crds;
+use crate::rights::manager::WEBHOOK;
 use crate::rights::{self, MANAGER};
 
 /// The port of probes and metrics.
 pub(super) const PORT: u16 = 8080;
 /// The port of the conversion webhook.
 const WEBHOOK_PORT: u16 = 9443;
-/// The Service of the conversion webhook.
-const WEBHOOK: &str = "operetta-webhook";
 /// For how many seconds a pod that ends still serves: until every node knows that it goes.
 const DRAIN: u32 = 5;
 /// The user as whom the container runs.
 const USER: u32 = 65_532;
-
-/// How a manager is installed.
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub namespace: String,
-    pub image: String,
-    pub replicas: u32,
-}
 
 /// The image that `operetta manager install` uses: that of this version.
 pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 
 /// All objects, in an order in which they can be applied.
 pub(super) fn all(settings: &Settings) -> Vec<Value> {
-    let mut all = vec![namespace(settings), crds::plan_run(), objects::crd(), operators::crd()];
+    let mut all = vec![namespace(settings), crds::instance_state(), crds::plan_run()];
+    all.extend([objects::crd(), operators::crd()]);
     // The manager adds its exemption when it starts.
-    all.extend([crds::policy(), crds::binding()]);
+    all.extend(crds::policies());
+    all.extend(crds::bindings());
     all.extend(rights::manager::manager(&settings.namespace));
+    // An account cannot be trusted to confine itself.
+    all.extend(rights::confinement::objects(&settings.namespace));
     all.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
+    let wanted = optional(settings).into_iter().filter(|(value, _)| settings.is_enabled(value));
+    all.extend(wanted.map(|(_, object)| object));
     all
+}
+
+/// The objects that are made only if the value of that name says so.
+pub(super) fn optional(settings: &Settings) -> [(&'static str, Value); 2] {
+    [("networkPolicy", network_policy(settings)), ("serviceMonitor", service_monitor(settings))]
+}
+
+/// The kind of one of the objects.
+pub(super) fn kind_of(gvk: &Gvk) -> ApiKind {
+    let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
+    // Which is no kind of Kubernetes.
+    ApiKind { namespaced: kind.namespaced || &*gvk.kind == "ServiceMonitor", ..kind }
 }
 
 fn labels() -> Value {
     json!({names::MANAGED_BY: names::NOTES, "app.kubernetes.io/name": MANAGER})
 }
 
-fn selector() -> Value {
+/// The labels of the pods.
+pub(super) fn selector() -> Value {
     json!({"app.kubernetes.io/name": MANAGER, "app.kubernetes.io/component": "manager"})
 }
 
@@ -61,16 +73,39 @@ fn namespace(settings: &Settings) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace, "labels": labels}})
 }
 
+/// The affinity if no other one is given: replicas on one node would go down together.
+pub(super) fn affinity() -> Value {
+    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 100,
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector()}},
+    }]}})
+}
+
+/// Sets a field, unless the value is empty: a list, a map or a text.
+fn set(object: &mut Value, field: &str, value: &Value) {
+    let is_empty = match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => value.is_null(),
+    };
+    if !is_empty {
+        object[field] = value.clone();
+    }
+}
+
 fn deployment(settings: &Settings) -> Value {
+    let values = &settings.values;
     let probe = |path: &str, period: u32| json!({"httpGet": {"path": path, "port": "http"}, "periodSeconds": period, "timeoutSeconds": 5});
-    let container = json!({
+    let mut args: Vec<Value> = own_flags(&settings.namespace).into_iter().map(Value::from).collect();
+    match &values["extraArgs"] {
+        Value::Array(more) => args.extend(more.iter().cloned()),
+        more => args.push(more.clone()),
+    }
+    let mut container = json!({
         "name": "manager",
-        "image": settings.image,
-        "args": [
-            "run", "--impersonate", "--listen", format!("0.0.0.0:{PORT}"), "--log-format", "json",
-            "--webhook-listen", format!("0.0.0.0:{WEBHOOK_PORT}"),
-            "--webhook-service", format!("{}/{WEBHOOK}", settings.namespace),
-        ],
+        "image": values["image"],
+        "args": args,
         "ports": [
             {"name": "http", "containerPort": PORT},
             {"name": "webhook", "containerPort": WEBHOOK_PORT},
@@ -78,38 +113,49 @@ fn deployment(settings: &Settings) -> Value {
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN}}},
         "livenessProbe": probe("/healthz", 20),
         "readinessProbe": probe("/readyz", 5),
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
         },
     });
-    // Replicas on one node would go down together.
-    let apart = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-        "weight": 100,
-        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector()}},
-    }]}});
+    set(&mut container, "resources", &values["resources"]);
+    let mut pod = json!({
+        "serviceAccountName": MANAGER,
+        "automountServiceAccountToken": true,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        // A stop ends within 20 s after the drain.
+        "terminationGracePeriodSeconds": 30,
+        "containers": [container],
+    });
+    for field in ["affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "tolerations"] {
+        set(&mut pod, field, &values[field]);
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(settings, MANAGER),
         "spec": {
-            "replicas": settings.replicas,
+            "replicas": values["replicas"],
             "selector": {"matchLabels": selector()},
-            "template": {
-                "metadata": {"labels": selector()},
-                "spec": {
-                    "serviceAccountName": MANAGER,
-                    "automountServiceAccountToken": true,
-                    "securityContext": {
-                        "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    // A stop ends within 20 s after the drain.
-                    "terminationGracePeriodSeconds": 30,
-                    "affinity": apart,
-                    "containers": [container],
-                },
-            },
+            "template": {"metadata": {"labels": selector()}, "spec": pod},
         },
     })
+}
+
+/// The command line of a manager, before the flags that the user adds.
+pub(super) fn own_flags(namespace: &str) -> [String; 10] {
+    [
+        "run".to_owned(),
+        "--impersonate".to_owned(),
+        "--listen".to_owned(),
+        format!("0.0.0.0:{PORT}"),
+        "--log-format".to_owned(),
+        "json".to_owned(),
+        "--webhook-listen".to_owned(),
+        format!("0.0.0.0:{WEBHOOK_PORT}"),
+        "--webhook-service".to_owned(),
+        format!("{namespace}/{WEBHOOK}"),
+    ]
 }
 
 fn disruption_budget(settings: &Settings) -> Value {
@@ -134,13 +180,42 @@ fn webhook(settings: &Settings) -> Value {
     })
 }
 
+/// Lets API servers reach the webhook, whose addresses no policy can name, and the given peers the metrics. Where no egress is
+/// given, all is allowed: packages may call other systems.
+fn network_policy(settings: &Settings) -> Value {
+    let values = &settings.values["networkPolicy"];
+    let metrics = json!({"from": values["metricsFrom"], "ports": [{"port": PORT, "protocol": "TCP"}]});
+    let webhook = json!({"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]});
+    let mut spec = json!({"podSelector": {"matchLabels": selector()}, "ingress": [webhook, metrics]});
+    set(&mut spec, "egress", &values["egress"]);
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata(settings, MANAGER),
+        "spec": spec,
+    })
+}
+
+/// Tells the Prometheus Operator where the metrics are.
+fn service_monitor(settings: &Settings) -> Value {
+    let values = &settings.values["serviceMonitor"];
+    let mut metadata = metadata(settings, MANAGER);
+    for (label, value) in values["labels"].as_object().into_iter().flatten() {
+        metadata["labels"][label] = value.clone();
+    }
+    let endpoint = json!({"interval": values["interval"], "port": "http", "path": "/metrics"});
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": metadata,
+        // Only the Service for metrics has a port of that name. Helm gives Services another label of who manages them.
+        "spec": {"selector": {"matchLabels": {"app.kubernetes.io/name": MANAGER}}, "endpoints": [endpoint]},
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_container_has_no_privilege() {
-        let settings = Settings { namespace: "o".into(), image: "i".into(), replicas: 2 };
+        let settings = Settings::defaults("o");
         let deployment = deployment(&settings);
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0]["securityContext"];
@@ -156,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_webhook_listens_where_its_service_leads() {
-        let settings = Settings { namespace: "o".into(), image: "i".into(), replicas: 2 };
+        let settings = Settings::defaults("o");
         let all = all(&settings);
         let named = |kind: &str, name: &str| {
             all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
@@ -178,7 +253,7 @@ mod tests {
 
     #[test]
     fn no_rule_has_a_wildcard_or_grants_rights() {
-        let settings = Settings { namespace: "o".into(), image: "i".into(), replicas: 2 };
+        let settings = Settings::defaults("o");
         for object in all(&settings) {
             for rule in object["rules"].as_array().into_iter().flatten() {
                 let words: Vec<&str> = ["apiGroups", "resources", "verbs"]

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::api::{ApiKind, CallError};
-use crate::children::{crds, names, package_of_crd_value};
+use crate::api::{ApiKind, CallError, Class};
+use crate::children::{RIGHTS_MISSING, crds, names, package_of_crd_value};
 use crate::cli::connect::{self, ClusterOptions};
 use crate::cli::{out, rbac};
 use crate::cluster::Cluster;
+use crate::operators;
 use crate::rights::MANAGER;
 
 /// Show the version, the leader and the packages of the manager
@@ -49,6 +50,8 @@ enum Output {
 struct State {
     deployment: Option<Value>,
     lease: Option<Value>,
+    /// The Operators that lack rights, with what they say.
+    lacking: Vec<(String, String)>,
     /// The CRDs of each package, and whether this manager reconciles their instances.
     packages: BTreeMap<String, Vec<(String, bool)>>,
 }
@@ -72,7 +75,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     let code = if leader.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let text = match args.output {
         Output::Text => text(&state, leader, &args.namespace),
-        Output::Json => format!("{:#}\n", to_json(&state, leader, &args.namespace)),
+        Output::Json => out::json(&to_json(&state, leader, &args.namespace)),
     };
     out::all(&text, code)
 }
@@ -89,7 +92,19 @@ async fn read(cluster: &Cluster, namespace: &str) -> Result<State, CallError> {
         let is_ours = crds::lease(&crd).is_none_or(|lease| lease == lease_name);
         packages.entry(package).or_default().push((name, is_ours));
     }
+    let all = match cluster.list(&operators::kind(), None, "").await {
+        // No manager has followed Operators yet.
+        Err(error) if error.class == Class::NotFound => Vec::new(),
+        all => all?,
+    };
+    let lacking = all.iter().filter_map(|operator| {
+        let conditions = operator["status"]["conditions"].as_array()?;
+        let missing = conditions.iter().find(|c| c["type"] == RIGHTS_MISSING && c["status"] == "True")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Some((text(&operator["metadata"]["name"]), text(&missing["message"])))
+    });
     Ok(State {
+        lacking: lacking.collect(),
         deployment: get("apps/v1", "Deployment").await?,
         lease: get("coordination.k8s.io/v1", "Lease").await?,
         packages,
@@ -97,7 +112,7 @@ async fn read(cluster: &Cluster, namespace: &str) -> Result<State, CallError> {
 }
 
 /// The holder of a Lease that has not expired.
-fn leader(lease: &Value, now: Timestamp) -> Option<&str> {
+pub(super) fn leader(lease: &Value, now: Timestamp) -> Option<&str> {
     let spec = &lease["spec"];
     let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
     let seconds = spec["leaseDurationSeconds"].as_i64().unwrap_or_default();
@@ -156,6 +171,9 @@ fn text(state: &State, leader: Option<&str>, namespace: &str) -> String {
             .collect();
         line("Package", &format!("{package}: {}", crds.join(", ")));
     }
+    for (package, message) in &state.lacking {
+        line("Rights", &format!("{package}: {message}"));
+    }
     text
 }
 
@@ -176,7 +194,11 @@ fn to_json(state: &State, leader: Option<&str>, namespace: &str) -> Value {
             "readyReplicas": deployment["status"]["readyReplicas"],
         })
     });
-    json!({"namespace": namespace, "leader": leader, "deployment": deployment, "packages": packages})
+    let lacking = state.lacking.iter().map(|(name, message)| json!({"package": name, "message": message}));
+    json!({
+        "namespace": namespace, "leader": leader, "deployment": deployment, "packages": packages,
+        "missingRights": lacking.collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]

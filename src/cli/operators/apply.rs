@@ -1,5 +1,6 @@
 //! Applies the objects of a package.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,8 +8,9 @@ use serde_json::{Value, json};
 use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::rights_review::namespaces_of;
 use crate::cluster::{Cluster, Propagation};
-use crate::operators::{Object, Packed};
+use crate::operators::{self, NAMED_BY, NamespacesSpec, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::store::objects;
 
 /// How long an object that was deleted may still be there.
@@ -60,9 +62,36 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     Ok(())
 }
 
-/// Applies the `Operator`.
-pub(super) async fn operator(cluster: &Cluster, object: &Object, force: bool) -> Result<Value, Failure> {
-    apply(cluster, object, force).await.map_err(|error| {
+/// The `Operator` that names a revision. The namespaces that this command has set before stay, unless others are given: an apply
+/// without them would take them away. What it takes over is said anew each time.
+pub(super) fn operator_of(
+    name: &str,
+    revision: &str,
+    live: Option<&Value>,
+    namespaces: Option<BTreeSet<String>>,
+    takes_over: Vec<TakeOver>,
+) -> Object {
+    let is_ours = |live: &&Value| {
+        let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+        entries.any(|entry| {
+            let fields = &entry["fieldsV1"]["f:spec"]["f:namespaces"];
+            entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && !fields.is_null()
+        })
+    };
+    let names = namespaces.or_else(|| live.filter(is_ours).and_then(namespaces_of));
+    let namespaces = names.map(|names| NamespacesSpec { names: Some(names), selector: None });
+    let spec =
+        OperatorSpec { revision: revision.to_owned(), namespaces, takes_over, ..OperatorSpec::default() };
+    operators::operator(name, &spec)
+}
+
+/// Applies the `Operator`, with the user who does: the history of the `Operator` names them.
+pub(super) async fn operator(cluster: &Cluster, mut object: Object, force: bool) -> Result<Value, Failure> {
+    if let Some(user) = user(cluster).await {
+        let revision = object.body["spec"]["revision"].as_str().unwrap_or_default();
+        object.body["metadata"]["annotations"] = json!({(NAMED_BY): format!("{revision} {user}")});
+    }
+    apply(cluster, &object, force).await.map_err(|error| {
         let mut failure = not_applied(&object.kind, name_of(&object.body), &error);
         if error.is_apply_conflict() {
             failure.message.push_str(
@@ -71,6 +100,14 @@ pub(super) async fn operator(cluster: &Cluster, object: &Object, force: bool) ->
         }
         failure
     })
+}
+
+/// The name by which the API server knows whoever gives the command.
+async fn user(cluster: &Cluster) -> Option<String> {
+    let kind = ApiKind::built_in("authentication.k8s.io/v1", "SelfSubjectReview");
+    let question = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
+    let answer = cluster.review(&kind, &question).await.ok()?;
+    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }
 
 async fn apply(cluster: &Cluster, object: &Object, force: bool) -> Result<Value, CallError> {
@@ -82,7 +119,7 @@ fn not_applied(kind: &ApiKind, name: &str, error: &CallError) -> Failure {
 }
 
 /// Deletes exactly this object, and waits until it is gone.
-pub(super) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) -> Result<(), Failure> {
+pub(in crate::cli) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) -> Result<(), Failure> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (object["metadata"]["namespace"].as_str(), text("name"));
     let failed = |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);

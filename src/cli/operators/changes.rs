@@ -8,14 +8,19 @@ use crate::cli::{out, preview};
 use crate::package::Package;
 use crate::preview::Report;
 
-/// Previews all instances. `namespace`: that of the manager.
-async fn report(server: &Server, package: &Arc<Package>, namespace: &str) -> Result<Report, Failure> {
+/// Previews all instances. `namespace`: that of the manager. `take_over_from`: the packages from which CRDs are taken over.
+async fn report(
+    server: &Server,
+    package: &Arc<Package>,
+    (namespace, take_over_from): (&str, &[String]),
+) -> Result<Report, Failure> {
     let input = preview::Input {
         cluster: &server.cluster,
         server_version: &server.version,
         package,
         scope: &preview::Scope::All,
         manager_namespace: Some(namespace),
+        take_over_from,
     };
     Ok(preview::preview(input).await?)
 }
@@ -24,17 +29,17 @@ async fn report(server: &Server, package: &Arc<Package>, namespace: &str) -> Res
 pub(super) async fn print(
     server: &Server,
     package: &Arc<Package>,
-    namespace: &str,
-    output: Option<preview::Output>,
+    about: (&str, &[String]),
+    (output, fail_on): (Option<preview::Output>, &[preview::FailOn]),
 ) -> End {
-    let report = report(server, package, namespace).await?;
-    Ok(preview::print(output, &report, false))
+    let report = report(server, package, about).await?;
+    Ok(preview::print(output, fail_on, &report, false))
 }
 
 /// Says in a few lines what is about to change. What cannot be previewed is applied all the same: the manager checks a
 /// revision before it makes it active.
-pub(super) async fn tell(server: &Server, package: &Arc<Package>, namespace: &str) {
-    match report(server, package, namespace).await {
+pub(super) async fn tell(server: &Server, package: &Arc<Package>, about: (&str, &[String])) {
+    match report(server, package, about).await {
         Ok(report) => {
             for line in preview::brief(&report) {
                 out::note(line);

@@ -1,18 +1,27 @@
 //! `operetta install` and `operetta upgrade`.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::source::load;
 use super::wait::until_active;
-use super::{End, Failure, Waiting, all, apply, changes, connect, find, name_of, rights};
+use super::{
+    End, Failure, NOT_AGREED, Waiting, all, apply, changes, connect, downgrade, find, name_of, rights,
+    take_over,
+};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::Manifests;
 use crate::cli::connect::{ClusterOptions, Server};
+use crate::cli::rights_review::{self, namespaces_of};
 use crate::cli::{out, preview};
-use crate::operators::{self, Object, OperatorSpec, Packed};
+use crate::operators::{self, Object, Packed, TakeOver};
 use crate::package::Package;
+use crate::rights::Placement;
 
 /// Install a package in a cluster, whose manager then runs it
 ///
@@ -27,12 +36,19 @@ use crate::package::Package;
   operetta install operators/etcd --dry-run -o yaml > clusters/prod/etcd.yaml      # for Git
   operetta install operators/etcd --dry-run -o yaml | kubectl apply --server-side -f -
   operetta install operators/etcd --preview           # writes nothing
+  operetta install operators/etcd --accept-rights     # in a script
+  operetta install operators/webapp --namespaces team-a,team-b
+  operetta install operators/website --take-over-from webapp     # the package was renamed
+
+It shows which rights the account of the package gets. A terminal is asked about remarkable ones, such as to Secrets of all \
+namespaces, and elsewhere --accept-rights is needed. They are granted once a manager has accepted the revision.
 
 What --dry-run prints does the same when it is applied. It needs no cluster. --preview prints what `operetta preview` does, \
 and has its exit codes.
 
 Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision; \
-2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
+2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on; \
+5 the rights of the package are not accepted.")]
 pub(in crate::cli) struct InstallArgs {
     #[command(flatten)]
     what: What,
@@ -49,12 +65,17 @@ pub(in crate::cli) struct InstallArgs {
   operetta upgrade operators/etcd --preview           # writes nothing
   operetta upgrade operators/etcd
   operetta upgrade etcd-0.3.0.tgz --timeout 10m
+  operetta upgrade operators/site --take-over-from webapp,blog   # packages were merged
   operetta rollback etcd                              # back to the revision before
+
+It shows which rights the account of the package gains and loses. If it gains some, a terminal is asked, and elsewhere \
+--accept-rights is needed. They are granted once the manager has accepted the revision.
 
 --preview prints what `operetta preview` does, and has its exit codes.
 
 Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage, \
-or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on.")]
+or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on; 5 the rights of the \
+package are not accepted.")]
 pub(in crate::cli) struct UpgradeArgs {
     #[command(flatten)]
     what: What,
@@ -75,6 +96,20 @@ struct What {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     rights: bool,
 
+    /// Agree to the rights of the package without being asked
+    #[arg(long)]
+    accept_rights: bool,
+
+    /// Reconcile instances in these namespaces only, and grant the rights there; with commas. Without it an upgrade keeps
+    /// the namespaces, and a new installation serves all but kube-system and the manager's
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = crate::cli::rbac::namespace)]
+    namespaces: Vec<String>,
+
+    /// Take CRDs of the package over from these installed packages, with commas: their instances and children stay as they are.
+    /// With --dry-run, all CRDs of the package from one package
+    #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
+    take_over_from: Vec<String>,
+
     /// Print the objects instead of applying them
     #[arg(long, group = "print")]
     dry_run: bool,
@@ -82,6 +117,10 @@ struct What {
     /// Print what would change in the cluster instead of applying anything, as `operetta preview` does
     #[arg(long, group = "print")]
     preview: bool,
+
+    /// With --preview: exit with code 6 if one of these would happen, with commas; a refusal has code 3 in any case
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', requires = "preview")]
+    fail_on: Vec<preview::FailOn>,
 
     /// Apply without a preview, which reads all instances of the package and their children
     #[arg(long, conflicts_with = "print")]
@@ -106,23 +145,46 @@ struct What {
 struct Ready {
     package: Arc<Package>,
     packed: Packed,
-    operator: Object,
+}
+
+impl Ready {
+    /// Connects to the cluster, unless the package is not for it.
+    async fn connect(&self, place: &ClusterOptions) -> Result<Server, Failure> {
+        let server = connect(place).await?;
+        self.package.refuses_kubernetes(&server.version).map_or(Ok(server), |message| Err(message.into()))
+    }
 }
 
 impl What {
     fn ready(&self) -> Result<Ready, Failure> {
         let package = Arc::new(load(&self.package)?);
         let packed = operators::pack(&package, &self.namespace).map_err(|error| error.to_string())?;
-        let spec = OperatorSpec { revision: packed.revision.clone(), ..OperatorSpec::default() };
-        let operator = operators::operator(&package.name, &spec);
-        Ok(Ready { package, packed, operator })
+        Ok(Ready { package, packed })
     }
 
-    fn print(&self, ready: &Ready) -> ExitCode {
-        let rights = if self.rights { rights::objects(&ready.package, &self.namespace) } else { Vec::new() };
+    /// The namespaces that are given.
+    fn names(&self) -> Option<BTreeSet<String>> {
+        (!self.namespaces.is_empty()).then(|| self.namespaces.iter().cloned().collect())
+    }
+
+    /// Where the package gets its rights. `live`: its `Operator`.
+    fn placement(&self, live: Option<&Value>) -> Placement {
+        let namespaces = self.names().or_else(|| live.and_then(namespaces_of));
+        Placement { namespaces, ..Placement::everywhere(&self.namespace) }
+    }
+
+    fn operator(&self, ready: &Ready, live: Option<&Value>, takes_over: Vec<TakeOver>) -> Object {
+        apply::operator_of(&ready.package.name, &ready.packed.revision, live, self.names(), takes_over)
+    }
+
+    fn print(&self, ready: &Ready) -> End {
+        let takes_over = take_over::all(&ready.package, &self.take_over_from)?;
+        let rights =
+            if self.rights { rights::objects(&ready.package, &self.placement(None)) } else { Vec::new() };
         let stored = ready.packed.objects.iter().map(|object| &object.body);
-        let objects = stored.chain(&rights).chain([&ready.operator.body]);
-        out::all(&self.output.unwrap_or(Manifests::Yaml).text(objects), ExitCode::SUCCESS)
+        let operator = self.operator(ready, None, takes_over);
+        let objects = stored.chain(&rights).chain([&operator.body]);
+        Ok(out::all(&self.output.unwrap_or(Manifests::Yaml).text(objects), ExitCode::SUCCESS))
     }
 
     /// Prints what would change.
@@ -131,13 +193,55 @@ impl What {
             Manifests::Yaml => preview::Output::Yaml,
             Manifests::Json => preview::Output::Json,
         });
-        changes::print(server, &ready.package, &self.namespace, output).await
+        let about = (&self.namespace[..], &self.take_over_from[..]);
+        changes::print(server, &ready.package, about, (output, &self.fail_on)).await
+    }
+
+    /// Shows what the package may do that it may not do yet, and asks for agreement where it is needed.
+    async fn agree(&self, server: &Server, ready: &Ready, live: Option<&Value>) -> Result<(), Failure> {
+        let apis = server.cluster.discover().await.unwrap_or_default();
+        let review =
+            rights_review::read(&server.cluster, &apis, &ready.package, live, &self.placement(live)).await;
+        for line in review.lines() {
+            out::note(out::printable(&line));
+        }
+        if !review.needs_consent || !self.rights || self.accept_rights || confirmed()? {
+            return Ok(());
+        }
+        Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"))
+    }
+
+    /// Stores the revision, names it in the `Operator`, and grants its rights once it is accepted.
+    async fn carry_out(&self, server: &Server, ready: &Ready, live: Option<&Value>) -> End {
+        let name = &ready.package.name;
+        let takes_over = take_over::find(&server.cluster, &ready.package, &self.take_over_from).await?;
+        self.agree(server, ready, live).await?;
+        apply::revision(&server.cluster, &ready.packed, &self.namespace).await?;
+        if self.rights {
+            rights::grant(&server.cluster, &ready.package, &self.placement(live)).await?;
+        }
+        let is_named = live.is_some_and(|live| {
+            let names = self.names();
+            live["spec"]["revision"] == ready.packed.revision.as_str()
+                && (names.is_none() || names == namespaces_of(live))
+        });
+        // Whoever has applied the Operator owns its fields, which are the same.
+        if !is_named || !takes_over.is_empty() {
+            let operator = self.operator(ready, live, takes_over);
+            apply::operator(&server.cluster, operator, self.force_conflicts).await?;
+        }
+        let end = until_active(server, (name, &ready.packed.revision), self.rights, &self.waiting).await?;
+        if self.rights {
+            rights::replace_former(&server.cluster, name, &self.namespace).await?;
+        }
+        Ok(end)
     }
 
     /// Says what is about to change.
     async fn tell_changes(&self, server: &Server, ready: &Ready) {
         if !self.no_preview {
-            changes::tell(server, &ready.package, &self.namespace).await;
+            let about = (&self.namespace[..], &self.take_over_from[..]);
+            changes::tell(server, &ready.package, about).await;
         }
     }
 }
@@ -146,9 +250,9 @@ pub(super) async fn install(args: &InstallArgs) -> End {
     let what = &args.what;
     let ready = what.ready()?;
     if what.dry_run {
-        return Ok(what.print(&ready));
+        return what.print(&ready);
     }
-    let server = connect(&what.place).await?;
+    let server = ready.connect(&what.place).await?;
     if what.preview {
         return what.print_changes(&server, &ready).await;
     }
@@ -156,8 +260,11 @@ pub(super) async fn install(args: &InstallArgs) -> End {
     let there = all(&server).await?.into_iter().find(|operator| name_of(operator) == name);
     let named = there.as_ref().and_then(|operator| operator["spec"]["revision"].as_str());
     if let Some(other) = named.filter(|named| *named != ready.packed.revision) {
+        let version = ready.package.version.to_string();
+        let downgrade = there.as_ref().and_then(|live| downgrade::of(live, &version));
+        let downgrade = downgrade.map(|words| format!(": {words}")).unwrap_or_default();
         let message = format!(
-            "the package {name} is installed as {other}\n  help: `operetta upgrade {}` makes {} active",
+            "the package {name} is installed as {other}\n  help: `operetta upgrade {}` makes {} active{downgrade}",
             what.package.display(),
             ready.packed.revision
         );
@@ -167,29 +274,37 @@ pub(super) async fn install(args: &InstallArgs) -> End {
     if there.is_none() {
         what.tell_changes(&server, &ready).await;
     }
-    apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
-    if what.rights {
-        rights::grant(&server.cluster, &ready.package, there.as_ref(), None, &what.namespace).await?;
+    what.carry_out(&server, &ready, there.as_ref()).await
+}
+
+/// Asks on the terminal.
+fn confirmed() -> Result<bool, Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(Failure::with_code(
+            NOT_AGREED,
+            "the package gets these rights only with --accept-rights: there is no terminal to ask on, and nothing was written",
+        ));
     }
-    // Whoever has created it owns its fields, which are the same.
-    if there.is_none() {
-        apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
-    }
-    until_active(&server, name, &ready.packed.revision, &what.waiting).await
+    out::message("Grant these rights? [y/N] ");
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
     let what = &args.what;
     let ready = what.ready()?;
     if what.dry_run {
-        return Ok(what.print(&ready));
+        return what.print(&ready);
     }
-    let server = connect(&what.place).await?;
+    let server = ready.connect(&what.place).await?;
     let name = &ready.package.name;
     let live = find(&server, name).await.map_err(|failure| Failure {
         message: format!("{}\n  help: `operetta install` installs a package", failure.message),
         ..failure
     })?;
+    downgrade::announce(&live, &ready.package.version.to_string());
     if what.preview {
         return what.print_changes(&server, &ready).await;
     }
@@ -198,12 +313,5 @@ pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
     if active.is_some() {
         what.tell_changes(&server, &ready).await;
     }
-    apply::revision(&server.cluster, &ready.packed, &what.namespace).await?;
-    if what.rights {
-        rights::grant(&server.cluster, &ready.package, Some(&live), active, &what.namespace).await?;
-    }
-    if live["spec"]["revision"] != ready.packed.revision.as_str() {
-        apply::operator(&server.cluster, &ready.operator, what.force_conflicts).await?;
-    }
-    until_active(&server, name, &ready.packed.revision, &what.waiting).await
+    what.carry_out(&server, &ready, Some(&live)).await
 }

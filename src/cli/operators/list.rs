@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{End, all, connect, find, name_of};
+use super::{End, all, connect, find, history, name_of};
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::command::{self, Output};
 use crate::cli::connect::ClusterOptions;
@@ -14,12 +14,14 @@ use crate::operators::{Standing, standing};
 
 /// List the packages that are installed in a cluster
 ///
-/// READY says whether the revision that the Operator names is active, and REASON why not. `-o wide` adds the revisions and
-/// the whole message.
+/// READY says whether the revision that the Operator names is active and all instances have it that are to have it. REASON and
+/// MESSAGE say why not, or what else is wrong. `-o wide` adds the revisions. `--history` shows the last ten revisions that the
+/// Operator has named, who has named them, and what became of each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta operators
   operetta operators etcd -o wide
+  operetta operators etcd --history
   operetta operators -o json | jq '.items[].status.activeRevision'
 
 Exit codes: 0 success, 1 not found, refused or no API server, 2 wrong usage.")]
@@ -27,6 +29,10 @@ pub(in crate::cli) struct Args {
     /// Only this package
     #[arg(value_name = "NAME")]
     name: Option<String>,
+
+    /// Show which revisions the Operator has named
+    #[arg(long, requires = "name", conflicts_with = "output")]
+    history: bool,
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
@@ -47,6 +53,9 @@ pub(super) async fn run(args: &Args) -> End {
         None => all(&server).await?,
     };
     operators.sort_by(|a, b| name_of(a).cmp(name_of(b)));
+    if let (true, [one]) = (args.history, operators.as_slice()) {
+        return Ok(out::all(&history::table(one, args.no_headers), ExitCode::SUCCESS));
+    }
     let list = || match (&args.name, operators.as_slice()) {
         (Some(_), [one]) => one.clone(),
         _ => command::list(&operators),
@@ -70,8 +79,9 @@ pub(super) async fn run(args: &Args) -> End {
 fn table(operators: &[Value], wide: bool, no_headers: bool) -> String {
     let mut header = vec!["NAME", "VERSION", "READY", "REASON", "INSTANCES", "AGE"];
     if wide {
-        header.extend(["ACTIVE", "TARGET", "MESSAGE"]);
+        header.extend(["ACTIVE", "TARGET"]);
     }
+    header.push("MESSAGE");
     let mut lines: Vec<Vec<Cell>> = Vec::new();
     if !no_headers {
         lines.push(header.into_iter().map(Cell::plain).collect());
@@ -86,28 +96,28 @@ fn cells(operator: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let status = &operator["status"];
     let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let found = standing(operator);
-    let (ready, reason, severity, message) = match found.standing {
-        Standing::Active => ("True", "Active".to_owned(), Severity::Good, String::new()),
-        Standing::Unseen => {
-            let message = "no manager has seen the newest spec".to_owned();
-            ("Unknown", "NotObserved".to_owned(), Severity::Busy, message)
-        }
-        Standing::Progressing(message) => ("False", "Progressing".to_owned(), Severity::Busy, message),
-        Standing::Paused => ("False", "Paused".to_owned(), Severity::Dim, "spec.paused is true".to_owned()),
-        Standing::Stalled(reason, message) => ("False", reason, Severity::Bad, message),
+    let (ready, severity, message) = match &found.standing {
+        Standing::Active(note) if note.is_empty() => ("True", Severity::Good, ""),
+        Standing::Active(note) => ("True", Severity::Busy, note.as_str()),
+        Standing::Unseen => ("Unknown", Severity::Busy, "no manager has seen the newest spec"),
+        Standing::Progressing(message) => ("False", Severity::Busy, message.as_str()),
+        Standing::Paused(message) => ("False", Severity::Dim, message.as_str()),
+        Standing::Stalled(_, message) => ("False", Severity::Bad, message.as_str()),
     };
+    let is_seen = found.standing != Standing::Unseen;
+    let reason = if is_seen { found.reason.as_str() } else { "NotObserved" };
     let mut cells = vec![
         Cell::plain(printable(name_of(operator))),
         Cell::plain(found.active.as_ref().map(|_| text(&status["version"])).unwrap_or_default()),
         Cell::new(ready, severity),
-        Cell::new(printable(&reason), severity),
+        Cell::new(printable(reason), severity),
         Cell::plain(status["instances"].as_u64().map(|count| count.to_string()).unwrap_or_default()),
         Cell::plain(age(now, operator["metadata"]["creationTimestamp"].as_str())),
     ];
     if wide {
         cells.push(Cell::plain(found.active.as_deref().map(printable).unwrap_or_default()));
         cells.push(Cell::plain(text(&operator["spec"]["revision"])));
-        cells.push(Cell::new(printable(&message), Severity::Plain));
     }
+    cells.push(Cell::new(printable(message), Severity::Plain));
     cells
 }

@@ -2,12 +2,16 @@
 
 mod apply;
 mod changes;
+mod downgrade;
+mod handed_over;
+mod history;
 mod install;
 mod list;
 mod revisions;
 mod rights;
 mod rollback;
 mod source;
+mod take_over;
 mod uninstall;
 mod wait;
 
@@ -23,15 +27,18 @@ use crate::api::{CallError, Class};
 use crate::diag::did_you_mean;
 use crate::operators;
 
+pub(super) use apply::delete;
 pub(super) use install::{InstallArgs, UpgradeArgs};
 pub(super) use list::Args as ListArgs;
 pub(super) use rollback::Args as RollbackArgs;
-pub(super) use uninstall::Args as UninstallArgs;
+pub(super) use uninstall::{Args as UninstallArgs, instances_of, with_instances};
 
 /// The field manager of these commands.
-const FIELD_MANAGER: &str = "operetta-install";
+const FIELD_MANAGER: &str = operators::INSTALLER;
 /// The exit code if the `Operator` is paused.
 const PAUSED: u8 = 3;
+/// The exit code if a person has not agreed to the rights of a package.
+const NOT_AGREED: u8 = 5;
 
 /// The API server's refusal of a request.
 fn refused(what: &str, error: &CallError) -> Failure {

@@ -1,10 +1,9 @@
 //! `operetta rollback`.
 
 use super::wait::until_active;
-use super::{End, Waiting, apply, connect, find, revisions};
+use super::{End, Waiting, apply, connect, downgrade, find, revisions, rights};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
-use crate::operators::{self, OperatorSpec};
 
 /// Return to an earlier revision of an installed package
 ///
@@ -62,8 +61,10 @@ pub(super) async fn run(args: &Args) -> End {
     };
     let revision = revisions::find(&stored, name, wanted).map_err(|message| out::printable(&message))?;
     if revision.name != named {
-        let spec = OperatorSpec { revision: revision.name.clone(), ..OperatorSpec::default() };
-        apply::operator(&server.cluster, &operators::operator(name, &spec), args.force_conflicts).await?;
+        downgrade::announce(&live, &revision.version);
+        rights::restore(&server.cluster, &live, &revision.name).await?;
+        let operator = apply::operator_of(name, &revision.name, Some(&live), None, Vec::new());
+        apply::operator(&server.cluster, operator, args.force_conflicts).await?;
     }
-    until_active(&server, name, &revision.name, &args.waiting).await
+    until_active(&server, (name, &revision.name), true, &args.waiting).await
 }

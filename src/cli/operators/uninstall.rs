@@ -7,10 +7,12 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{End, Failure, TIMED_OUT, apply, connect, duration, find, name_of, refused, revisions, rights};
+use super::{
+    End, Failure, TIMED_OUT, apply, connect, duration, find, handed_over, name_of, refused, revisions, rights,
+};
 use crate::api::{ApiKind, CallError, Class, group_of};
 use crate::children::{names, package_of_crd_value};
-use crate::cli::connect::ClusterOptions;
+use crate::cli::connect::{ClusterOptions, Server};
 use crate::cli::out::{self, printable};
 use crate::cluster::{Cluster, Kinds, Propagation, Query};
 use crate::crd;
@@ -24,7 +26,8 @@ const NAMED: usize = 5;
 
 /// Remove a package from a cluster
 ///
-/// Deletes the Operator, the CRDs of the package, its stored revisions, and its account. As long as there are instances it refuses, and
+/// Deletes the Operator, the CRDs of the package, its stored revisions, and its account. CRDs that were handed over to another
+/// package stay, with all that belongs to them. As long as there are instances it refuses, and
 /// --instances says what becomes of them:
 ///
 ///   delete  they are deleted first, with their children, while the package is still active
@@ -83,12 +86,30 @@ impl Instance {
 
 pub(super) async fn run(args: &Args) -> End {
     let server = connect(&args.place).await?;
-    let (cluster, name) = (&server.cluster, args.name.as_str());
-    let operator = find(&server, name).await?;
+    remove(&server, &args.name, args.instances, args.timeout).await
+}
+
+/// Removes a package with its instances and their children.
+pub(in crate::cli) async fn with_instances(server: &Server, name: &str, timeout: Duration) -> End {
+    remove(server, name, Some(Instances::Delete), timeout).await
+}
+
+/// The instances of these CRDs, in words; `None` without any.
+pub(in crate::cli) async fn instances_of(
+    cluster: &Cluster,
+    crds: &[Value],
+) -> Result<Option<String>, Failure> {
+    let found = instances(cluster, crds).await?;
+    Ok((!found.is_empty()).then(|| counted(&found)))
+}
+
+async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout: Duration) -> End {
+    let cluster = &server.cluster;
+    let operator = find(server, name).await?;
     let crds = crds(cluster, name).await?;
     let found = instances(cluster, &crds).await?;
-    let deadline = Instant::now() + args.timeout;
-    match args.instances {
+    let deadline = Instant::now() + timeout;
+    match wanted {
         None if !found.is_empty() => {
             let message = format!(
                 "the package {name} has {}\n  help: --instances delete deletes them with their children, --instances \
@@ -106,7 +127,7 @@ pub(super) async fn run(args: &Args) -> End {
             return Ok(ExitCode::SUCCESS);
         }
         Some(Instances::Delete) if !found.is_empty() => {
-            delete_all(cluster, &crds, name, (args.timeout, deadline)).await?;
+            delete_all(cluster, &crds, name, (timeout, deadline)).await?;
         }
         _ => {}
     }
@@ -114,6 +135,8 @@ pub(super) async fn run(args: &Args) -> End {
     collected(cluster, &crds, deadline).await?;
     apply::delete(cluster, &crate::operators::kind(), &operator).await?;
     // From here on no manager creates these CRDs again, and new instances get no children.
+    // One that was handed over meanwhile is another package's.
+    let crds = self::crds(cluster, name).await?;
     let since = instances(cluster, &crds).await?;
     if !since.is_empty() {
         let message = format!(
@@ -127,8 +150,16 @@ pub(super) async fn run(args: &Args) -> End {
         apply::delete(cluster, &ApiKind::crd(), crd).await?;
         out::line(format!("CRD {} is deleted", name_of(crd)));
     }
+    let used = handed_over::used_revisions(cluster, name).await?;
     for revision in revisions::objects_of(cluster, name).await? {
-        delete_revision(cluster, &revision).await?;
+        if used.contains(name_of(&revision)) {
+            let revision = name_of(&revision);
+            out::line(format!(
+                "OperatorRevision {revision} stays: what was handed over to another package uses it"
+            ));
+        } else {
+            delete_revision(cluster, &revision).await?;
+        }
     }
     rights::revoke(cluster, name).await?;
     out::line(format!("the package {name} is removed"));

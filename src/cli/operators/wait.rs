@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{End, Failure, PAUSED, TIMED_OUT, Waiting, refused};
 use crate::api::Class;
+use crate::children::RIGHTS_MISSING;
 use crate::cli::connect::Server;
 use crate::cli::out;
 use crate::operators::{self, Standing, standing};
@@ -15,11 +16,19 @@ use crate::operators::{self, Standing, standing};
 const PERIOD: Duration = Duration::from_millis(200);
 /// How long a refusal must hold: it may be about what was there before.
 const HOLDS: Duration = Duration::from_secs(3);
+/// The same if rights are missing that were granted a moment ago: watches that were refused are opened again after half a minute.
+const GRANTED: Duration = Duration::from_secs(45);
 /// After which time without an answer of a manager that is said.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// Waits for the revision that the `Operator` names, and prints the progress.
-pub(super) async fn until_active(server: &Server, name: &str, revision: &str, waiting: &Waiting) -> End {
+/// Waits for the revision that the `Operator` names, and prints the progress. `grants`: whether the command has granted its
+/// rights.
+pub(super) async fn until_active(
+    server: &Server,
+    (name, revision): (&str, &str),
+    grants: bool,
+    waiting: &Waiting,
+) -> End {
     if waiting.no_wait {
         out::line(format!("Operator {name} names {revision}"));
         return Ok(ExitCode::SUCCESS);
@@ -42,20 +51,25 @@ pub(super) async fn until_active(server: &Server, name: &str, revision: &str, wa
         let mut words = String::new();
         let mut stalled = None;
         match found.map(|found| found.standing) {
-            Some(Standing::Active) => {
-                out::line(format!("{revision} is active"));
+            Some(Standing::Active(note)) => {
+                out::line(if note.is_empty() {
+                    format!("{revision} is active")
+                } else {
+                    out::printable(&note)
+                });
                 return Ok(ExitCode::SUCCESS);
             }
-            Some(Standing::Paused) => {
+            Some(Standing::Paused(how_far)) => {
                 let message = format!(
-                    "{revision} is applied, and becomes active when the Operator {name} is not paused any more: \
-                     spec.paused is true"
+                    "{revision} is applied, and the upgrade goes on when the Operator {name} is not paused any more: {}",
+                    out::printable(&how_far)
                 );
                 return Err(Failure::with_code(PAUSED, message));
             }
             Some(Standing::Stalled(reason, message)) => {
                 let since = *stalled_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > HOLDS {
+                let holds = if grants && reason == RIGHTS_MISSING { GRANTED } else { HOLDS };
+                if since.elapsed() > holds {
                     return Err(format!("{reason}: {}", out::printable(&message)).into());
                 }
                 stalled = Some(since);

@@ -110,7 +110,7 @@ pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     let mut questions = Vec::new();
     for run in session.find_all(target).await? {
         let steps: Vec<_> =
-            run.questions().iter().map(|step| (step.path.clone(), step.message.clone())).collect();
+            run.questions().iter().map(|step| (step.path.clone(), run.question(step))).collect();
         questions.extend(steps.into_iter().map(|(path, message)| (run.clone(), path, message)));
     }
     if questions.is_empty() {
@@ -146,9 +146,7 @@ async fn answer(
         let Some(step) = run.questions().into_iter().find(|step| step.path == chosen).cloned() else {
             return Err(format!("step {chosen} of run {name} asks no more").into());
         };
-        let asked = step.asked.unwrap_or_default();
-        let has_answered = |answer: &crate::plan::Approval| answer.step == chosen && answer.by == by;
-        if run.run.spec.approvals.iter().skip(asked).any(has_answered) {
+        if run.answers(&step).any(|answer| answer.by == by) {
             return Err(format!(
                 "{by} has answered step {chosen} of run {name} already: it waits for others"
             )
@@ -158,7 +156,7 @@ async fn answer(
         match done {
             Ok(_) => {
                 let said = if verdict == Verdict::Reject { "rejected" } else { "approved" };
-                let text = format!("{said}: run {name}, step {chosen}: {}", step.message);
+                let text = format!("{said}: run {name}, step {chosen}: {}", run.question(&step));
                 return Ok(format!("{}\n", printable(&text)));
             }
             Err(error) if error.class == Class::Conflict && attempt < ATTEMPTS => {
@@ -234,7 +232,7 @@ fn choose(
     let mut found: Vec<(String, String)> = questions
         .iter()
         .filter(|step| is_named(&step.path))
-        .map(|step| (step.path.clone(), step.message.clone()))
+        .map(|step| (step.path.clone(), run.question(step)))
         .collect();
     match (found.len(), named) {
         (0, named) => {

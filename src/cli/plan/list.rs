@@ -1,5 +1,6 @@
 //! `operetta plan list`: the plans of instances, each with its last run.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +10,8 @@ use super::draw::severity;
 use super::target::{Run, Session, Target, is_of, text};
 use super::{Failure, Listing, Output};
 use crate::children::crds::PublishedPlan;
-use crate::cli::catalog::unreadable;
+use crate::children::plans::plan_run_kind;
+use crate::cli::catalog::{UNKNOWN, unreadable};
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::out::{self, printable};
 use crate::cluster::Query;
@@ -40,7 +42,9 @@ pub(super) struct Args {
 struct Line<'a> {
     of: Of,
     namespace: Option<String>,
-    plan: &'a PublishedPlan,
+    plan: PublishedPlan,
+    /// Whether its triggers and parameters are known.
+    is_described: bool,
     last: Option<&'a Run>,
 }
 
@@ -56,8 +60,10 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         let of = (0, instance.of(), instance.namespace.clone());
         (vec![instance.kind], vec![of], runs)
     } else {
-        let mut kinds = session.catalog().await?.kinds;
-        kinds.retain(|kind| !kind.plans.is_empty());
+        let catalog = session.catalog().await?;
+        let has_runs = catalog.served(&plan_run_kind().gvk()).is_some();
+        let mut kinds = catalog.kinds;
+        kinds.retain(|kind| kind.plans.as_ref().map_or(has_runs, |plans| !plans.is_empty()));
         let mut instances = Vec::new();
         for (index, kind) in kinds.iter().enumerate() {
             let api = &kind.served.kind;
@@ -74,24 +80,33 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             };
             match session.server.cluster.list_all(api, &query, keep).await {
                 Ok(found) => instances.extend(found),
+                // Those of no namespace are shown only to who may list them.
+                Err(error) if error.code == 403 && !api.namespaced && namespace.is_some() => {
+                    out::note(format!("note: {}", unreadable(api, home, &error)));
+                }
                 Err(error) => problems.push(unreadable(api, home, &error)),
             }
         }
         let runs = if kinds.is_empty() { Vec::new() } else { session.all_runs(namespace.as_deref()).await? };
         (kinds, instances, runs)
     };
+    let has_instances = |index: usize| instances.iter().any(|(of, ..)| *of == index);
+    let shown = kinds.iter().enumerate().filter(|(index, _)| has_instances(*index));
+    for (_, kind) in shown.filter(|(_, kind)| !kind.is_described()) {
+        let text =
+            kind.undescribed("only plans that have run are listed, without their triggers and parameters");
+        out::note(format!("note: {text}"));
+    }
     let mut lines: Vec<Line<'_>> = Vec::new();
     for (index, of, home) in instances {
-        for plan in &kinds[index].plans {
+        let plans = kinds[index].plans.clone().unwrap_or_else(|| ran(&runs, &of, home.as_deref()));
+        for plan in plans {
             let is_last = |run: &&Run| {
-                let named =
-                    run.run.status.iter().flat_map(|status| &status.plans).chain([&run.run.spec.plan]);
-                is_of(&run.run, &of)
-                    && (home.is_none() || run.run.namespace == home)
-                    && named.into_iter().any(|name| *name == plan.name)
+                is_run_of(run, &of, home.as_deref()) && named(run).any(|name| *name == plan.name)
             };
             let last = runs.iter().rfind(is_last);
-            lines.push(Line { of: of.clone(), namespace: home.clone(), plan, last });
+            let is_described = kinds[index].is_described();
+            lines.push(Line { of: of.clone(), namespace: home.clone(), plan, is_described, last });
         }
     }
     let text = match listing.output {
@@ -121,6 +136,24 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(out::all(&text, code))
 }
 
+/// Whether a run is of an instance. `home`: its namespace.
+fn is_run_of(run: &Run, of: &Of, home: Option<&str>) -> bool {
+    is_of(&run.run, of) && (home.is_none() || run.run.namespace.as_deref() == home)
+}
+
+/// The plans that a run consists of.
+fn named(run: &Run) -> impl Iterator<Item = &String> {
+    run.run.status.iter().flat_map(|status| &status.plans).chain([&run.run.spec.plan])
+}
+
+/// The plans of an instance that have run.
+fn ran(runs: &[Run], of: &Of, home: Option<&str>) -> Vec<PublishedPlan> {
+    let names: BTreeSet<&String> =
+        runs.iter().filter(|run| is_run_of(run, of, home)).flat_map(named).collect();
+    let plan = |name: &String| PublishedPlan { name: name.clone(), triggers: Vec::new(), params: None };
+    names.into_iter().map(plan).collect()
+}
+
 /// Whether the table has namespaces, instances, and more columns.
 type Shape = (bool, bool, bool);
 
@@ -144,7 +177,11 @@ impl Line<'_> {
         }
         let triggers = self.plan.triggers.join(", ");
         cells.push(Cell::plain(printable(&self.plan.name)));
-        cells.push(Cell::plain(if triggers.is_empty() { "request".into() } else { printable(&triggers) }));
+        cells.push(Cell::plain(match triggers.as_str() {
+            _ if !self.is_described => UNKNOWN.to_owned(),
+            "" => "request".to_owned(),
+            triggers => printable(triggers),
+        }));
         match self.last.map(|last| &last.run) {
             Some(run) => cells.extend([
                 Cell::plain(printable(&run.name)),

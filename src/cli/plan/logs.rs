@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::target::{Session, Target, Which};
 use super::{Common, Failure};
-use crate::api::{ApiKind, CallError};
+use crate::api::{ApiKind, CallError, controller_uid};
 use crate::cli::out::{self, printable};
 use crate::plan::{AttemptObject, StepState};
 
@@ -56,8 +56,10 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             let labels = format!("batch.kubernetes.io/job-name={}", object.name);
             let pods =
                 session.server.cluster.list(&ApiKind::built_in("v1", "Pod"), Some(namespace), &labels).await;
-            let pods =
+            let mut pods =
                 pods.map_err(|error| format!("the pods of Job {} cannot be listed: {error}", object.name))?;
+            // Others may have its labels.
+            pods.retain(|pod| object.uid.as_deref().is_none_or(|uid| controller_uid(pod) == Some(uid)));
             if pods.is_empty() {
                 problems.push(format!(
                     "step {}, attempt {attempt}: the pods of Job {} are gone",

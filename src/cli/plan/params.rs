@@ -6,12 +6,17 @@ use crate::children::crds::PublishedPlan;
 use crate::crd;
 use crate::yaml;
 
-/// The parameters of `--params` and `--param KEY=VALUE`, with the types of the plan's schema; null if there are none.
+/// The parameters of `--params` and `--param KEY=VALUE`, with the types of the plan's schema; null if there are none. Without
+/// the plan, they have the types of YAML.
 ///
 /// # Errors
 ///
 /// For people: what is wrong with which parameter.
-pub(super) fn params(plan: &PublishedPlan, file: Option<Value>, pairs: &[String]) -> Result<Value, String> {
+pub(super) fn params(
+    plan: Option<&PublishedPlan>,
+    file: Option<Value>,
+    pairs: &[String],
+) -> Result<Value, String> {
     let mut params = match file {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(map)) => map,
@@ -22,13 +27,16 @@ pub(super) fn params(plan: &PublishedPlan, file: Option<Value>, pairs: &[String]
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("--param {pair}: write KEY=VALUE"))?;
-        let schema = plan.params.as_ref().map(|schema| &schema["properties"][key]);
+        let schema = plan.and_then(|plan| plan.params.as_ref()).map(|schema| &schema["properties"][key]);
         let value = match schema.and_then(|schema| schema["type"].as_str()) {
             Some("string") => Value::String(text.to_owned()),
             _ => yaml::from_str(text).map_err(|error| format!("--param {key}: {}", error.message))?,
         };
         params.insert(key.to_owned(), value);
     }
+    let Some(plan) = plan else {
+        return Ok(if params.is_empty() { Value::Null } else { Value::Object(params) });
+    };
     let Some(schema) = &plan.params else {
         return match params.keys().next() {
             None => Ok(Value::Null),
@@ -63,7 +71,7 @@ mod tests {
     fn of(schema: Option<Value>, pairs: &[&str]) -> Result<Value, String> {
         let plan = PublishedPlan { name: "backup".into(), triggers: Vec::new(), params: schema };
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-        params(&plan, None, &pairs)
+        params(Some(&plan), None, &pairs)
     }
 
     #[test]
@@ -90,6 +98,8 @@ mod tests {
         let large = format!("list=[{}]", vec!["0"; 10_000].join(","));
         assert!(of(schema(), &["to=b", &large]).unwrap_err().contains("128 KiB"));
         assert_eq!(of(None, &[]).unwrap(), Value::Null);
+        let pairs = ["count=3", "to=a"].map(str::to_owned);
+        assert_eq!(params(None, None, &pairs).unwrap(), json!({"count": 3, "to": "a"}));
         assert!(of(None, &["a=1"]).unwrap_err().contains("takes no parameters"));
     }
 }

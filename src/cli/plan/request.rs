@@ -14,7 +14,7 @@ use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
 use crate::cli::out::{self, printable};
 use crate::diag::did_you_mean;
-use crate::plan::{Of, PRUNABLE, Phase};
+use crate::plan::{self, Of, PRUNABLE};
 use crate::yaml;
 
 /// Request a run of a plan
@@ -64,9 +64,13 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let session = Session::open(&args.common).await?;
     let instance = session.instance(kind, name).await?;
     let plan = plan(&instance, &args.plan)?;
+    if plan.is_none() {
+        let text = instance.kind.undescribed("only the manager checks the plan and its parameters");
+        out::note(format!("note: {text}"));
+    }
     let params = params(plan, file, &args.param)?;
     let namespace = session.namespace_of_runs(&instance).await?;
-    let spec = json!({"of": instance.of(), "plan": plan.name, "params": params});
+    let spec = json!({"of": instance.of(), "plan": args.plan, "params": params});
     create(&session, (&namespace, &instance.of()), spec, (&args.waiting, args.output)).await
 }
 
@@ -77,9 +81,8 @@ fn read(path: &PathBuf) -> Result<Value, Failure> {
     yaml::from_str(&text).map_err(|error| Failure::usage(format!("{shown}: {}", error.message)))
 }
 
-/// The plan of that name.
-fn plan<'i>(instance: &'i Instance, name: &str) -> Result<&'i PublishedPlan, Failure> {
-    let plans = &instance.kind.plans;
+/// The plan of that name; `None` if this user may not read which plans there are.
+fn plan<'i>(instance: &'i Instance, name: &str) -> Result<Option<&'i PublishedPlan>, Failure> {
     let (of, name) = (instance.text(), printable(name));
     if name == "cleanup" {
         return Err(format!(
@@ -87,8 +90,9 @@ fn plan<'i>(instance: &'i Instance, name: &str) -> Result<&'i PublishedPlan, Fai
         )
         .into());
     }
+    let Some(plans) = &instance.kind.plans else { return Ok(None) };
     if let Some(plan) = plans.iter().find(|plan| plan.name == name) {
-        return Ok(plan);
+        return Ok(Some(plan));
     }
     if plans.is_empty() {
         return Err(format!("{of}: the package {} has no plans for this kind", instance.kind.package).into());
@@ -101,15 +105,15 @@ fn plan<'i>(instance: &'i Instance, name: &str) -> Result<&'i PublishedPlan, Fai
     .into())
 }
 
-/// Retry a failed run at its failed step
+/// Retry a failed or cancelled run at the step where it ended
 ///
-/// Creates a `PlanRun` that resumes the failed one: steps that have succeeded do not run again.
+/// Creates a `PlanRun` that resumes it: steps that have succeeded do not run again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta plan retry keystore/orders
   operetta plan retry orders-3 --wait --timeout 10m
 
-Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 not failed, refused or not found, or with --wait \
+Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 neither failed nor cancelled, refused or not found, or with --wait \
 failed; 2 wrong usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
 pub(super) struct RetryArgs {
     /// The name of a failed run, or KIND/NAME of an instance: its last failed run
@@ -132,14 +136,12 @@ pub(super) async fn retry(args: &RetryArgs) -> Result<ExitCode, Failure> {
     let session = Session::open(&args.common).await?;
     let failed = session.find(target, Which::Failed).await?.run;
     let of = &failed.spec.of;
-    if failed.phase() != Phase::Failed {
-        return Err(
-            format!("run {} is {:?}: only a failed run can be retried", failed.name, failed.phase()).into()
-        );
+    if !failed.phase().is_retryable() {
+        return Err(plan::not_retryable(&failed.name, failed.phase()).into());
     }
-    if failed.status.as_ref().is_none_or(|status| status.steps.is_empty()) {
+    if !failed.has_started() {
         return Err(format!(
-            "run {} has not reached any step, so there is none to retry\n  help: request another run: operetta plan \
+            "run {} has not started, so there is nothing to retry\n  help: request another run: operetta plan \
              run {} {}",
             failed.name,
             text(of),

@@ -1,5 +1,6 @@
 //! What the commands are about: an instance, or a run.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::cli::connect::{self, Server};
 use crate::cli::out::printable;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
-use crate::plan::{Of, Phase, PlanRun, StepState};
+use crate::plan::{Approval, Of, Phase, PlanRun, StepState};
 
 /// The field manager of changes by a person.
 pub(super) const FIELD_MANAGER: &str = "operetta-plan";
@@ -81,6 +82,26 @@ impl Run {
         let open = |step: &&StepState| !step.phase.is_final() && step.asked.is_some();
         if self.run.is_final() { Vec::new() } else { steps.filter(open).collect() }
     }
+
+    /// The answers to a step that are not known to be ignored.
+    pub(super) fn answers<'s>(&'s self, step: &'s StepState) -> impl Iterator<Item = &'s Approval> {
+        let seen = self.run.status.as_ref().map_or(&[][..], |status| &status.answers);
+        let is_ignored = |index: usize| seen.get(index).is_some_and(|seen| seen.ignored.is_some());
+        let all = self.run.spec.approvals.iter().enumerate().skip(step.asked.unwrap_or_default());
+        all.filter(move |(index, answer)| answer.step == step.path && !is_ignored(*index))
+            .map(|(_, answer)| answer)
+    }
+
+    /// What a step asks, and who has answered so far.
+    pub(super) fn question(&self, step: &StepState) -> String {
+        let by: BTreeSet<&str> = self.answers(step).map(|answer| answer.by.as_str()).collect();
+        let by: Vec<&str> = by.into_iter().collect();
+        if by.is_empty() {
+            step.message.clone()
+        } else {
+            format!("{} (answered by {})", step.message, by.join(", "))
+        }
+    }
 }
 
 /// An instance of a package.
@@ -129,7 +150,7 @@ pub(super) enum Which {
     Open,
     /// The only one that asks for approval.
     Asking,
-    /// The last failed one that no other run of its plan has followed.
+    /// The last failed one that no other run of its plan has followed, else the last cancelled one.
     Failed,
 }
 
@@ -279,14 +300,15 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
             running.or(current.last()).copied().unwrap_or(runs.len() - 1)
         }
         Which::Failed => {
-            let is_last = |index: &usize| {
+            let is_last = |index: &usize, phase: Phase| {
                 let plan = &runs[*index].run.spec.plan;
-                runs[*index].run.phase() == Phase::Failed
+                runs[*index].run.phase() == phase
                     && !runs[index + 1..].iter().any(|later| later.run.spec.plan == *plan)
             };
-            (0..runs.len()).rev().find(is_last).ok_or_else(|| {
+            let last_of = |phase| (0..runs.len()).rev().find(|index| is_last(index, phase));
+            last_of(Phase::Failed).or_else(|| last_of(Phase::Cancelled)).ok_or_else(|| {
                 format!(
-                    "{instance} has no run to retry: the last one, {}, is {:?}, not failed",
+                    "{instance} has no run to retry: the last one, {}, is {:?}, neither failed nor cancelled",
                     last.0, last.1
                 )
             })?

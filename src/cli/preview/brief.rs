@@ -18,6 +18,7 @@ pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
             CrdWrite::Unchanged => continue,
             CrdWrite::Created => "created",
             CrdWrite::Updated => "updated",
+            CrdWrite::Dropped => "dropped",
             CrdWrite::Refused => "refused",
         };
         let why = crd.refused.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -39,6 +40,10 @@ pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
     let mut plans: BTreeMap<String, usize> = BTreeMap::new();
     for plan in report.instances.iter().flat_map(|instance| &instance.plans) {
         *plans.entry(plan.plans.join(", ")).or_default() += 1;
+    }
+    let notes: usize = report.instances.iter().map(|instance| instance.notes.len()).sum();
+    if notes > 0 {
+        lines.push(format!("  {}: `operetta preview` shows them", plural(notes, "note")));
     }
     lines.extend(
         plans.iter().map(|(plan, count)| format!("  plan {plan} runs for {}", plural(*count, "instance"))),
@@ -70,6 +75,7 @@ mod tests {
             name: "webs.example.org".into(),
             write,
             fields: Vec::new(),
+            instances: 0,
             migrates_from: Vec::new(),
             refused: (write == CrdWrite::Refused).then(|| "another scope".into()),
             rejected: Vec::<Rejected>::new(),

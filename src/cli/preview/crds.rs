@@ -2,18 +2,26 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fleet::{full_name, text};
 use crate::api::ApiKind;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdSnapshot, CrdState, DryRun, LossyInstance, MANAGER, ManagerIdentity,
-    WebhookState, decide_crd, lease,
+    WebhookState, decide_crd, lease, left_behind,
 };
-use crate::cluster::{Cluster, Trial};
+use crate::children::names;
+use crate::cli::catalog::{Catalog, unreadable};
+use crate::cluster::{Cluster, Query, Trial};
 use crate::crd::Narrowed;
+use crate::manager::raw::Raw;
 use crate::package::{Package, Resource};
 use crate::preview::{CrdReport, CrdWrite, Rejected, differences};
+
+/// The Service of the conversion webhook that `operetta manager install` creates.
+const SERVICE: &str = "operetta-webhook";
+/// Where the path of a conversion begins in a URL.
+const PATH: &str = "/convert/";
 
 /// What becomes of one CRD.
 pub(super) struct Decided {
@@ -22,7 +30,8 @@ pub(super) struct Decided {
     pub(super) crd: Value,
 }
 
-/// Decides about the CRD of a resource. `live`: as it is now, `instances`: those of its kind.
+/// Decides about the CRD of a resource. `live`: as it is now, `takes_from`: the package from which it is to be taken over,
+/// `instances`: those of its kind.
 ///
 /// # Errors
 /// A request fails, for people.
@@ -30,14 +39,16 @@ pub(super) async fn decide(
     cluster: &Cluster,
     package: &Package,
     resource: &Resource,
-    live: Option<&Value>,
+    (live, takes_from): (Option<&Value>, Option<&str>),
     (instances, namespace): (&[Value], &str),
 ) -> Result<Decided, String> {
     let lease = live.and_then(lease).unwrap_or_default().to_owned();
+    let client = webhook(live, namespace);
     let mut snapshot = CrdSnapshot {
         package,
         resource,
-        manager: ManagerIdentity { webhook: WebhookState::Foreign, lease: &lease, namespace },
+        takes_from,
+        manager: ManagerIdentity { webhook: WebhookState::Up(&client), lease: &lease, namespace },
         live: Ok(live.cloned()),
         dry_run: DryRun::NotSent,
         lossy: None,
@@ -69,7 +80,8 @@ pub(super) async fn decide(
                 CrdState::Ready(_)
                 | CrdState::Pending(_)
                 | CrdState::Migrating(..)
-                | CrdState::Conflicted(_) => {
+                | CrdState::Conflicted(_)
+                | CrdState::HandedOver(_) => {
                     break (CrdWrite::Unchanged, None);
                 }
                 CrdState::Refused(problem) => {
@@ -91,12 +103,75 @@ pub(super) async fn decide(
     let mut crd = crd.unwrap_or_else(|| resource.augmented_crd());
     let migrates_from =
         if write == CrdWrite::Updated { end_migration(resource, &mut crd) } else { Vec::new() };
-    let fields = match (write, live) {
+    let mut fields = match (write, live) {
         (CrdWrite::Updated, Some(live)) => differences(Some(live), &crd),
         _ => Vec::new(),
     };
+    // Only a manager knows where its webhook is.
+    fields.retain(|field| !field.path.starts_with("spec.conversion.webhook.clientConfig"));
     let name = resource.crd_name().to_owned();
-    Ok(Decided { report: CrdReport { name, write, fields, migrates_from, refused, rejected }, crd })
+    Ok(Decided {
+        report: CrdReport {
+            name,
+            write,
+            fields,
+            migrates_from,
+            refused,
+            rejected,
+            instances: instances.len(),
+        },
+        crd,
+    })
+}
+
+/// The CRDs of the package that its revision does not have any more. `is_followed`: whether an `Operator` installs the package,
+/// whose manager refuses such a revision while there are instances.
+///
+/// # Errors
+/// The instances cannot be listed, for people.
+pub(super) async fn dropped(
+    cluster: &Cluster,
+    catalog: &Catalog,
+    package: &Package,
+    is_followed: bool,
+) -> Result<Vec<CrdReport>, String> {
+    let has = |name: &str| package.resources.iter().any(|resource| resource.crd_name() == name);
+    let gone = catalog.kinds.iter().filter(|kind| kind.package == package.name && !has(&kind.full_name()));
+    let mut reports = Vec::new();
+    for kind in gone {
+        let name = kind.full_name();
+        let query = Query { metadata_only: true, ..Query::default() };
+        let found = cluster.list_all(&kind.served.kind, &query, |_: Raw| ()).await;
+        let count = found.map_err(|error| unreadable(&kind.served.kind, None, &error))?.len();
+        let is_refused = count > 0 && is_followed;
+        let refused = is_refused.then(|| {
+            let problem = left_behind(&name, count, package);
+            format!("{}; {}", problem.message, problem.help.unwrap_or_default())
+        });
+        let write = if is_refused { CrdWrite::Refused } else { CrdWrite::Dropped };
+        let (fields, migrates_from, rejected) = Default::default();
+        reports.push(CrdReport { name, write, fields, migrates_from, refused, rejected, instances: count });
+    }
+    Ok(reports)
+}
+
+/// Where the conversion webhook is: as the live CRD says, or else where `operetta manager install` puts it. Whether the manager
+/// serves one, only the manager knows; it refuses a conversion if it does not.
+fn webhook(live: Option<&Value>, namespace: &str) -> Value {
+    let live = live.filter(|live| live["metadata"]["annotations"][names::CONVERSION].is_string());
+    let mut client = live.map(|live| live["spec"]["conversion"]["webhook"]["clientConfig"].clone());
+    if let Some(client) = &mut client {
+        // The path names the rules.
+        if let Some(url) = client["url"].as_str() {
+            let base = url.split(PATH).next().unwrap_or_default().to_owned();
+            client["url"] = base.into();
+        }
+        if let Some(service) = client["service"].as_object_mut() {
+            service.remove("path");
+        }
+    }
+    let usual = || json!({"service": {"namespace": namespace, "name": SERVICE}});
+    client.filter(|client| !client.is_null()).unwrap_or_else(usual)
 }
 
 /// Removes the versions that stay only until all instances are migrated; their names.

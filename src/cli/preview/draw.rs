@@ -31,6 +31,12 @@ pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Optio
     } else {
         drawing.fleet(&report.instances);
     }
+    if !report.rights.is_empty() {
+        drawing.line("");
+        for line in report.rights.lines() {
+            drawing.line(&printable(&line));
+        }
+    }
     match width {
         Some(width) if !is_single => drawing
             .text
@@ -62,7 +68,13 @@ pub(super) fn plural(count: usize, one: &str) -> String {
 pub(super) fn shown_revisions(report: &Report) -> String {
     let active: Vec<String> =
         report.active.iter().map(|(revision, count)| format!("{revision} in {count}")).collect();
-    let active = if active.is_empty() { "none".to_owned() } else { active.join(", ") };
+    // A CRD of the package is there, so that a revision was active that nothing reports.
+    let is_new = !report.crds.is_empty() && report.crds.iter().all(|crd| crd.write == CrdWrite::Created);
+    let active = match (&active[..], is_new) {
+        ([], true) => "none".to_owned(),
+        ([], false) => "unknown, as no instance reports one".to_owned(),
+        (active, _) => active.join(", "),
+    };
     format!("{} {} (active: {active})", report.package, report.revision)
 }
 
@@ -126,11 +138,22 @@ impl Drawing {
             CrdWrite::Unchanged => return,
             CrdWrite::Created => ("created", Severity::Good),
             CrdWrite::Updated => ("updated", Severity::Busy),
+            CrdWrite::Dropped => ("dropped", Severity::Bad),
             CrdWrite::Refused => ("refused", Severity::Bad),
         };
         let word = self.styled(word, severity);
         self.line("");
         self.line(&format!("CRD {}: {word}", printable(&crd.name)));
+        if crd.write == CrdWrite::Dropped {
+            let instances = match crd.instances {
+                0 => "it has no instances".to_owned(),
+                count => format!(
+                    "nothing is done any more about its {} and their children",
+                    plural(count, "instance")
+                ),
+            };
+            self.line(&format!("    the package no longer has it: the CRD stays, and {instances}"));
+        }
         if let Some(why) = &crd.refused {
             self.line(&format!("    {}", printable(why)));
         }
@@ -171,7 +194,8 @@ impl Drawing {
         for plan in &instance.plans {
             let reason =
                 if plan.reason.is_empty() { String::new() } else { format!(": {}", printable(&plan.reason)) };
-            self.line(&format!("  plan {} runs ({}){reason}", plan.plans.join(", "), plan.cause));
+            let (plans, cause, revision) = (plan.plans.join(", "), &plan.cause, &plan.revision);
+            self.line(&format!("  plan {plans} runs ({cause}) with revision {revision}{reason}"));
             for step in &plan.steps {
                 self.line(&format!("      {}", printable(step)));
             }
@@ -180,6 +204,9 @@ impl Drawing {
             self.change(change);
         }
         self.refused(&instance.refused);
+        for note in &instance.notes {
+            self.line(&format!("  note: {}", printable(note)));
+        }
         for wait in &instance.waits {
             self.line(&format!("  {}: {}", self.styled("waits", Severity::Busy), printable(wait)));
         }
@@ -227,6 +254,10 @@ impl Drawing {
             instance.waits.iter().map(|wait| (of_kind(wait, instance), wait.clone())).collect()
         };
         self.like("WAITS", instances, &waits);
+        let notes = |instance: &InstanceReport| -> Vec<(String, String)> {
+            instance.notes.iter().map(|note| (of_kind(note, instance), note.clone())).collect()
+        };
+        self.like("NOTES", instances, &notes);
     }
 
     fn table(&mut self, groups: &[Group]) {
@@ -265,7 +296,8 @@ impl Drawing {
         let mut all: BTreeMap<(String, Vec<String>), Vec<String>> = BTreeMap::new();
         for instance in instances {
             for plan in &instance.plans {
-                let line = format!("{} ({})", plan.plans.join(", "), plan.cause);
+                let (plans, cause, revision) = (plan.plans.join(", "), &plan.cause, &plan.revision);
+                let line = format!("{plans} ({cause}) with revision {revision}");
                 all.entry((line, plan.steps.clone())).or_default().push(instance.full_name());
             }
         }

@@ -1,7 +1,7 @@
 //! Drives the simulations: makes snapshots, sends dry runs, and reads what decisions ask for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -13,14 +13,16 @@ use crate::api::{ApiKind, Apis, CallError, Class, Gvk};
 use crate::backoff::{Backoff, Retry};
 use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
 use crate::children::crds::Record;
-use crate::children::plans::{Calls, PlanSnapshot, Revision};
+use crate::children::plans::{self, Calls, PlanSnapshot, Revision, Stored};
 use crate::children::{
-    ActivePackage, DeletionRuns, DryRun, Expect, ItemId, NamespaceScope, Observed, Paths, Snapshot, names,
+    ActivePackage, DeletionRuns, DryRun, Expect, ItemId, KindOwner, NamespaceScope, Observed, Paths,
+    Snapshot, former_packages, names,
 };
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::manager::{load_revision, send_dry_run};
 use crate::package::Package;
+use crate::plan::{Of, Protection, Recalled};
 use crate::preview::{Answer, InstanceReport, LiveChild, Needs, Request, Simulation, Step, adjusted};
 use crate::template::Totals;
 
@@ -56,13 +58,26 @@ pub(super) struct Driver {
     /// The shapes of updates whose dry run has passed.
     shapes: Mutex<HashMap<u64, Arc<OnceCell<DryRun>>>>,
     revisions: Mutex<HashMap<String, Revision>>,
+    /// What this user may not read or try, each with the first reason.
+    notes: std::sync::Mutex<BTreeMap<String, String>>,
 }
 
 impl Driver {
     pub(super) fn new(shared: Shared) -> Self {
         let refs = Refs::new(shared.is_single);
-        let (shapes, revisions) = Default::default();
-        Self { shared, refs, shapes, revisions }
+        let (shapes, revisions, notes) = Default::default();
+        Self { shared, refs, shapes, revisions, notes }
+    }
+
+    /// What this user may not read or try.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.iter().map(|(what, why)| format!("{what}: {why}")).collect()
+    }
+
+    fn note(&self, what: String, why: &impl ToString) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.entry(what).or_insert_with(|| why.to_string());
     }
 
     /// Previews one instance, by its position in the fleet.
@@ -96,10 +111,17 @@ impl Driver {
     fn snapshot(&self, index: usize, instance: &Value) -> Option<(Snapshot, Vec<LiveChild>)> {
         let resource = &self.shared.package.resources[index];
         let kind = &resource.kind;
-        let adjusted = adjusted(instance, &self.shared.crds[index], &kind.group, &kind.version);
+        let adjusted = adjusted(
+            instance,
+            &self.shared.crds[index],
+            resource.conversion.as_ref(),
+            (&kind.group, &kind.version),
+        );
         let active = ActivePackage::new(&self.shared.package, index)?;
         let mut snapshot = Snapshot::new(active, adjusted, |_| true);
         snapshot.defaults = Arc::clone(&self.shared.defaults);
+        let former = former_packages(&self.shared.crds[index]).into_iter().map(Into::into);
+        snapshot.owner = KindOwner { former: former.collect(), ..snapshot.owner };
         let meta = &instance["metadata"];
         let (uid, name, home) = (text(&meta["uid"]), text(&meta["name"]), meta["namespace"].as_str());
         let claim = names::claim(
@@ -128,13 +150,33 @@ impl Driver {
         let (runs, deletions) = self.shared.fleet.runs(resource, place, &name);
         let now = clock::now();
         if !resource.plans.is_empty() {
+            let origins = self.shared.fleet.origins(&uid);
+            let of = Of {
+                api_version: text(&snapshot.instance["apiVersion"]),
+                kind: kind.kind.clone(),
+                resource: kind.plural.clone(),
+                name: name.clone(),
+            };
+            let object = self.shared.fleet.state(place, &plans::state_name(&of));
+            let stored = Stored {
+                instance: &snapshot.instance,
+                of: &of,
+                object,
+                origins: &origins,
+                // Where the kind is not served, runs are as version 0.1.0 stored them.
+                since: (!self.shared.fleet.has_states()).then_some(now),
+                now,
+            };
+            let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
             snapshot.plans = Some(Box::new(PlanSnapshot {
+                state,
                 runs,
+                strangers,
                 misnamed: Vec::new(),
                 unreadable: Vec::new(),
                 others: Vec::new(),
                 occupied: BTreeSet::new(),
-                origins: self.shared.fleet.origins(&uid),
+                origins,
                 jobs: Vec::new(),
                 calls: Calls::default(),
                 namespace: place.to_owned(),
@@ -144,6 +186,7 @@ impl Driver {
                 // Only the manager has the key: digests of refs do not compare, so no ref counts as changed.
                 digest_key: Vec::new(),
                 key_problem: None,
+                protection: Protection::default(),
                 elapsed: HashMap::new(),
                 now,
             }));
@@ -154,6 +197,7 @@ impl Driver {
             unknown: self.shared.fleet.runs_unknown.clone(),
             is_listing: false,
             resource: plural,
+            protection: Protection::default(),
             now,
         }));
         let children = own.into_iter().chain(previous).collect();
@@ -180,20 +224,38 @@ impl Driver {
         if let Some(found) = known.get(revision) {
             return found.clone();
         }
-        let loaded =
-            load_revision(&self.shared.cluster, &self.shared.namespace, &self.shared.package.name, revision)
-                .await;
+        let former = self.shared.crds.iter().flat_map(former_packages);
+        let packages: Vec<Arc<str>> =
+            std::iter::once(self.shared.package.name.clone()).chain(former).map(Into::into).collect();
+        let loaded = load_revision(&self.shared.cluster, &self.shared.namespace, &packages, revision).await;
         let found = match loaded {
             Ok(package) => Revision::Loaded(Arc::new(package)),
-            Err((why, true)) => Revision::Unreadable(why.into()),
-            Err((why, false)) => Revision::Missing(why.into()),
+            Err((why, is_unreadable)) => {
+                self.note(format!("what the revision {revision} renders is not shown"), &why);
+                if is_unreadable { Revision::Unreadable(why.into()) } else { Revision::Missing(why.into()) }
+            }
         };
         known.insert(revision.to_owned(), found.clone());
         found
     }
 
-    /// Sends the dry run of a change, unless one of the same shape has passed.
+    /// Sends the dry run of a change. That this user may not make it says nothing about the account of the package.
     async fn dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
+        let answer = self.shared_dry_run(request, uid).await?;
+        match &answer {
+            Answer::DryRun(DryRun::Refused(error))
+                if error.is_unauthorized() && request.check.depends_on.is_empty() =>
+            {
+                let gvk = &request.check.desired.object.gvk;
+                self.note(format!("whether the API server accepts changes of {gvk} is not shown"), error);
+                Ok(Answer::DryRun(DryRun::Unknown))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// Sends the dry run of a change, unless one of the same shape has passed.
+    async fn shared_dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
         let gvk = &request.check.desired.object.gvk;
         let Some(kind) = self.kind(gvk) else { return Ok(Answer::DryRun(DryRun::Unknown)) };
         if !request.is_shared {
@@ -253,7 +315,13 @@ impl Driver {
         if check.expect != Expect::Absent {
             return Ok(Answer::DryRun(DryRun::Unknown));
         }
-        let live = self.shared.cluster.get(kind, object.namespace.as_deref(), &object.name).await?;
+        let live = match self.shared.cluster.get(kind, object.namespace.as_deref(), &object.name).await {
+            Err(error) if error.is_unauthorized() => {
+                self.note(format!("whether {object} exists is not shown"), &error);
+                None
+            }
+            live => live?,
+        };
         let Some(live) = live else { return Ok(Answer::DryRun(DryRun::Unknown)) };
         let refused = |why: &str| {
             let message = format!("{object} {why}");

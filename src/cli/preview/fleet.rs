@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, Query};
 use crate::crd;
 use crate::manager::raw::Raw;
 use crate::package::{Package, Resource};
+use crate::plan::crds::INSTANCE_STATE;
 use crate::plan::{DELETE_CHILD, PlanRun};
 use crate::preview::LiveChild;
 
@@ -42,10 +43,14 @@ pub(super) struct Fleet {
     runs: HashMap<[String; 4], Vec<Value>>,
     /// The ControllerRevisions of origins by the uid of the instance.
     origins: HashMap<String, Vec<Value>>,
-    /// Why runs or origins are unknown.
+    /// The InstanceStates by namespace and name; `None` if their kind is not served.
+    states: Option<HashMap<(String, String), Value>>,
+    /// Why runs, origins or states are unknown.
     pub(super) runs_unknown: Option<String>,
     /// What could not be read.
     pub(super) problems: BTreeSet<String>,
+    /// What this user may not read.
+    pub(super) notes: BTreeSet<String>,
 }
 
 /// Reads a fleet.
@@ -76,8 +81,8 @@ pub(super) fn reads(package: &Package) -> HashMap<String, Paths> {
 }
 
 impl Reader<'_> {
-    /// The instances of one resource as they are stored, managedFields included, in the version that the package uses if it
-    /// is served. `live`: the CRD.
+    /// The instances of one resource, managedFields included, in the version that the package uses if it is served and the
+    /// live CRD converts to it as the package does; otherwise in the version in which they are stored. `live`: the CRD.
     ///
     /// # Errors
     /// They cannot be listed, for people.
@@ -86,9 +91,30 @@ impl Reader<'_> {
         let versions = live["spec"]["versions"].as_array().into_iter().flatten();
         let serves =
             |name: &str| versions.clone().any(|version| version["name"] == name && version["served"] == true);
-        if serves(&resource.kind.version) {
+        let converts = live["spec"]["conversion"]["strategy"] == "Webhook";
+        if serves(&resource.kind.version) && (converts || resource.conversion.is_none()) {
             kind.version.clone_from(&resource.kind.version);
         }
+        self.instances_of(kind).await
+    }
+
+    /// The same of a kind whose CRD this user may not read.
+    ///
+    /// # Errors
+    /// They cannot be listed, for people.
+    pub(super) async fn discovered_instances(&self, resource: &Resource) -> Result<Vec<Value>, String> {
+        let gvk = resource.kind.gvk();
+        let served = match self.apis.find(&gvk) {
+            Ok(None) => self.apis.find_in_any_version(&gvk),
+            found => found,
+        };
+        match served.map_err(|error| format!("{gvk}: {error}"))? {
+            Some(served) => self.instances_of((*served.kind).clone()).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn instances_of(&self, kind: ApiKind) -> Result<Vec<Value>, String> {
         let named = |mut object: Value| {
             object["apiVersion"] = kind.api_version().into();
             object["kind"] = kind.kind.as_str().into();
@@ -232,7 +258,7 @@ impl Reader<'_> {
                 }
                 Err(error) => {
                     let reason = unreadable(&kind, home, &error);
-                    fleet.problems.insert(reason.clone());
+                    fleet.miss(&error, &reason);
                     for (other, listing) in &mut listings {
                         if other.is_version_of(gvk) {
                             *listing = Listing::Unreadable(reason.clone());
@@ -291,23 +317,42 @@ impl Reader<'_> {
             }
             object
         };
-        match self.cluster.list_all(&kind, &Query::default(), plain).await {
+        // Runs of cluster-scoped instances are in the manager's namespace.
+        let is_namespaced = self.package.resources.iter().all(|resource| resource.kind.namespaced);
+        let namespace = self.scope.namespace().filter(|_| is_namespaced);
+        match self.cluster.list_all(&kind, &Query { namespace, ..Query::default() }, plain).await {
             Ok(runs) => {
                 for run in runs {
                     fleet.runs.entry(instance_of(&run)).or_default().push(run);
                 }
             }
             Err(error) => {
-                let reason = unreadable(&kind, None, &error);
-                fleet.problems.insert(reason.clone());
+                let reason = unreadable(&kind, namespace, &error);
+                fleet.miss(&error, &reason);
                 fleet.runs_unknown = Some(reason);
             }
         }
         if self.package.resources.iter().all(|resource| resource.plans.is_empty()) {
             return;
         }
+        let kind = INSTANCE_STATE.api_kind();
+        if matches!(self.apis.find(&kind.gvk()), Ok(Some(_))) {
+            match self.cluster.list_all(&kind, &Query { namespace, ..Query::default() }, plain).await {
+                Ok(states) => {
+                    let name = |state: &Value| {
+                        (text(&state["metadata"]["namespace"]), text(&state["metadata"]["name"]))
+                    };
+                    fleet.states = Some(states.into_iter().map(|state| (name(&state), state)).collect());
+                }
+                Err(error) => {
+                    let reason = unreadable(&kind, namespace, &error);
+                    fleet.miss(&error, &reason);
+                    fleet.runs_unknown = Some(reason);
+                }
+            }
+        }
         let kind = ApiKind::built_in("apps/v1", "ControllerRevision");
-        let query = Query { labels: names::RUN_OF, ..Query::default() };
+        let query = Query { namespace, labels: names::RUN_OF, ..Query::default() };
         match self.cluster.list_all(&kind, &query, plain).await {
             Ok(origins) => {
                 for origin in origins {
@@ -316,8 +361,8 @@ impl Reader<'_> {
                 }
             }
             Err(error) => {
-                let reason = unreadable(&kind, None, &error);
-                fleet.problems.insert(reason.clone());
+                let reason = unreadable(&kind, namespace, &error);
+                fleet.miss(&error, &reason);
                 fleet.runs_unknown = Some(reason);
             }
         }
@@ -325,6 +370,12 @@ impl Reader<'_> {
 }
 
 impl Fleet {
+    /// Notes what could not be read: a problem, unless this user may not read it.
+    fn miss(&mut self, error: &CallError, reason: &str) {
+        let all = if error.code == 403 { &mut self.notes } else { &mut self.problems };
+        all.insert(reason.to_owned());
+    }
+
     /// The children of an instance, and those of earlier instances of the same name.
     pub(super) fn children(&self, uid: &str, claim: &Claim) -> (Vec<LiveChild>, Vec<LiveChild>) {
         let own = self.children.get(uid).cloned().unwrap_or_default();
@@ -358,6 +409,16 @@ impl Fleet {
         let runs = runs.filter_map(|run| PlanRun::parse(run).ok());
         let runs = runs.filter(|run| run.spec.of.resource == kind.plural);
         runs.partition(|run| run.spec.plan != DELETE_CHILD)
+    }
+
+    /// The `InstanceState` of that name.
+    pub(super) fn state(&self, namespace: &str, name: &str) -> Option<&Value> {
+        self.states.as_ref()?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Whether the kind of InstanceStates is served.
+    pub(super) fn has_states(&self) -> bool {
+        self.states.is_some()
     }
 
     /// The origins of an instance.

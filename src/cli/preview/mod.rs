@@ -17,17 +17,19 @@ use console::Term;
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::catalog::{Catalog, check_names, is_meant, kind_and_name};
+use super::catalog::{Catalog, check_names, hint_of, is_meant, kind_and_name};
 use super::connect::{self, ClusterOptions};
-use super::out;
+use super::{out, rights_review};
 use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::children::package_of_crd_value;
 use crate::cluster::Cluster;
 use crate::diag::did_you_mean;
 use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
-use crate::preview::{CrdWrite, InstanceReport, Report};
+use crate::preview::{CrdWrite, InstanceReport, Report, Write};
+use crate::rights::Placement;
 use crate::yaml;
 pub(super) use brief::lines as brief;
 use drive::{Driver, Shared};
@@ -35,6 +37,8 @@ use fleet::{Fleet, Reader, text};
 
 /// The exit code if something would be refused.
 const REFUSED: u8 = 3;
+/// The exit code if something would happen that `--fail-on` names.
+const FAILED_ON: u8 = 6;
 /// How many instances are previewed at once.
 const AT_ONCE: usize = 16;
 /// How often progress is printed.
@@ -55,19 +59,21 @@ const PROGRESS: Duration = Duration::from_secs(2);
   operetta preview operators/webapp
   operetta preview operators/webapp -n shop
   operetta preview operators/etcd -n prod etcdcluster/main
+  operetta preview operators/webapp --fail-on recreated,pruned,rights
   operetta preview operators/webapp -o json | jq '.instances[] | select(.refused) | .name'
 
 -o json and yaml print {apiVersion, kind: Preview, package {name, revision, active}, summary, groups, crds, instances, \
-problems}. Each of instances has kind, namespace, name, revision, changes, plans, refused, waits; each of changes has \
+problems, notes, rights {gained, lost, remarkable, needsConsent}}. Each of instances has kind, namespace, name, revision, changes, plans, refused, waits, notes; each of changes has \
 item, object, write (Created, Adopted, Updated, Recreated, Repaired, Pruned, Retained, AwaitsApproval, Orphaned, \
 Unmarked), restartsPods and fields [{path, before, after}].
 
 It reads with lists, one of each kind, and sends dry runs of changed objects only: it needs the rights get and list on \
-what the package reads, and create, patch and delete on its children as the manager has them.
+what the package reads, and create, patch and delete on its children as the manager has them. With -n or KIND/NAME, the \
+rights of `edit` in the namespace are enough: a note names what this user may not read or try.
 
 Exit codes: 0 nothing would be refused, whether or not something would change; 1 the package is wrong, the API server \
 cannot be used, or something could not be read and is missing; 2 wrong usage, or the output cannot be written; 3 a CRD \
-or a change would be refused, or an instance rejected.")]
+or a change would be refused, or an instance rejected; 6 something else that --fail-on names would happen.")]
 pub(super) struct Args {
     /// Folder of the package
     package: PathBuf,
@@ -84,9 +90,17 @@ pub(super) struct Args {
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
 
+    /// Exit with code 6 if one of these would happen, with commas; a refusal has code 3 in any case
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+
     /// The manager's own namespace, `operator.namespace` in templates [default: that of the manager that the CRD names]
     #[arg(long, value_name = "NAMESPACE")]
     manager_namespace: Option<String>,
+
+    /// Assume that CRDs are taken over from these installed packages, as `operetta install --take-over-from` does; with commas
+    #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
+    take_over_from: Vec<String>,
 
     #[command(flatten)]
     place: ClusterOptions,
@@ -139,6 +153,8 @@ pub(super) struct Input<'a> {
     pub(super) scope: &'a Scope,
     /// The namespace of the manager; without it that of the manager which the CRDs name.
     pub(super) manager_namespace: Option<&'a str>,
+    /// The packages from which CRDs are taken over.
+    pub(super) take_over_from: &'a [String],
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
@@ -150,37 +166,88 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         }
     };
     match preview_args(args, &package).await {
-        Ok((report, is_single)) => print(args.output, &report, is_single),
+        Ok((report, is_single)) => print(args.output, &args.fail_on, &report, is_single),
         Err(error) => {
             out::note(format!("error: {error}"));
+            if let Some(hint) = hint_of(std::slice::from_ref(&error)) {
+                out::note(format!("  {hint}"));
+            }
             ExitCode::FAILURE
         }
     }
 }
 
 /// Prints a report; the exit code says whether something would be refused.
-pub(super) fn print(output: Option<Output>, report: &Report, is_single: bool) -> ExitCode {
-    let code = out::all(&shown(output, report, is_single), exit_code(report));
+pub(super) fn print(
+    output: Option<Output>,
+    fail_on: &[FailOn],
+    report: &Report,
+    is_single: bool,
+) -> ExitCode {
+    let code = exit_code(report, fail_on);
+    let code = out::all(&shown(output, report, is_single), code);
+    for note in &report.notes {
+        out::note(format!("note: {}", out::printable(note)));
+    }
     for problem in &report.problems {
         out::note(format!("error: {problem}"));
+    }
+    for what in fail_on {
+        if let Some(what) = what.found(report) {
+            out::note(format!("error: --fail-on: {what}"));
+        }
     }
     code
 }
 
-fn exit_code(report: &Report) -> ExitCode {
+fn exit_code(report: &Report, fail_on: &[FailOn]) -> ExitCode {
     if !report.problems.is_empty() {
         ExitCode::FAILURE
     } else if report.is_refused() {
         ExitCode::from(REFUSED)
+    } else if fail_on.iter().any(|what| what.found(report).is_some()) {
+        ExitCode::from(FAILED_ON)
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// What a preview may fail on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum FailOn {
+    /// A CRD or a change would be refused, or an instance rejected; always on
+    Refused,
+    /// An object would be deleted and created again
+    Recreated,
+    /// An object would be deleted because the package no longer has it
+    Pruned,
+    /// The package would get rights that a person has to agree to
+    Rights,
+}
+
+impl FailOn {
+    /// What of it would happen, for people.
+    fn found(self, report: &Report) -> Option<String> {
+        let count = |write: Write| Some(report.count(write)).filter(|count| *count > 0);
+        let objects = |count: usize| draw::plural(count, "object");
+        match self {
+            Self::Refused => report.is_refused().then(|| "something would be refused".to_owned()),
+            Self::Recreated => {
+                count(Write::Recreated).map(|count| format!("{} would be recreated", objects(count)))
+            }
+            Self::Pruned => count(Write::Pruned).map(|count| format!("{} would be pruned", objects(count))),
+            Self::Rights => {
+                let needs = report.rights.needs_consent;
+                needs.then(|| "the package would get rights that a person has to agree to".to_owned())
+            }
+        }
     }
 }
 
 /// The text of a report. `is_single`: of one instance, with every field.
 fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
     match output {
-        Some(Output::Json) => format!("{:#}\n", report.to_json()),
+        Some(Output::Json) => out::json(&report.to_json()),
         Some(Output::Yaml) => yaml::to_string(&report.to_json()),
         None => {
             let terminal = Term::stdout();
@@ -218,6 +285,7 @@ async fn preview_args(args: &Args, package: &Arc<Package>) -> Result<(Report, bo
         package,
         scope: &scope,
         manager_namespace: args.manager_namespace.as_deref(),
+        take_over_from: &args.take_over_from,
     };
     let report = preview(input).await?;
     Ok((report, resource.is_some()))
@@ -232,6 +300,7 @@ fn resource(package: &Package, word: &str) -> Result<usize, String> {
             kind: Arc::new(resource.kind.clone()),
             singular: text(&names["singular"]),
             short_names: short.filter_map(Value::as_str).map(str::to_owned).collect(),
+            categories: Vec::new(),
             has_status: true,
             is_listable: true,
         }
@@ -253,14 +322,28 @@ fn resource(package: &Package, word: &str) -> Result<usize, String> {
 /// # Errors
 /// Nothing can be said, for people. What is missing of a preview is in [`Report::problems`].
 pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
-    let Input { cluster, server_version, package, scope, manager_namespace } = input;
+    let Input { cluster, server_version, package, scope, manager_namespace, take_over_from } = input;
+    // It would change nothing.
+    package.refuses_kubernetes(server_version).map_or(Ok(()), Err)?;
     let (catalog, apis) = Catalog::read_any(cluster).await?;
     let apis = Arc::new(apis.with_version(server_version.to_owned()));
-    let mut live = Vec::new();
-    for resource in &package.resources {
+    let mut report =
+        Report { package: package.name.clone(), revision: package.revision(), ..Report::default() };
+    let (mut live, mut hidden) = (Vec::new(), HashSet::new());
+    for (index, resource) in package.resources.iter().enumerate() {
         let name = resource.crd_name();
-        let found = cluster.get(&ApiKind::crd(), None, name).await;
-        live.push(found.map_err(|error| format!("the CRD {name} cannot be read: {error}"))?);
+        live.push(match cluster.get(&ApiKind::crd(), None, name).await {
+            Ok(found) => found,
+            Err(error) if error.code == 403 => {
+                hidden.insert(index);
+                report.notes.push(format!(
+                    "this user may not get the CRD {name}: it is taken to be that of the package, and what becomes of it \
+                     is not shown"
+                ));
+                None
+            }
+            Err(error) => return Err(format!("the CRD {name} cannot be read: {error}")),
+        });
     }
     let named = live.iter().flatten().find_map(|crd| lease(crd)?.split_once('/'));
     let namespace = manager_namespace.or(named.map(|(namespace, _)| namespace));
@@ -275,22 +358,31 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         namespace: &namespace,
         reads: &reads,
     };
-    let mut report =
-        Report { package: package.name.clone(), revision: package.revision(), ..Report::default() };
+    let operator = operator(cluster, package, &mut report.notes).await;
+    let names = operator.as_ref().and_then(rights_review::namespaces_of);
+    let at = Placement { namespaces: names, ..Placement::everywhere(&namespace) };
+    report.rights = rights_review::read(cluster, &apis, package, operator.as_ref(), &at).await;
     let (mut instances, mut crds, mut changed) = (Vec::new(), Vec::new(), HashSet::new());
     for (index, resource) in package.resources.iter().enumerate() {
         let is_asked = !matches!(scope, Scope::Instance { resource, .. } if *resource != index);
         let of_kind = match &live[index] {
-            Some(live) if is_asked => reader.instances(resource, live).await?,
-            _ => Vec::new(),
-        };
-        let live = live[index].as_ref();
-        let decided = crds::decide(cluster, package, resource, live, (&of_kind, &namespace)).await?;
-        if matches!(decided.report.write, CrdWrite::Created | CrdWrite::Updated) {
-            changed.insert(index);
+            Some(live) if is_asked => reader.instances(resource, live).await,
+            None if is_asked && hidden.contains(&index) => reader.discovered_instances(resource).await,
+            _ => Ok(Vec::new()),
+        }?;
+        if hidden.contains(&index) {
+            crds.push(resource.augmented_crd());
+        } else {
+            let live = live[index].as_ref();
+            let owner = live.and_then(package_of_crd_value).filter(|owner| take_over_from.contains(owner));
+            let of = (live, owner.as_deref());
+            let decided = crds::decide(cluster, package, resource, of, (&of_kind, &namespace)).await?;
+            if matches!(decided.report.write, CrdWrite::Created | CrdWrite::Updated) {
+                changed.insert(index);
+            }
+            report.crds.push(decided.report);
+            crds.push(decided.crd);
         }
-        report.crds.push(decided.report);
-        crds.push(decided.crd);
         instances.extend(of_kind.into_iter().map(|mut instance| {
             // Only the comparison with the schema needs to know who has set what.
             if let Some(meta) = instance["metadata"].as_object_mut() {
@@ -299,6 +391,12 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
             (index, instance)
         }));
     }
+    match crds::dropped(cluster, &catalog, package, operator.is_some()).await {
+        Ok(dropped) => report.crds.extend(dropped),
+        Err(why) => {
+            report.notes.push(format!("whether the package leaves instances behind is not shown: {why}"));
+        }
+    }
     if let Scope::Instance { resource, name, .. } = scope
         && instances.is_empty()
     {
@@ -306,7 +404,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         let place = scope.namespace().map(|place| format!(" in namespace {place}")).unwrap_or_default();
         return Err(format!("there is no {kind} {}{place}", out::printable(name)));
     }
-    report.active = active(&instances);
+    report.active = active(&instances, operator.as_ref());
     if report.has_refused_crd() {
         // Nothing of the package is written then.
         report.instances = instances.iter().map(|(_, instance)| untouched(instance)).collect();
@@ -319,6 +417,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     }
     let mut fleet: Fleet = reader.fleet(instances, &live).await;
     report.problems = std::mem::take(&mut fleet.problems).into_iter().collect();
+    report.notes.extend(std::mem::take(&mut fleet.notes));
     let is_single = matches!(scope, Scope::Instance { .. });
     let driver = Arc::new(Driver::new(Shared {
         cluster: cluster.clone(),
@@ -327,37 +426,42 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         fleet,
         reads: Arc::clone(&reads),
         namespace,
-        defaults: defaults(cluster, package).await?,
+        defaults: defaults(operator.as_ref(), package)?,
         crds,
         live,
         changed,
         is_single,
     }));
     simulate(&driver, count, &mut report).await;
+    report.notes.extend(driver.notes());
     sort(&mut report.instances);
     Ok(report)
 }
 
-/// What the `Operator` of a package, if there is one, puts in the place of the package's defaults.
-async fn defaults(cluster: &Cluster, package: &Package) -> Result<Arc<Map<String, Value>>, String> {
+/// The `Operator` of a package, if there is one.
+async fn operator(cluster: &Cluster, package: &Package, notes: &mut Vec<String>) -> Option<Value> {
     match cluster.get(&operators::kind(), None, &package.name).await {
-        Ok(None) => Ok(Arc::default()),
-        Ok(Some(operator)) => {
-            let spec = OperatorSpec::parse(&operator);
-            let spec = spec.map_err(|error| format!("the Operator {}: {error}", package.name))?;
-            match package.wrong_default(&spec.defaults) {
-                Some(wrong) => Err(format!("the Operator {}: spec.defaults.{wrong}", package.name)),
-                None => Ok(Arc::new(spec.defaults)),
-            }
-        }
+        Ok(operator) => operator,
         Err(error) => {
-            out::note(format!(
-                "the Operator {} cannot be read, so the package's defaults count: {error}",
+            notes.push(format!(
+                "the Operator {} cannot be read, so the package's defaults count, and its rights are shown as new: {error}",
                 package.name
             ));
-            Ok(Arc::default())
+            None
         }
     }
+}
+
+/// What the `Operator` puts in the place of the package's defaults.
+fn defaults(operator: Option<&Value>, package: &Package) -> Result<Arc<Map<String, Value>>, String> {
+    let Some(operator) = operator else { return Ok(Arc::default()) };
+    let spec = OperatorSpec::parse(operator);
+    let spec = spec.map_err(|error| format!("the Operator {}: {error}", package.name))?;
+    let wrong = package.wrong_defaults(&spec.defaults);
+    if wrong.is_empty() {
+        return Ok(Arc::new(spec.defaults));
+    }
+    Err(format!("the Operator {}: spec.defaults.{}", package.name, wrong.join("; spec.defaults.")))
 }
 
 /// Simulates all instances side by side.
@@ -394,9 +498,10 @@ fn sort(instances: &mut [InstanceReport]) {
     instances.sort_by(|a, b| (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name)));
 }
 
-/// The revisions that instances report, and how many of them.
-fn active(instances: &[(usize, Value)]) -> BTreeMap<String, usize> {
-    let mut active = BTreeMap::new();
+/// The active revision of the `Operator`, and those that instances report, with how many instances do.
+fn active(instances: &[(usize, Value)], operator: Option<&Value>) -> BTreeMap<String, usize> {
+    let named = operator.and_then(rights_review::active_revision);
+    let mut active: BTreeMap<String, usize> = named.into_iter().map(|revision| (revision, 0)).collect();
     for (_, instance) in instances {
         if let Some(revision) = instance["status"]["revision"].as_str() {
             *active.entry(revision.to_owned()).or_default() += 1;
@@ -413,5 +518,44 @@ fn untouched(instance: &Value) -> InstanceReport {
         name: text(&meta["name"]),
         revision: instance["status"]["revision"].as_str().map(str::to_owned),
         ..InstanceReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_what_would_happen() {
+        let code = |report: &Report, fail_on: &[FailOn]| format!("{:?}", exit_code(report, fail_on));
+        let expected = |code: u8| format!("{:?}", ExitCode::from(code));
+        let mut report = Report { instances: vec![draw::tests::instance("a", "x")], ..Report::default() };
+        let all = [FailOn::Refused, FailOn::Recreated, FailOn::Pruned, FailOn::Rights];
+        assert_eq!(code(&report, &all), expected(0));
+        for (write, what) in [(Write::Pruned, FailOn::Pruned), (Write::Recreated, FailOn::Recreated)] {
+            report.instances[0].changes[0].write = write;
+            assert_eq!((code(&report, &all), code(&report, &[what])), (expected(6), expected(6)));
+            assert_eq!((code(&report, &[]), code(&report, &[FailOn::Rights])), (expected(0), expected(0)));
+        }
+        report.rights.needs_consent = true;
+        assert_eq!(code(&report, &[FailOn::Rights]), expected(6));
+        report.instances[0].refused.push(crate::preview::Refused {
+            item: None,
+            object: None,
+            reason: "Invalid".into(),
+            message: "no".into(),
+        });
+        assert_eq!(code(&report, &all), expected(3));
+        report.problems.push("incomplete".into());
+        assert_eq!(code(&report, &all), expected(1));
+    }
+
+    #[test]
+    fn the_active_revision_is_known_without_instances() {
+        let operator =
+            serde_json::json!({"status": {"activeRevision": "web-3f1c22ab90", "version": "0.1.0"}});
+        assert_eq!(active(&[], Some(&operator)), BTreeMap::from([("0.1.0-3f1c22ab90".to_owned(), 0)]));
+        let instance = serde_json::json!({"status": {"revision": "0.1.0-3f1c22ab90"}});
+        assert_eq!(active(&[(0, instance)], Some(&operator)).into_values().collect::<Vec<_>>(), [1]);
     }
 }

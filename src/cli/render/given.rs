@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::UID;
 use super::scopes::is_namespaced;
 use crate::api::{Gvk, ObjectRef};
 use crate::children::{Item, LookupResult, Observed, Paths, Referred, ResourceSelector, Seen, Select, names};
@@ -18,6 +19,9 @@ struct Object {
     id: ObjectRef,
     raw: Raw,
 }
+
+/// The uid of the instances that are gone.
+const FORMER: &str = "former";
 
 /// All objects.
 #[derive(Default)]
@@ -45,45 +49,56 @@ impl Given {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// The objects whose labels name the instance as their owner.
+    /// The objects whose labels name the instance as their owner: those that a deleted instance of its name has left, and its
+    /// own. An instance without a uid does not exist yet: then the
+    /// objects that are marked as retained are left.
     pub(super) fn labelled(
         &self,
         package: &Package,
         resource: &Resource,
         instance: &Value,
-    ) -> Vec<Arc<Observed>> {
+    ) -> (Vec<Arc<Observed>>, Vec<Arc<Observed>>) {
         let meta = &instance["metadata"];
         let text = |key: &str| meta[key].as_str().unwrap_or_default();
         let kind = names::kind_label(&resource.kind.kind, &resource.kind.group);
         let name = names::label_value(text("name"));
-        self.0
-            .iter()
-            .filter_map(|object| {
-                let labels = object.raw.metadata.labels.as_ref()?;
-                let label = |key: &str| labels.get(key).map(String::as_str);
-                let home = label(names::INSTANCE_NAMESPACE).or(object.id.namespace.as_deref());
-                let is_ours = label(names::OPERATOR) == Some(&package.name)
-                    && label(names::KIND) == Some(&kind)
-                    && label(names::INSTANCE) == Some(&name)
-                    && home.unwrap_or_default() == text("namespace");
-                let child = label(names::CHILD).filter(|_| is_ours)?;
-                let annotations = object.raw.metadata.annotations.as_ref();
-                let key = annotations.and_then(|a| a.get(names::KEY)).map(String::as_str);
-                object.observe(package, child, key.or(label(names::KEY)), text("uid"))
-            })
-            .collect()
+        let is_left = |object: &Observed, owner: Option<&String>| match text("uid") {
+            UID => object.retained == Some(true),
+            uid => owner.is_some_and(|owner| owner != uid),
+        };
+        let labelled = self.0.iter().filter_map(|object| {
+            let labels = object.raw.metadata.labels.as_ref()?;
+            let label = |key: &str| labels.get(key).map(String::as_str);
+            let home = label(names::INSTANCE_NAMESPACE).or(object.id.namespace.as_deref());
+            let is_ours = label(names::OPERATOR) == Some(&package.name)
+                && label(names::KIND) == Some(&kind)
+                && label(names::INSTANCE) == Some(&name)
+                && home.unwrap_or_default() == text("namespace");
+            let child = label(names::CHILD).filter(|_| is_ours)?;
+            let annotations = object.raw.metadata.annotations.as_ref();
+            let key = annotations.and_then(|a| a.get(names::KEY)).map(String::as_str);
+            let observed = object.observe(package, child, key.or(label(names::KEY)), text("uid"))?;
+            if !is_left(&observed, labels.get(names::INSTANCE_UID)) {
+                return Some((false, observed));
+            }
+            let former = Observed { instance_uid: FORMER.into(), ..(*observed).clone() };
+            Some((true, Arc::new(former)))
+        });
+        let (left, own): (Vec<_>, Vec<_>) = labelled.partition(|(is_left, _)| *is_left);
+        let objects = |all: Vec<(bool, Arc<Observed>)>| all.into_iter().map(|(_, object)| object).collect();
+        (objects(left), objects(own))
     }
 
     /// The objects with the name of one of the items that are not observed yet.
-    pub(super) fn named(
+    pub(super) fn named<'o>(
         &self,
         package: &Package,
         resource: &Resource,
         items: &[Item],
-        observed: &[Arc<Observed>],
+        known: impl Iterator<Item = &'o Arc<Observed>>,
         uid: &str,
     ) -> Vec<Arc<Observed>> {
-        let known: HashSet<_> = observed.iter().map(|o| o.object.identity()).collect();
+        let known: HashSet<_> = known.map(|o| o.object.identity()).collect();
         let missing = items.iter().filter(|item| item.observed.is_none());
         missing
             .filter_map(|item| {

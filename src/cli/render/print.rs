@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::Output;
 use crate::children::Item;
 use crate::cli::command::list;
+use crate::cli::out;
 use crate::{printable, yaml};
 
 /// What only the manager can fill in. Elsewhere it would be wrong, and an ownerReference even harmful.
@@ -46,8 +47,8 @@ impl Printer {
                     .rsplit_once('/')
                     .map(|(group, _)| format!(".{group}"))
                     .unwrap_or_default();
-                let _ =
-                    writeln!(self.text, "{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
+                let name = format!("{}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"));
+                let _ = writeln!(self.text, "{}", printable::line(&name));
             }
         }
     }
@@ -67,9 +68,7 @@ impl Printer {
 
     pub(super) fn finish(self) -> String {
         match self.output {
-            Output::Json => {
-                format!("{:#}\n", list(&self.items))
-            }
+            Output::Json => out::json(&list(&self.items)),
             _ => self.text,
         }
     }

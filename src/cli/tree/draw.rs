@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::branch::{Node, NodePosition};
-use crate::cli::columns::{Branches, Cell, Columns, Severity, age};
+use crate::cli::columns::{Branches, Cell, Columns, Severity, age, wrapped};
 use crate::cli::model::{Object, State};
 use crate::cli::out::printable;
 
@@ -14,7 +14,7 @@ pub(super) struct Style {
     /// Use box-drawing characters; otherwise ASCII.
     pub unicode: bool,
     pub header: bool,
-    /// Columns of the terminal; longer messages are cut.
+    /// Columns of the terminal; longer messages take several lines.
     pub width: Option<usize>,
 }
 
@@ -41,15 +41,25 @@ pub(super) fn text(root: &Node, style: Style, now: Timestamp) -> String {
     let columns = Columns::fit(drawing.lines.iter().map(Vec::as_slice), style.colours);
     // If the terminal is too narrow for the other columns, lines wrap: readiness must not be cut off.
     let width = style.width.filter(|width| columns.start(MESSAGE) < *width);
-    let mark = if style.unicode { "…" } else { "~" };
     let mut text = String::new();
     for cells in &drawing.lines {
-        let line = columns.line(cells);
-        match width {
-            Some(width) => text.push_str(&console::truncate_str(&line, width, mark)),
-            None => text.push_str(&line),
+        let message = cells.get(MESSAGE).map_or("", |cell| &cell.text);
+        let room = width.map_or(usize::MAX, |width| width - columns.start(MESSAGE));
+        let mut messages = wrapped(message, room).into_iter();
+        let mut cells = cells.clone();
+        if let (Some(cell), Some(first)) = (cells.get_mut(MESSAGE), messages.next()) {
+            cell.text = first;
         }
+        text.push_str(&columns.line(&cells));
         text.push('\n');
+        let branches = cells.first().map(|name| below_name(&name.text)).unwrap_or_default();
+        for more in messages {
+            let blank =
+                [Cell::plain(&branches), Cell::default(), Cell::default(), Cell::default(), Cell::default()];
+            let cells: Vec<Cell> = blank.into_iter().chain([Cell::plain(more)]).collect();
+            text.push_str(&columns.line(&cells));
+            text.push('\n');
+        }
     }
     let conditions = conditions(root);
     if !conditions.is_empty() {
@@ -57,6 +67,16 @@ pub(super) fn text(root: &Node, style: Style, now: Timestamp) -> String {
         text.push_str(&conditions);
     }
     text
+}
+
+/// The branches that go on below the line of a name.
+fn below_name(name: &str) -> String {
+    let below = |c: char| match c {
+        '│' | '├' => '│',
+        '|' => '|',
+        _ => ' ',
+    };
+    name.chars().map(below).collect()
 }
 
 struct Drawing<'a> {
@@ -232,16 +252,19 @@ Quorum is Unknown
     }
 
     #[test]
-    fn lines_are_cut_to_the_terminal() {
+    fn messages_are_broken_between_words_and_whole() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let table = |width: usize| {
             let text = text(&tree(), Style { unicode: false, width: Some(width), ..STYLE }, now);
             assert!(text.is_ascii() && text.contains("`- web"), "{text}");
             text.split("\n\n").next().unwrap_or_default().to_owned()
         };
-        let cut = table(68);
-        assert!(cut.lines().all(|line| line.len() <= 68), "{cut}");
-        assert!(cut.contains("it has no~"), "{cut}");
+        let broken = table(68);
+        assert!(broken.lines().all(|line| line.len() <= 68), "{broken}");
+        let from = broken.lines().position(|line| line.ends_with("it has not")).unwrap();
+        let more: Vec<_> = broken.lines().skip(from + 1).take(2).collect();
+        let words: Vec<Vec<&str>> = more.iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words, [["|", "started"], ["|", "yet"]], "{broken}");
         assert!(
             table(40).contains("it has not started yet"),
             "wrapped by the terminal, so that readiness stays visible"

@@ -1,6 +1,8 @@
 //! Reads the objects of an instance: one list per kind of children, selected by label, and one or two per workload.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
@@ -9,7 +11,7 @@ use serde_json::Value;
 use super::branch::{self, Node, NodePosition};
 use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
-use crate::cli::catalog::{Catalog, PackageKind, unreadable};
+use crate::cli::catalog::{Catalog, PackageKind, full_name, unreadable};
 use crate::cli::out::printable;
 use crate::cluster::{Cluster, Query};
 use crate::manager::raw::Raw;
@@ -19,6 +21,8 @@ use crate::readiness;
 const AT_ONCE: usize = 8;
 /// The maximum depth of children that are instances.
 const DEPTH: usize = 10;
+/// How many kinds a note names.
+const NAMED: usize = 5;
 /// The maximum number of instances in one list request: the selector is part of the URL.
 const UIDS: usize = 50;
 
@@ -70,6 +74,8 @@ struct Listed {
     reports: bool,
     warning: Option<String>,
     problem: Option<String>,
+    /// The kind, if this user may not list it and children of it are only possible.
+    denied: Option<String>,
 }
 
 impl Gather<'_> {
@@ -101,14 +107,19 @@ impl Gather<'_> {
         let (mut nodes, mut workloads) = (Vec::new(), Vec::new());
         let (mut warnings, mut problems) = (BTreeSet::new(), BTreeSet::new());
         let mut known: HashSet<String> = HashSet::from([root.object.uid.clone()]);
+        let mut denied = BTreeSet::new();
+        let mut undescribed: BTreeMap<String, &PackageKind> = BTreeMap::new();
         let mut level = vec![Open::of(&raw, kind)];
         for _ in 0..DEPTH {
             if level.is_empty() {
                 break;
             }
             let mut next = Vec::new();
+            let without_crd = level.iter().map(|open| open.kind).filter(|kind| !kind.is_described());
+            undescribed.extend(without_crd.map(|kind| (kind.full_name(), kind)));
             for (served, listed) in self.children(&level).await {
                 warnings.extend(listed.warning);
+                denied.extend(listed.denied);
                 problems.extend(listed.problem);
                 let Some(served) = served else { continue };
                 let (group, api_kind) = (served.group.as_str(), served.kind.as_str());
@@ -143,6 +154,7 @@ impl Gather<'_> {
                 );
             }
         }
+        warnings.extend(undescribed.values().map(|kind| undescribed_children(kind, &denied)));
         Ok(Found {
             root: branch::grow(root, nodes),
             warnings: warnings.into_iter().collect(),
@@ -186,6 +198,9 @@ impl Gather<'_> {
         let api = &served.kind;
         let metadata_only = !readiness::needs_status(&api.group, &api.kind);
         let all = Query { labels: &labels, metadata_only, ..Query::default() };
+        if opens.iter().all(|open| !open.kind.is_described()) {
+            return self.possible_children(api, all, opens).await;
+        }
         let error = match self.list(api, &all).await {
             Ok(objects) => return Listed { objects, ..Listed::default() },
             Err(error) => error,
@@ -208,6 +223,20 @@ impl Gather<'_> {
                 "this user may list {} in namespace {position} only: children elsewhere are not shown",
                 api.plural
             ));
+        }
+        listed
+    }
+
+    /// Lists in the namespaces of the instances, where any kind may have children: copies of their labels are no children.
+    async fn possible_children(&self, api: &ApiKind, query: Query<'_>, opens: &[&Open<'_>]) -> Listed {
+        let own: BTreeSet<&str> = opens.iter().filter_map(|open| open.namespace.as_deref()).collect();
+        let mut listed = Listed::default();
+        for namespace in own {
+            match self.list(api, &Query { namespace: Some(namespace), ..query }).await {
+                Ok(objects) => listed.objects.extend(objects.into_iter().filter(Raw::is_applied)),
+                Err(error) if error.code == 403 => listed.denied = Some(full_name(&Arc::new(api.clone()))),
+                Err(error) => listed.warning = Some(unshown(api, Some(namespace), &error)),
+            }
         }
         listed
     }
@@ -248,6 +277,20 @@ impl Gather<'_> {
         };
         self.cluster.list_all(kind, query, named).await
     }
+}
+
+/// What the tree of an instance of such a kind may lack.
+fn undescribed_children(kind: &PackageKind, denied: &BTreeSet<String>) -> String {
+    let mut text = kind.undescribed(
+        "children are searched in the namespace of their instance, and those elsewhere are not shown",
+    );
+    if !denied.is_empty() {
+        let mut names: Vec<&str> = denied.iter().map(String::as_str).take(NAMED).collect();
+        let more = format!("{} more", denied.len().saturating_sub(NAMED));
+        names.extend((denied.len() > NAMED).then_some(more.as_str()));
+        let _ = write!(text, "; nor are children of kinds that this user may not list: {}", names.join(", "));
+    }
+    text
 }
 
 fn unshown(kind: &ApiKind, namespace: Option<&str>, error: &CallError) -> String {

@@ -138,7 +138,7 @@ fn text(args: &Args, found: &Found) -> String {
         })
     };
     match args.output {
-        Some(Output::Json) => format!("{:#}\n", shape()),
+        Some(Output::Json) => out::json(&shape()),
         Some(Output::Yaml) => yaml::to_string(&shape()),
         None => {
             let terminal = Term::stdout();

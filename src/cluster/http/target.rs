@@ -204,17 +204,17 @@ impl AddressRules<'_> {
         if self.servers.iter().any(|server| canonical(*server) == ip) {
             return Some("an address of the API server");
         }
-        let v4 = match ip {
-            IpAddr::V4(v4) => v4,
+        let reached = match ip {
+            IpAddr::V4(v4) => vec![v4],
             IpAddr::V6(v6) => match forbidden_v6(v6) {
-                None => embedded(v6)?,
+                None => embedded(v6),
                 kind => return kind,
             },
         };
-        if self.servers.contains(&IpAddr::V4(v4)) {
-            return Some("an address of the API server");
-        }
-        forbidden_v4(v4)
+        reached.into_iter().find_map(|v4| {
+            let is_server = self.servers.iter().any(|server| canonical(*server) == IpAddr::V4(v4));
+            if is_server { Some("an address of the API server") } else { forbidden_v4(v4) }
+        })
     }
 }
 
@@ -223,15 +223,44 @@ fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// The IPv4 address that a translating network reaches by this address: of `::a.b.c.d`, NAT64 and 6to4.
-fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low)));
+/// The IPv4 addresses that a translating or tunnelling network may reach by this address. Of NAT64, the network's operator
+/// chooses where in the address the IPv4 address stands, so each place counts.
+fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let bits = ip.to_bits();
+    // The 32 bits that end that many bits before the end of the address.
+    let at = |low: u32| Ipv4Addr::from_bits(u32::try_from((bits >> low) & 0xffff_ffff).unwrap_or_default());
+    let last = at(0);
+    let mut found = Vec::new();
     match ip.segments() {
-        [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
-            of(high, low)
+        // Compatible (RFC 4291), translated (RFC 2765), and NAT64 with its well-known prefix (RFC 6052).
+        [0, 0, 0, 0, 0 | 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => found.push(last),
+        // NAT64 with a prefix of a network's own (RFC 8215), or with one that is made of the well-known one.
+        [0x64, 0xff9b, ..] => {
+            // Zeros belong to the prefix or to what follows the IPv4 address.
+            found.extend(nat64(bits).into_iter().chain([last]).filter(|v4| v4.octets()[0] != 0));
         }
-        _ => None,
+        // 6to4 (RFC 3056).
+        [0x2002, ..] => found.push(at(80)),
+        // Teredo (RFC 4380): the server, and the client with each bit inverted.
+        [0x2001, 0, ..] => found.extend([at(64), Ipv4Addr::from_bits(!last.to_bits())]),
+        _ => {}
     }
+    // ISATAP (RFC 5214), in any network.
+    if let [_, _, _, _, 0 | 0x200, 0x5efe, ..] = ip.segments() {
+        found.push(last);
+    }
+    found
+}
+
+/// The IPv4 addresses in an address, after a prefix of 32, 40, 48, 56 and 64 bits (RFC 6052, section 2.2). The eight bits
+/// from the 64th on are no part of them.
+fn nat64(address: u128) -> [Ipv4Addr; 5] {
+    let high = address >> 64;
+    let low = address & (u128::MAX >> 72);
+    let without_gap = (high << 56) | low;
+    [32, 40, 48, 56, 64].map(|prefix: u32| {
+        Ipv4Addr::from_bits(u32::try_from((without_gap >> (88 - prefix)) & 0xffff_ffff).unwrap_or_default())
+    })
 }
 
 const METADATA: &str = "the metadata service of a cloud";
@@ -299,6 +328,23 @@ mod tests {
             ("10.96.0.1", "API server"),
             ("::ffff:10.96.0.1", "API server"),
             ("64:ff9b::a60:1", "API server"),
+            // The IPv4 address begins after a prefix of 32, 40, 48, 56, 64 and 96 bits.
+            ("64:ff9b:7f00:1::", "loopback"),
+            ("64:ff9b:17f:0:1::", "loopback"),
+            ("64:ff9b:1:a9fe:a9:fe00::", "link-local"),
+            ("64:ff9b:1:a9fe:ffa9:feff:ffff:ffff", "link-local"),
+            ("64:ff9b:1:a9:fe:a9fe::", "link-local"),
+            ("64:ff9b:1:0:a9:fea9:fe00:0", "link-local"),
+            ("64:ff9b:1::a9fe:a9fe", "link-local"),
+            ("64:ff9b:1:abcd:1f:1234:a9fe:a9fe", "link-local"),
+            ("64:ff9b:1:a60:0:100::", "API server"),
+            ("::ffff:0:7f00:1", "loopback"),
+            ("2001:db8::5efe:127.0.0.1", "loopback"),
+            ("2001:db8::200:5efe:169.254.169.254", "link-local"),
+            ("fd12:3456::5efe:10.96.0.1", "API server"),
+            ("2001:0:4136:e378:8000:63bf:5601:5601", "link-local"),
+            ("2001:0:7f00:1:8000:63bf:f7f7:f7f7", "loopback"),
+            ("2001:0:4136:e378:8000:63bf:f59f:fffe", "API server"),
             ("fd00::1", "API server"),
             ("fd00:ec2::254", "metadata"),
             ("100.100.100.200", "metadata"),
@@ -306,7 +352,22 @@ mod tests {
             let error = check(ip, &[]).unwrap_err();
             assert!(error.contains(kind) && error.contains("--allow-call-to"), "{ip}: {error}");
         }
-        for ip in ["10.0.0.1", "192.168.1.1", "172.16.0.1", "8.8.8.8", "2001:db8::1", "fd00::2", "fec0::1"] {
+        for ip in [
+            "10.0.0.1",
+            "192.168.1.1",
+            "172.16.0.1",
+            "8.8.8.8",
+            "2001:db8::1",
+            "fd00::2",
+            "fec0::1",
+            "64:ff9b::808:808",
+            "64:ff9b:1::808:808",
+            "64:ff9b:1:808:8:800::1",
+            "2002:808:808::1",
+            "2001:0:4136:e378:8000:63bf:f7f7:f7f7",
+            "2001:db8::5efe:8.8.8.8",
+            "2001:db8::5eff:127.0.0.1",
+        ] {
             assert_eq!(check(ip, &[]), Ok(()), "{ip}");
         }
     }

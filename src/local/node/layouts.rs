@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::images::{BLOBS, MANIFEST, NAMES};
 use crate::local::error::Error;
 
-/// The annotation with the name of an image.
-const NAME: &str = "org.opencontainers.image.ref.name";
+/// The annotations with the name of an image. Docker and containerd write the whole name into the first, and the tag alone into the
+/// second.
+const NAMES_OF_IMAGE: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 /// The folder of the blobs of a layout.
 const LAYOUT_BLOBS: &str = "blobs/sha256";
 
@@ -52,7 +53,8 @@ fn images(layout: &Path) -> Result<Vec<(String, String)>, Error> {
     let index = read(&layout.join("index.json"))?;
     let mut found = Vec::new();
     for image in index["manifests"].as_array().into_iter().flatten() {
-        let Some(name) = image["annotations"][NAME].as_str() else { continue };
+        let name = NAMES_OF_IMAGE.iter().find_map(|name| image["annotations"][*name].as_str());
+        let Some(name) = name else { continue };
         let mut image = image.clone();
         if image["mediaType"] != MANIFEST {
             let digest = image["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:"));
@@ -89,6 +91,8 @@ fn full(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -114,12 +118,16 @@ mod tests {
         fs::write(set.join(BLOBS).join("sha256:aa"), "own").unwrap();
         fs::write(set.join(NAMES), r#"{"quay.io/a:1":"sha256:aa"}"#).unwrap();
         fs::write(layout.join(LAYOUT_BLOBS).join("bb"), "theirs").unwrap();
-        let index = |digest: &str| {
-            format!(
-                r#"{{"manifests":[{{"mediaType":"{MANIFEST}","digest":"{digest}","annotations":{{"{NAME}":"o:1"}}}}]}}"#
-            )
+        let index = |annotations: &[(&str, &str)]| {
+            let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
+            let image = json!({"mediaType": MANIFEST, "digest": "sha256:bb", "annotations": annotations});
+            fs::write(layout.join("index.json"), json!({"manifests": [image]}).to_string()).unwrap();
         };
-        fs::write(layout.join("index.json"), index("sha256:bb")).unwrap();
+        let [whole, name] = NAMES_OF_IMAGE;
+        // As Docker writes it.
+        index(&[(whole, "ghcr.io/team/o:1"), (name, "1")]);
+        assert_eq!(images(&layout).unwrap(), [("ghcr.io/team/o:1".to_owned(), "sha256:bb".to_owned())]);
+        index(&[(name, "o:1")]);
         merge(&set, std::slice::from_ref(&layout), &folder).unwrap();
         let names: Value = serde_json::from_slice(&fs::read(folder.join(NAMES)).unwrap()).unwrap();
         assert_eq!(names["docker.io/library/o:1"], "sha256:bb");

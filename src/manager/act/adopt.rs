@@ -6,9 +6,10 @@ use tracing::{debug, info};
 use super::super::index::Origin;
 use super::super::registry::Registered;
 use super::apply::apply_body;
+use super::reclaim::FieldOwnership;
 use super::{Executor, GOING, NOTES, Reply};
 use crate::api::{ApiKind, CallError, Class};
-use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
+use crate::children::adoption::{self, Adopted, Adoption, AdoptionContext, Claimant};
 use crate::children::{Apply, Expect, Ownership, fields, names};
 use crate::cluster::{Cluster, Trial};
 
@@ -40,18 +41,31 @@ impl Executor {
         if labelled && self.store.learn_child(object, live.clone(), Origin::Read).is_some() {
             return Ok(Reply::Again);
         }
-        if !labelled && adoption::is_going(&live, &body) {
+        // What the package before has left is that of this one.
+        let (owner, mut left) = (registered.owner(), live.clone());
+        let former =
+            live["metadata"]["labels"][names::OPERATOR].as_str().filter(|name| owner.is_former(name));
+        if former.is_some() {
+            left["metadata"]["labels"][names::OPERATOR] = owner.package.as_ref().into();
+        }
+        if !labelled && adoption::is_going(&left, &body) {
             let message = format!("{object} of a former instance of that name is still being deleted");
             return Err(CallError::new(Class::Retry, error.code, "Terminating", message).after(GOING));
         }
         let mut is_taken = labelled;
-        let mut is_adopted = false;
+        let mut adopted = None;
         if !labelled {
-            match self.adoption(kind, &live, &body, apply).await? {
+            match self.adoption(kind, &left, &body, apply).await? {
                 Adoption::Ours => is_taken = true,
-                Adoption::Inherited => (is_taken, is_adopted) = (true, true),
+                Adoption::Inherited => {
+                    if self.is_unseen(registered, apply, &live, &body) {
+                        debug!(object = %object, "a former instance has left an object that the decision has not seen");
+                        return Ok(Reply::Again);
+                    }
+                    (is_taken, adopted) = (true, Some(Adopted::Inherited));
+                }
                 Adoption::HandedOver => {
-                    is_adopted = true;
+                    adopted = Some(Adopted::HandedOver);
                     // If its values are refused, it stays as it is.
                     self.complete_with(&apply.desired, Some(&live), is_taken, &mut body.clone()).await?;
                     migrate(cluster, kind, apply, &live, &manager).await?;
@@ -62,13 +76,36 @@ impl Executor {
                 }
             }
         }
+        if let Some(former) = former {
+            let fields = FieldOwnership { cluster, kind, desired: &apply.desired, manager: &manager };
+            fields.take_over(former, registered.operator()).await?;
+        }
         if let Some(meta) = body["metadata"].as_object_mut() {
             meta.remove("resourceVersion");
             meta.insert("uid".into(), live["metadata"]["uid"].clone());
         }
         self.complete_with(&apply.desired, Some(&live), is_taken, &mut body).await?;
-        let reply = apply_body(cluster, kind, &body, &manager, apply.conflicts, Trial::None).await?;
-        Ok(self.applied(apply, reply, is_adopted))
+        let reply = apply_body(cluster, kind, &body, &manager, apply.policy.conflicts, Trial::None).await?;
+        Ok(self.applied(apply, reply, adopted))
+    }
+
+    /// Whether a deleted instance of that name has left the object and the decision was made without it, because a watch
+    /// lags. Templates may read the object, and an apply of what they rendered without it would overwrite what it says. It is
+    /// in the index afterwards.
+    fn is_unseen(&self, registered: &Registered, apply: &Apply, live: &Value, body: &Value) -> bool {
+        let object = &apply.desired.object;
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        if apply.adopts.as_deref() == Some(uid)
+            || self.store.learn_child(object, live.clone(), Origin::Read).is_none()
+        {
+            return false;
+        }
+        let instance = body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
+        let index = self.store.index();
+        let Some(key) = index.by_uid(instance) else { return false };
+        let mut left = index.previous_children(key, instance).into_iter();
+        left.any(|left| *left.uid == *uid && !left.owner_reference)
+            && registered.reaches(key.namespace.as_deref(), object)
     }
 
     /// Whether an object that is not labelled as this instance's may become its.
@@ -92,7 +129,7 @@ impl Executor {
             &apply.desired.object,
             live,
             body,
-            apply.ownership == Ownership::Adopt,
+            apply.policy.ownership == Ownership::Adopt,
             &known,
         );
         if found != Adoption::HandedOver {

@@ -7,7 +7,8 @@ use super::super::index::Origin;
 use super::super::registry::Registered;
 use super::reclaim::{FieldOwnership, Moved};
 use super::{Executor, NOTES, Reply, immutable};
-use crate::api::{ApiKind, BuiltIn, CallError, Class};
+use crate::api::{ApiKind, BuiltIn, CallError, Class, ObjectRef};
+use crate::children::adoption::Adopted;
 use crate::children::{Apply, Expect, names};
 use crate::cluster::{Cluster, Trial};
 use crate::package::ConflictPolicy;
@@ -27,19 +28,23 @@ impl Executor {
             FieldOwnership { cluster: &cluster, kind: &kind, desired: &apply.desired, manager: &manager };
         // Another client wrote in between, which says nothing about the desired object.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
-        let is_adopted = self.is_of_others(apply);
+        let adopted = self.is_of_others(apply).then_some(Adopted::HandedOver);
+        if let Some(former) = self.former_package(object, registered) {
+            fields.take_over(&former, registered.operator()).await?;
+        }
         self.complete(&cluster, &kind, (&apply.desired, &apply.expect), &mut body).await?;
         let mut moved: Vec<Moved> = match fields.prepare(apply, &mut body).await {
             Err(error) if again(&error) => return Ok(Reply::Again),
             result => result?.into_iter().collect(),
         };
-        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.conflicts, trial).await;
+        let mut result = apply_body(&cluster, &kind, &body, &manager, apply.policy.conflicts, trial).await;
         if let Err(refusal) = &result {
             match fields.resolve_conflict(apply, refusal).await {
                 Ok(None) => {}
                 Ok(Some(more)) => {
                     moved.push(more);
-                    result = apply_body(&cluster, &kind, &body, &manager, apply.conflicts, trial).await;
+                    result =
+                        apply_body(&cluster, &kind, &body, &manager, apply.policy.conflicts, trial).await;
                 }
                 Err(error) => result = Err(error),
             }
@@ -53,10 +58,10 @@ impl Executor {
             Ok(reply) => {
                 let reply = fields.remove_former_entry(reply).await;
                 let send = async |body: &Value| {
-                    apply_body(&cluster, &kind, body, &manager, apply.conflicts, Trial::Passed).await
+                    apply_body(&cluster, &kind, body, &manager, apply.policy.conflicts, Trial::Passed).await
                 };
                 let reply = self.seal(apply, reply, body, send).await;
-                Ok(self.applied(apply, reply, is_adopted))
+                Ok(self.applied(apply, reply, adopted))
             }
             Err(error) if error.class == Class::Conflict && !error.is_apply_conflict() => {
                 debug!(object = %object, "the precondition failed; reading the object");
@@ -75,7 +80,14 @@ impl Executor {
         }
     }
 
-    pub(super) fn applied(&self, apply: &Apply, reply: Value, adopted: bool) -> Reply {
+    /// The package that the kind belonged to when the live object was applied, if it was another one.
+    pub(super) fn former_package(&self, object: &ObjectRef, registered: &Registered) -> Option<Box<str>> {
+        let index = self.store.index();
+        let live = index.child(object)?;
+        registered.owner().is_former(&live.package).then(|| live.package.clone())
+    }
+
+    pub(super) fn applied(&self, apply: &Apply, reply: Value, adopted: Option<Adopted>) -> Reply {
         match self.store.learn_child(&apply.desired.object, reply, Origin::OwnWrite) {
             Some(observed) => {
                 if !apply.desired.generated.is_empty() {

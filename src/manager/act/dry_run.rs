@@ -93,7 +93,9 @@ impl Executor {
         let Some(kind) = self.store.kinds.known(&object.gvk) else {
             return Ok(DryRun::Unknown);
         };
-        let manager = names::field_manager(registered.operator());
+        // The apply takes over what the package before has applied.
+        let former = self.former_package(object, registered);
+        let manager = names::field_manager(former.as_deref().unwrap_or(registered.operator()));
         let mut body = check.expect.body(&check.desired);
         let cluster = self.effects.for_children(registered);
         match self.complete(&cluster, &kind, (&check.desired, &check.expect), &mut body).await {
@@ -119,7 +121,7 @@ pub(crate) async fn send(
     body: &Value,
     manager: &str,
 ) -> Result<DryRun, CallError> {
-    let is_forced = check.conflicts == ConflictPolicy::Force;
+    let is_forced = check.policy.conflicts == ConflictPolicy::Force;
     let reply = cluster.apply_as(kind, body, manager, is_forced, Trial::This).await;
     let Err(error) = reply else { return Ok(DryRun::Passed) };
     if service_addresses::is_undecided(cluster, body, &error).await {
@@ -136,7 +138,7 @@ pub(crate) async fn send(
         }
     }
     let error = immutable::classify(cluster, kind, &check.desired, manager, error).await;
-    if check.recreate && error.is_immutable_change() {
+    if check.policy.recreates && error.is_immutable_change() {
         return match try_creation(cluster, kind, &check.desired.body, manager).await {
             Ok(()) => Ok(DryRun::Recreate(error)),
             Err(error) => DryRun::of_failure(error),

@@ -33,6 +33,7 @@ use super::rights::At;
 use super::scheduler::Key;
 use super::store::Store;
 use crate::api::CallError;
+use crate::children::adoption::Adopted;
 use crate::children::{Action, Applied, Apply, Check, FieldConflict, Observed, Outcome, fields, names};
 
 /// How many children of one instance are written at once, so that a large instance does not delay others.
@@ -55,8 +56,8 @@ pub(super) struct Executor {
 
 /// The result of an apply.
 enum Reply {
-    /// The object as it is now, and whether it was not this instance's.
-    Done { live: Box<Observed>, adopted: bool },
+    /// The object as it is now, and how it became this instance's, if it was not before.
+    Done { live: Box<Observed>, adopted: Option<Adopted> },
     /// The object was read again; a new decision follows.
     Again,
     /// The object was deleted; a new decision creates it.

@@ -47,7 +47,7 @@ impl FieldOwnership<'_> {
         let mut moved = None;
         if apply.repair.lost_items {
             let all = |live: &Value| fields::conflicting_items(live, &self.desired.body, self.manager);
-            moved = self.reclaim(all, apply.conflicts).await?;
+            moved = self.reclaim(all, apply.policy.conflicts).await?;
         }
         if self.desired.keep.is_empty() {
             return Ok(moved);
@@ -79,7 +79,10 @@ impl FieldOwnership<'_> {
         apply: &Apply,
         refusal: &CallError,
     ) -> Result<Option<Moved>, CallError> {
-        if refusal.code != 422 || apply.expect == Expect::Absent || apply.conflicts == ConflictPolicy::Fail {
+        if refusal.code != 422
+            || apply.expect == Expect::Absent
+            || apply.policy.conflicts == ConflictPolicy::Fail
+        {
             return Ok(None);
         }
         self.reclaim(|live| self.conflicting_fields(live, refusal), ConflictPolicy::Force).await
@@ -124,7 +127,7 @@ impl FieldOwnership<'_> {
                 return Err(conflict(object, &paths, &meta["managedFields"]));
             }
             debug!(object = %object, fields = paths.len(), "reclaiming fields from other managers");
-            match self.write_entries(&meta["resourceVersion"], &entries).await {
+            match self.write_entries(&meta["resourceVersion"], &entries, None).await {
                 // Another client, mostly a controller, was first.
                 Err(error) if error.class == Class::Conflict => {}
                 Err(error) => return Err(error),
@@ -144,6 +147,28 @@ impl FieldOwnership<'_> {
         if let Err(error) = result.await {
             warn!(object = %self.desired.object, %error, "fields of others stay in our entry until the next apply");
         }
+    }
+
+    /// Takes over an object that was applied for a package which has handed its kind over: the label names ours, and what the
+    /// other one has applied is our apply from now on. Both change at once, so that the object is a child at any time. The
+    /// live object is that of the other package until then.
+    pub(super) async fn take_over(self, former: &str, package: &str) -> Result<(), CallError> {
+        let (from, to) = (names::field_manager(former), names::field_manager(package));
+        for _ in 0..ATTEMPTS {
+            let Some(live) = self.live().await? else { return Ok(()) };
+            let meta = &live["metadata"];
+            if meta["labels"][names::OPERATOR] != former {
+                return Ok(());
+            }
+            let Some(entries) = fields::hand_over(&meta["managedFields"], &from, &to) else { return Ok(()) };
+            let label = format!("/metadata/labels/{}", names::OPERATOR.replace('/', "~1"));
+            let label = json!({"op": "replace", "path": label, "value": package});
+            match self.write_entries(&meta["resourceVersion"], &entries, Some(label)).await {
+                Err(error) if error.class == Class::Conflict => {}
+                result => return result.map(drop),
+            }
+        }
+        Ok(())
     }
 
     /// Gives up what our entry has beyond the desired object with which the object was applied last.
@@ -168,7 +193,7 @@ impl FieldOwnership<'_> {
         for _ in 0..ATTEMPTS {
             let Some(live) = self.live().await? else { return Ok(()) };
             let Some(entries) = change(&live) else { return Ok(()) };
-            match self.write_entries(&live["metadata"]["resourceVersion"], &entries).await {
+            match self.write_entries(&live["metadata"]["resourceVersion"], &entries, None).await {
                 Err(error) if error.class == Class::Conflict => {}
                 result => return result.map(drop),
             }
@@ -185,7 +210,7 @@ impl FieldOwnership<'_> {
             return reply;
         }
         let entries: Value = entries.iter().filter(|entry| !is_former(entry)).cloned().collect();
-        match self.write_entries(&reply["metadata"]["resourceVersion"], &entries).await {
+        match self.write_entries(&reply["metadata"]["resourceVersion"], &entries, None).await {
             Ok(patched) => patched,
             Err(error) => {
                 debug!(object = %self.desired.object, %error, "the entry of {BEFORE_FIRST_APPLY} stays");
@@ -199,16 +224,22 @@ impl FieldOwnership<'_> {
         self.cluster.get(self.kind, object.namespace.as_deref(), &object.name).await
     }
 
-    async fn write_entries(self, version: &Value, entries: &Value) -> Result<Value, CallError> {
+    /// Writes the managedFields, and `more` with them.
+    async fn write_entries(
+        self,
+        version: &Value,
+        entries: &Value,
+        more: Option<Value>,
+    ) -> Result<Value, CallError> {
         let object = &self.desired.object;
-        let patch = json!([
+        let mut patch = vec![
             // A test that fails would be a 422, like a patch that can never do; this is a 409.
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
-        ]);
-        self.cluster
-            .json_patch(self.kind, object.namespace.as_deref(), &object.name, None, &patch, NOTES)
-            .await
+            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version}),
+            json!({"op": "replace", "path": "/metadata/managedFields", "value": entries}),
+        ];
+        patch.extend(more);
+        let (namespace, patch) = (object.namespace.as_deref(), Value::Array(patch));
+        self.cluster.json_patch(self.kind, namespace, &object.name, None, &patch, NOTES).await
     }
 }
 

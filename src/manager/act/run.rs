@@ -9,7 +9,7 @@ use super::super::index::InstanceKey;
 use super::super::own_namespace;
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
-use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
 use crate::children::names;
 use crate::children::plans::{Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef};
 use crate::cluster::{Cluster, Propagation};
@@ -59,7 +59,14 @@ impl Executor {
                         self.effects.events.publish(instance, is_warning, reason, &message);
                     }
                 }
-                RunAction::Announce(plan) => self.announce(key, registered, instance, &plan).await?,
+                RunAction::Remember { state, body, note } => {
+                    if !self.remember(registered, state, *body).await? {
+                        return Ok(());
+                    }
+                    if let Some(note) = note {
+                        self.effects.events.publish(instance, false, "StateTakenOver", note);
+                    }
+                }
                 RunAction::Change(sort, object, patch) => {
                     let mut patch = *patch;
                     patch["metadata"]["uid"] = object.uid.as_str().into();
@@ -73,23 +80,25 @@ impl Executor {
                         return Ok(());
                     }
                 }
-                RunAction::ForgetRecreations(annotations) => {
+                RunAction::Annotate(annotations) => {
                     let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-                    let none: serde_json::Map<String, Value> =
-                        annotations.into_iter().map(|name| (name, Value::Null)).collect();
-                    self.annotate_instance(key, registered, uid, &none.into()).await?;
+                    let values: serde_json::Map<String, Value> =
+                        annotations.into_iter().map(|(name, value)| (name, value.into())).collect();
+                    self.annotate_instance(key, registered, uid, &values.into()).await?;
                 }
                 RunAction::Delete(sort, object) => self.delete_run_object(registered, sort, &object).await?,
-                RunAction::DeleteCleanup(run) => {
+                RunAction::DeleteState(state) => {
                     if !self.store.index().has_instance(key) {
-                        self.delete_run_object(registered, RunObject::PlanRun, &run).await?;
+                        self.delete_state(registered, &state).await?;
                     }
                 }
                 RunAction::Call { run, step, attempt, request } => {
                     let call = CallKey { run: run.into(), step: step.into(), attempt };
-                    self.call(key, registered, call, *request);
+                    let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
+                    self.call(key, registered, call, *request, is_deleting);
                 }
                 RunAction::ReadJob(job, end) => self.read_job(key, registered, job, end),
+                RunAction::EmptySecret(secret) => self.empty_secret(registered, &secret).await?,
                 RunAction::StoreSecrets { step, values, secret } => {
                     self.store_secrets(registered, &secret).await?;
                     self.effects.calls.set_secrets(key, step, values);
@@ -116,34 +125,63 @@ impl Executor {
                 let fields = ["uid", "generation", "deletionTimestamp"];
                 Ok(fields.iter().all(|field| live["metadata"][field] == instance["metadata"][field]))
             }
+            Guard::RunIsGone(run) => {
+                let sort = RunObject::PlanRun;
+                let cluster = self.cluster_of(registered, sort);
+                let live = cluster.get(&sort.kind(), Some(&run.namespace), &run.name).await?;
+                let live = live.filter(|live| live["metadata"]["uid"] == *run.uid);
+                let is_gone = live.is_none();
+                if let Some(live) = live {
+                    self.learn(sort, live);
+                }
+                Ok(is_gone)
+            }
         }
     }
 
-    /// Writes the run that is about to start to the status of the instance. A conflict is for the caller to see.
-    async fn announce(
+    /// Writes the memory of an instance; `false` if another client has written it in between.
+    async fn remember(
         &self,
-        key: &InstanceKey,
         registered: &Registered,
-        instance: &Value,
-        plan: &Value,
+        state: Option<RunRef>,
+        body: Value,
+    ) -> Result<bool, CallError> {
+        let sort = RunObject::State;
+        let Some(state) = state else {
+            self.create(registered, sort, &body).await?;
+            return Ok(true);
+        };
+        let cluster = self.cluster_of(registered, sort);
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/uid", "value": state.uid},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": state.resource_version},
+            {"op": "add", "path": "/metadata/finalizers", "value": body["metadata"]["finalizers"]},
+            {"op": "add", "path": "/spec", "value": body["spec"]},
+        ]);
+        let namespace = Some(state.namespace.as_str());
+        let reply = cluster.json_patch(&sort.kind(), namespace, &state.name, None, &patch, NOTES).await;
+        self.learn_reply(&cluster, sort, &state, reply).await
+    }
+
+    /// Deletes the memory of an instance that is gone. The finalizer goes first: an object that it held could be deleted twice.
+    pub(in crate::manager) async fn delete_state(
+        &self,
+        registered: &Registered,
+        state: &RunRef,
     ) -> Result<(), CallError> {
-        let meta = &instance["metadata"];
-        let mut fields = plan.clone();
-        // A merge patch merges maps: keys that are gone are nulled.
-        if let (Some(old), Some(new)) = (instance["status"]["plan"].as_object(), fields.as_object_mut()) {
-            for key in old.keys() {
-                new.entry(key.clone()).or_insert(Value::Null);
+        let sort = RunObject::State;
+        let cluster = self.cluster_of(registered, sort);
+        let patch = json!({"metadata": {"uid": state.uid, "finalizers": null}});
+        let namespace = Some(state.namespace.as_str());
+        match cluster.merge_patch(&sort.kind(), namespace, &state.name, None, &patch, NOTES).await {
+            Ok(live) if live["metadata"]["deletionTimestamp"].is_null() => {
+                return self.delete_run_object(registered, sort, &RunRef::of(&live)).await;
             }
+            Ok(_) => {}
+            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {}
+            Err(error) => return Err(error),
         }
-        let body = json!({
-            "metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]},
-            "status": {"plan": fields},
-        });
-        let cluster = self.effects.for_instances(registered);
-        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
-        let reply =
-            cluster.merge_patch(&registered.kind, namespace, name, Some("status"), &body, NOTES).await?;
-        self.store.learn_instance(key, &reply);
+        self.store.forget_run_object(sort, state);
         Ok(())
     }
 
@@ -151,7 +189,9 @@ impl Executor {
     pub(super) fn cluster_of(&self, registered: &Registered, sort: RunObject) -> Cluster {
         match sort {
             RunObject::Job => self.effects.for_children(registered),
-            RunObject::PlanRun | RunObject::Origin => self.effects.for_instances(registered),
+            RunObject::PlanRun | RunObject::Origin | RunObject::State => {
+                self.effects.for_instances(registered)
+            }
         }
     }
 
@@ -182,12 +222,15 @@ impl Executor {
         };
         let reply = match created {
             // An earlier request has created it, or another manager.
-            Err(error) if error.class == Class::Conflict => {
+            Err(mut error) if error.class == Class::Conflict => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
-                let live = cluster.get(&kind, namespace, name).await?;
-                if let Some(live) =
-                    live.as_ref().filter(|live| sort == RunObject::PlanRun && !is_same_run(live, body))
-                {
+                let Some(live) = cluster.get(&kind, namespace, name).await? else {
+                    // It does not exist: the conflict is one of another object, such as a quota. What follows must not be done
+                    // without it.
+                    error.class = Class::Retry;
+                    return Err(error);
+                };
+                if sort == RunObject::PlanRun && !is_same_run(&live, body) {
                     let is_called = body["metadata"]["annotations"][names::CALLED_BY].is_string();
                     if !is_called && body["spec"]["plan"] != DELETE_CHILD {
                         self.learn(sort, live.clone());
@@ -205,11 +248,9 @@ impl Executor {
                 }
                 live
             }
-            reply => Some(reply?),
+            reply => reply?,
         };
-        if let Some(object) = reply {
-            self.learn(sort, object);
-        }
+        self.learn(sort, reply);
         Ok(())
     }
 
@@ -228,6 +269,22 @@ impl Executor {
             }
         }
         Ok(())
+    }
+
+    /// Removes the data of a Secret, if there is one.
+    async fn empty_secret(&self, registered: &Registered, secret: &Value) -> Result<(), CallError> {
+        let (kind, meta) = (ApiKind::built_in("v1", "Secret"), &secret["metadata"]);
+        let (namespace, name) = (meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
+        let cluster = self.effects.for_children(registered);
+        match cluster.merge_patch(&kind, namespace, name, None, secret, NOTES).await {
+            // A later revision of the package may have no secret outputs, and so no right to Secrets.
+            Err(error) if error.code == 403 => {
+                warn!(secret = name, %error, "the outputs of a run that has ended stay until its PlanRun is deleted");
+                Ok(())
+            }
+            Err(error) if error.class != Class::NotFound => Err(error.about(true)),
+            _ => Ok(()),
+        }
     }
 
     /// Stores the state of a run; `false` if another client has written it in between.
@@ -325,13 +382,14 @@ impl Executor {
         registered: &Arc<Registered>,
         call: CallKey,
         request: Request,
+        is_deleting: bool,
     ) {
         if !self.effects.calls.begin(key, &call) {
             return;
         }
         let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
         tokio::spawn(async move {
-            let permit = shared.effects.calls.permit(registered.operator(), &key).await;
+            let permit = shared.effects.calls.permit(registered.operator(), &key, is_deleting).await;
             let answer = shared.answer(&registered, &request).await;
             drop(permit);
             let state = match answer {
@@ -361,7 +419,7 @@ impl Executor {
         let kind = match found {
             Ok(Some(kind)) => kind,
             Ok(None) => return Err(CallFailure::Refused(format!("the API server does not serve {gvk}"))),
-            Err(error) => return Err(CallFailure::NotSent(error.to_string())),
+            Err(error) => return Err(CallFailure::TryAgain(error.to_string(), error.asked_to_wait())),
         };
         let namespace = Some(namespace.as_str()).filter(|_| kind.namespaced);
         match cluster.merge_patch(&kind, namespace, name, None, merge, NOTES).await {
@@ -369,8 +427,7 @@ impl Executor {
             Err(error) if error.class == Class::Permanent || error.class == Class::NotFound => {
                 Err(CallFailure::Refused(error.to_string()))
             }
-            // The same patch again comes to the same.
-            Err(error) => Err(CallFailure::Unanswered(error.to_string())),
+            Err(error) => Err(CallFailure::TryAgain(error.to_string(), error.asked_to_wait())),
         }
     }
 
@@ -403,6 +460,7 @@ async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobR
     let pod = ApiKind::built_in("v1", "Pod");
     let selector = format!("batch.kubernetes.io/controller-uid={}", job.uid);
     let mut pods = cluster.list(&pod, Some(&job.namespace), &selector).await?;
+    pods.retain(|pod| controller_uid(pod) == Some(&job.uid));
     pods.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
     let message_in = |pod: &Value, field: &str| {
         let containers = pod["status"][field].as_array().cloned().unwrap_or_default();

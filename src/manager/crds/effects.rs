@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::info;
 
+use super::follow::RIGHTS;
 use super::{CRD, CrdReconciler, Turn};
 use crate::api::CallError;
 use crate::children::crds::{
@@ -25,7 +26,7 @@ const PAGE: u32 = 50;
 /// A CRD before anything is written.
 enum Step<'a> {
     /// Nothing is to be written.
-    Settled(CrdOutcome),
+    Settled(Box<CrdOutcome>),
     /// The patch is to be applied.
     Apply(Box<CrdSnapshot<'a>>, Box<CrdPatch>, Option<String>),
 }
@@ -42,8 +43,9 @@ pub(super) async fn reconcile(
     let client = crds.webhook.as_ref().and_then(|webhook| webhook.client_config());
     let identity = crds.identity(client.as_ref());
     let mut steps = Vec::new();
-    for (resource, history) in package.resources.iter().zip(histories) {
-        let snapshot = read(cluster, package, resource, identity, DryRun::NotSent).await;
+    let sources = sources(crds, package);
+    for ((resource, from), history) in package.resources.iter().zip(&sources).zip(histories) {
+        let snapshot = read(cluster, (package, resource, from.as_deref()), identity, DryRun::NotSent).await;
         steps.push(advance(cluster, snapshot, history, now, Some(crds)).await);
     }
     let is_refused = |step: &Step<'_>| match step {
@@ -68,31 +70,68 @@ pub(super) async fn reconcile(
         };
         return package.resources.iter().map(failed).collect();
     }
+    // All CRDs are accepted.
+    if crds.follows && may_install && !steps.iter().all(is_pending) {
+        crds.grant(package).await;
+    }
     // The package may have been uninstalled, its CRDs with it, before this manager has seen it.
     let creates = |step: &Step<'_>| matches!(step, Step::Apply(snapshot, ..) if snapshot.live().is_none());
     let is_gone = crds.follows && steps.iter().any(creates) && is_operator_gone(cluster, &package.name).await;
-    let mut outcomes = Vec::new();
-    for (step, history) in steps.into_iter().zip(histories) {
-        outcomes.push(match step {
-            Step::Apply(snapshot, ..) if is_gone && snapshot.live().is_none() => {
-                outcome(&snapshot, CrdState::Pending(format!("there is no Operator {}", package.name)), None)
-            }
-            Step::Settled(outcome) => outcome,
-            Step::Apply(snapshot, patch, changed_by) if may_install || history.was_ready() => {
-                apply(cluster, &snapshot, &patch, changed_by).await
-            }
-            Step::Apply(snapshot, ..) => outcome(
-                &snapshot,
-                CrdState::Pending("another CRD of its package is refused".to_owned()),
-                None,
-            ),
-        });
+    let mut outcomes: Vec<(usize, CrdOutcome)> = Vec::new();
+    // A CRD is taken over last, when nothing else keeps the package from being active. The former package has it until then.
+    let takes_over = |step: &Step<'_>| matches!(step, Step::Apply(snapshot, ..) if snapshot.takes_over());
+    let steps = steps.into_iter().zip(histories).enumerate();
+    let (taken, others): (Vec<_>, Vec<_>) = steps.partition(|(_, (step, _))| takes_over(step));
+    let mut lacking = None;
+    if may_install && !taken.is_empty() {
+        lacking = crds.lacking_for_taken(package).await.into_iter().next();
     }
-    outcomes
+    for (position, (step, history)) in others.into_iter().chain(taken) {
+        let is_ready = |outcome: &CrdOutcome| {
+            matches!(outcome.state, CrdState::Ready(_) | CrdState::Conflicted(_) | CrdState::HandedOver(_))
+        };
+        let may_take = outcomes.iter().all(|(_, outcome)| is_ready(outcome));
+        outcomes.push((
+            position,
+            match step {
+                Step::Apply(snapshot, ..)
+                    if let Some((problem, _)) = lacking.as_ref().filter(|_| snapshot.takes_over()) =>
+                {
+                    outcome(&snapshot, CrdState::Failed(problem.clone(), Some(RIGHTS)), None)
+                }
+                Step::Apply(snapshot, ..) if snapshot.takes_over() && !may_take => {
+                    let why = "another CRD of its package is not ready".to_owned();
+                    outcome(&snapshot, CrdState::Pending(why), None)
+                }
+                Step::Apply(snapshot, ..) if is_gone && snapshot.live().is_none() => outcome(
+                    &snapshot,
+                    CrdState::Pending(format!("there is no Operator {}", package.name)),
+                    None,
+                ),
+                Step::Settled(outcome) => *outcome,
+                Step::Apply(snapshot, patch, changed_by) if may_install || history.was_ready() => {
+                    apply(cluster, &snapshot, &patch, changed_by).await
+                }
+                Step::Apply(snapshot, ..) => outcome(
+                    &snapshot,
+                    CrdState::Pending("another CRD of its package is refused".to_owned()),
+                    None,
+                ),
+            },
+        ));
+    }
+    outcomes.sort_by_key(|(position, _)| *position);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// The packages from which a package takes its CRDs over, in the order of its resources.
+fn sources(crds: &CrdReconciler, package: &Package) -> Vec<Option<Arc<str>>> {
+    let resources = package.resources.iter();
+    resources.map(|resource| crds.takes_from(&package.name, resource.crd_name())).collect()
 }
 
 /// Whether there is no `Operator` of that name; `false` if that cannot be read.
-async fn is_operator_gone(cluster: &Cluster, name: &str) -> bool {
+pub(in crate::manager) async fn is_operator_gone(cluster: &Cluster, name: &str) -> bool {
     let live = cluster.get(&operators::kind(), None, name).await;
     live.is_ok_and(|live| live.is_none_or(|live| !live["metadata"]["deletionTimestamp"].is_null()))
 }
@@ -102,7 +141,7 @@ async fn prepare_plans(
     crds: &CrdReconciler,
     package: &Arc<Package>,
 ) -> Result<(), (Diagnostic, Option<Duration>)> {
-    crds.effects.plan_api.install(crds.effects.clients.own()).await.map_err(|error| {
+    crds.watches.install_plan_api().await.map_err(|error| {
         let message = format!("the API of plans cannot be installed: {error}");
         let problem = Diagnostic::error("crd::plans", message).help(
             "allow the manager to create and patch the CustomResourceDefinitions planruns.operetta.dev and \
@@ -126,26 +165,28 @@ async fn prepare_plans(
 /// The problems with the CRDs of a package as they are in the cluster. Nothing is written, not even as a dry run.
 pub(in crate::manager) async fn inspect(cluster: &Cluster, package: &Package) -> Vec<Diagnostic> {
     let manager = ManagerIdentity { webhook: WebhookState::Foreign, lease: "", namespace: "" };
-    let problems = examine(cluster, package, manager, || DryRun::Skipped).await;
+    let sources = vec![None; package.resources.len()];
+    let problems = examine(cluster, (package, &sources), manager, || DryRun::Skipped).await;
     problems.into_iter().map(|(problem, _)| problem).collect()
 }
 
 /// What would keep a package from being active, found by dry runs; and whether that may pass by itself.
 pub(super) async fn try_out(crds: &CrdReconciler, package: &Package) -> Vec<(Diagnostic, bool)> {
     let client = crds.webhook.as_ref().and_then(|webhook| webhook.client_config());
-    examine(crds.effects.clients.own(), package, crds.identity(client.as_ref()), || DryRun::NotSent).await
+    let of = (package, &*sources(crds, package));
+    examine(crds.effects.clients.own(), of, crds.identity(client.as_ref()), || DryRun::NotSent).await
 }
 
 async fn examine(
     cluster: &Cluster,
-    package: &Package,
+    (package, sources): (&Package, &[Option<Arc<str>>]),
     manager: ManagerIdentity<'_>,
     dry_run: impl Fn() -> DryRun,
 ) -> Vec<(Diagnostic, bool)> {
     let mut problems = Vec::new();
     let history = CrdHistory::default();
-    for resource in &package.resources {
-        let snapshot = read(cluster, package, resource, manager, dry_run()).await;
+    for (resource, from) in package.resources.iter().zip(sources) {
+        let snapshot = read(cluster, (package, resource, from.as_deref()), manager, dry_run()).await;
         if let Step::Settled(outcome) = advance(cluster, snapshot, &history, Duration::ZERO, None).await {
             match outcome.state {
                 CrdState::Refused(problem) => problems.push((problem, false)),
@@ -153,7 +194,8 @@ async fn examine(
                 CrdState::Ready(_)
                 | CrdState::Pending(_)
                 | CrdState::Migrating(..)
-                | CrdState::Conflicted(_) => {}
+                | CrdState::Conflicted(_)
+                | CrdState::HandedOver(_) => {}
             }
         }
     }
@@ -162,13 +204,12 @@ async fn examine(
 
 async fn read<'a>(
     cluster: &Cluster,
-    package: &'a Package,
-    resource: &'a Resource,
+    (package, resource, takes_from): (&'a Package, &'a Resource, Option<&'a str>),
     manager: ManagerIdentity<'a>,
     dry_run: DryRun,
 ) -> CrdSnapshot<'a> {
     let live = cluster.get(&CRD, None, resource.crd_name()).await;
-    CrdSnapshot { package, resource, manager, live, dry_run, lossy: None, names: None }
+    CrdSnapshot { package, resource, takes_from, manager, live, dry_run, lossy: None, names: None }
 }
 
 /// Does what the decisions ask for until something is to be written or nothing is left to do. Without `crds` nothing is
@@ -202,25 +243,24 @@ async fn advance<'a>(
             CrdDecision::Migrate => {
                 let Some((crds, live)) = crds.zip(snapshot.live()) else {
                     let state = migrating(snapshot.resource, Duration::ZERO);
-                    return Step::Settled(outcome(&snapshot, state, None));
+                    return settled(&snapshot, state, None);
                 };
                 match crds.migrate(live).await {
                     Ok(Turn::Done(_)) => {}
                     Ok(Turn::Later(wait)) => {
                         let state = migrating(snapshot.resource, wait);
-                        return Step::Settled(outcome(&snapshot, state, None));
+                        return settled(&snapshot, state, None);
                     }
                     Err(error) => {
                         let state = unmigrated(snapshot.resource, &error.to_string(), error.is_temporary());
-                        return Step::Settled(outcome(&snapshot, state, None));
+                        return settled(&snapshot, state, None);
                     }
                 }
-                snapshot =
-                    read(cluster, snapshot.package, snapshot.resource, snapshot.manager, DryRun::NotSent)
-                        .await;
+                let of = (snapshot.package, snapshot.resource, snapshot.takes_from);
+                snapshot = read(cluster, of, snapshot.manager, DryRun::NotSent).await;
             }
             CrdDecision::Settled(state, changed_by) => {
-                return Step::Settled(outcome(&snapshot, state, changed_by));
+                return settled(&snapshot, state, changed_by);
             }
             CrdDecision::Apply(patch, changed_by) => {
                 if let Some(crds) = crds.filter(|_| changed_by.is_some() && patch.with_spec) {
@@ -230,6 +270,10 @@ async fn advance<'a>(
             }
         }
     }
+}
+
+fn settled<'a>(snapshot: &CrdSnapshot<'_>, state: CrdState, changed_by: Option<String>) -> Step<'a> {
+    Step::Settled(Box::new(outcome(snapshot, state, changed_by)))
 }
 
 fn outcome(snapshot: &CrdSnapshot<'_>, state: CrdState, changed_by: Option<String>) -> CrdOutcome {

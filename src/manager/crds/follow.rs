@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::effects;
 use super::{CRD, CrdReconciler, Labelled, State};
 use crate::api::CallError;
-use crate::children::crds::{MIGRATING, PackageCrds};
+use crate::children::crds::{MIGRATING, PackageCrds, RIGHTS_LACKING, left_behind};
 use crate::diag::Diagnostic;
 use crate::manager::reconcile::Outcome;
 use crate::manager::rights;
@@ -21,12 +21,9 @@ use crate::package::{Package, Resource};
 /// How long until a refused candidate is tried again if no CRD of it changes.
 const AGAIN: Duration = Duration::from_secs(60);
 /// The same if its account lacks rights.
-const RIGHTS: Duration = Duration::from_secs(5);
+pub(super) const RIGHTS: Duration = Duration::from_secs(5);
 /// The same if other packages or instances refuse it.
 const SOON: Duration = Duration::from_secs(1);
-
-/// The code of a revision that needs rights that the account of its package does not have.
-pub(in crate::manager) const RIGHTS_LACKING: &str = "rights::missing";
 
 /// What is known of the package of an `Operator`, beside its CRDs.
 #[derive(Default)]
@@ -57,6 +54,8 @@ pub(in crate::manager) struct View {
     pub(in crate::manager) is_temporary: bool,
     /// How far the migration of stored objects is, and whether it does not proceed.
     pub(in crate::manager) migration: Option<(bool, String)>,
+    /// The CRDs of the active revision that belong to other packages now: each CRD, and its package.
+    pub(in crate::manager) handed_over: Vec<(String, String)>,
 }
 
 impl State {
@@ -65,7 +64,7 @@ impl State {
         self.shown().filter(move |shown| shown.package.name != package)
     }
 
-    fn index_of(&self, package: &str) -> Option<usize> {
+    pub(super) fn index_of(&self, package: &str) -> Option<usize> {
         self.packages.iter().position(|known| known.package.name == package)
     }
 }
@@ -131,15 +130,20 @@ impl CrdReconciler {
         state.labelled.extend(read.into_iter().filter(|(_, labelled)| labelled.package == name));
         info!(package = %name, "no Operator brings this package any more: its instances are left as they are");
         // It may have had CRDs that others need.
-        for other in 0..state.packages.len() {
-            state.packages[other].read_again();
-            if let Some(candidate) = state.followed.get_mut(&other).and_then(|f| f.candidate.as_mut()) {
-                candidate.at = Duration::ZERO;
-            }
-            self.scheduler.queue.add(state.key(other));
-        }
+        self.retry_refused(&mut state);
         self.publish(&mut state);
         Ok(())
+    }
+
+    /// Refusals may be over: what is refused is tried again.
+    pub(super) fn retry_refused(&self, state: &mut State) {
+        for index in 0..state.packages.len() {
+            state.packages[index].read_again();
+            if let Some(candidate) = state.followed.get_mut(&index).and_then(|f| f.candidate.as_mut()) {
+                candidate.at = Duration::ZERO;
+            }
+            self.scheduler.queue.add(state.key(index));
+        }
     }
 
     /// What is known of the package of an `Operator`.
@@ -155,14 +159,15 @@ impl CrdReconciler {
         let crds = known.package.resources.iter().map(Resource::crd_name);
         let migration = self.migrations.progress(crds);
         let active = shown.map(|shown| Arc::clone(&shown.package));
+        let handed_over = shown.map(|shown| self.handed_over(shown)).unwrap_or_default();
         if let Some(Candidate { package, refusals, .. }) = &followed.candidate {
             let is_temporary = !refusals.is_empty() && refusals.iter().all(|(_, is_temporary)| *is_temporary);
             let problems = refusals.iter().map(|(problem, _)| problem.clone()).collect();
             let next = Some(Arc::clone(package));
-            return View { active, next, problems, is_temporary, migration };
+            return View { active, next, problems, is_temporary, migration, handed_over };
         }
         if known.is_active {
-            return View { active, migration, ..View::default() };
+            return View { active, migration, handed_over, ..View::default() };
         }
         let (problems, is_temporary) = match known.verdict() {
             Some(verdict) => (verdict.problems.clone(), verdict.is_temporary),
@@ -170,7 +175,8 @@ impl CrdReconciler {
         };
         // It takes its time, and that is no refusal.
         let problems = problems.into_iter().filter(|problem| problem.code != MIGRATING).collect();
-        View { active, next: Some(Arc::clone(&known.package)), problems, is_temporary, migration }
+        let next = Some(Arc::clone(&known.package));
+        View { active, next, problems, is_temporary, migration, handed_over }
     }
 
     /// Tries the candidate of a package, if there is one and it is due. If nothing keeps it from being active, it takes the
@@ -185,16 +191,15 @@ impl CrdReconciler {
                 self.scheduler.queue.add_after(state.key(index), rest);
                 return Outcome::Done;
             }
-            let claims = PackageCrds::new(Arc::clone(&candidate.package))
-                .claims(state.shown_besides(&candidate.package.name));
+            let claims = self.claims(&state, &PackageCrds::new(Arc::clone(&candidate.package)));
             let mut refusals: Vec<(Diagnostic, bool)> =
                 claims.into_iter().map(|claim| (claim, false)).collect();
-            let gone = gone(&state.packages[index].package, &candidate.package);
+            let gone = gone(&state.packages[index], &candidate.package);
             let known = gone.iter().map(|crd| (crd, self.store.instances_of(crd).len()));
             refusals.extend(
                 known
                     .filter(|(_, count)| *count > 0)
-                    .map(|(crd, count)| left_behind(crd, count, &candidate.package)),
+                    .map(|(crd, count)| (left_behind(crd, count, &candidate.package), false)),
             );
             (Arc::clone(&candidate.package), gone, refusals)
         };
@@ -208,7 +213,11 @@ impl CrdReconciler {
             refusals = effects::try_out(self, &package).await;
         }
         if refusals.is_empty() {
+            self.grant(&package).await;
             refusals = self.lacking_rights(&package).await;
+            if refusals.is_empty() {
+                refusals = self.lacking_for_taken(&package).await;
+            }
             again = RIGHTS;
         }
         let mut state = self.lock();
@@ -265,7 +274,7 @@ impl CrdReconciler {
             };
             match live {
                 Ok(names) if names.is_empty() => {}
-                Ok(names) => refusals.push(left_behind(crd, names.len(), package)),
+                Ok(names) => refusals.push((left_behind(crd, names.len(), package), false)),
                 Err(error) => {
                     let message = format!("it is not known whether the CRD {crd} has instances: {error}");
                     refusals.push((Diagnostic::error("crd::unread", message), true));
@@ -273,6 +282,13 @@ impl CrdReconciler {
             }
         }
         refusals
+    }
+
+    /// Grants the rights of a revision that is about to be active.
+    pub(super) async fn grant(&self, package: &Package) {
+        let settings = self.store.settings.get(&package.name);
+        let names = settings.as_ref().and_then(|settings| settings.names().cloned());
+        self.effects.bindings.offer(&self.effects, package, &self.namespace, names).await;
     }
 
     /// What the account of a package lacks for a revision. With it, the instances of the active one would be in trouble as
@@ -291,7 +307,7 @@ impl CrdReconciler {
             homes.extend(self.store.instances_of(&registered.crd).into_iter().map(|key| key.namespace));
         }
         let clients = &self.effects.clients;
-        match rights::lacking(clients, &self.store, package, &homes, &self.namespace).await {
+        match rights::lacking(clients, &self.store, (package, None), &homes, &self.namespace).await {
             Ok(None) => Vec::new(),
             Ok(Some(message)) => vec![(Diagnostic::error(RIGHTS_LACKING, message), false)],
             Err(error) => {
@@ -328,20 +344,8 @@ impl CrdReconciler {
     }
 }
 
-/// The CRDs of a package that another revision of it does not have.
-fn gone(package: &Package, next: &Package) -> Vec<String> {
-    let crds = package.resources.iter().map(Resource::crd_name);
+/// The CRDs of a package that another revision of it does not have. What was handed over is not its own any more.
+fn gone(package: &PackageCrds, next: &Package) -> Vec<String> {
+    let crds = package.package.resources.iter().map(Resource::crd_name).filter(|crd| package.keeps(crd));
     crds.filter(|crd| next.position(crd).is_none()).map(str::to_owned).collect()
-}
-
-/// The refusal of a revision that no longer has a CRD with instances.
-fn left_behind(crd: &str, count: usize, package: &Package) -> (Diagnostic, bool) {
-    let message = format!(
-        "the revision {} of the package {} has no resource with the CRD {crd}, of which there are {count} instances",
-        package.revision(),
-        package.name
-    );
-    let problem = Diagnostic::error("crd::left-behind", message)
-        .help("delete these instances first, or keep the resource in the package");
-    (problem, false)
 }

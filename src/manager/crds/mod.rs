@@ -8,6 +8,7 @@
 
 mod effects;
 mod follow;
+mod handover;
 mod migrate;
 mod publish;
 mod usage;
@@ -32,13 +33,14 @@ use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::crds::{
     CrdInfo, CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, WebhookState, lease,
 };
-use crate::children::{names, package_of_crd_value};
+use crate::children::{former_packages, names, package_of_crd_value};
 use crate::cluster::Cluster;
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::Package;
+pub(super) use effects::is_operator_gone;
 use follow::Followed;
-pub(super) use follow::{RIGHTS_LACKING, View};
+pub(super) use follow::View;
 pub(super) use migrate::Migrations;
 use migrate::Turn;
 use publish::Published;
@@ -151,6 +153,7 @@ struct Labelled {
     generation: i64,
     package: String,
     lease: Option<String>,
+    former: Arc<[Arc<str>]>,
     kind: ApiKind,
     record: Record,
 }
@@ -162,6 +165,7 @@ impl Labelled {
             generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
             package: package_of_crd_value(crd)?,
             lease: lease(crd).map(str::to_owned),
+            former: former_packages(crd).into_iter().map(Into::into).collect(),
             kind: crd::kind(crd)?,
             record: Record::of(crd),
         })
@@ -332,7 +336,7 @@ impl CrdReconciler {
             let (package, live) = (&state.packages[index], &state.live);
             let version = |crd: &str| live.crds.get(crd).map(|meta| meta.version.clone());
             package.is_read_due(version, live.is_complete, now).then(|| {
-                let claims = package.claims(state.shown_besides(&package.package.name));
+                let claims = self.claims(&state, package);
                 (Arc::clone(&package.package), package.crds().to_vec(), claims)
             })
         };
@@ -356,6 +360,7 @@ impl CrdReconciler {
                 Some(outcomes) => state.packages[index].record(outcomes, self.identity(None), now),
                 None => state.packages[index].record_claims(claims, now),
             };
+            state.hand_over_shared(index);
             self.report(&state, index, findings);
             if was_first && !is_first(&state) {
                 self.queue_undecided(&state);

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::{CrdReconciler, First, GATHER, INACTIVE, Labelled, State};
 use crate::api::Gvk;
-use crate::children::crds::Record;
+use crate::children::crds::{CrdHistory, Record};
 use crate::manager::plans;
 use crate::manager::registry::{Registered, Registry};
 use crate::manager::watches::IfOpen;
@@ -65,12 +65,14 @@ impl CrdReconciler {
         let now = self.scheduler.clock.elapsed();
         let is_decided = state.is_decided();
         if is_decided || now >= GATHER {
+            let mut activated = Vec::new();
             let State { packages, followed, .. } = &mut *state;
             for (index, package) in packages.iter_mut().enumerate() {
                 if package.is_active || !package.is_complete() {
                     continue;
                 }
                 package.is_active = true;
+                activated.push(index);
                 if let Some(followed) = followed.get_mut(&index)
                     && let Some(former) = followed.former.take()
                 {
@@ -79,10 +81,20 @@ impl CrdReconciler {
                 let revision = package.package.revision();
                 info!(package = %package.package.name, %revision, "package active");
             }
+            for index in activated {
+                state.hand_over_shared(index);
+            }
             let revisions = &self.watches.revisions;
-            let earlier: Vec<_> =
-                state.packages.iter().flat_map(|package| revisions.of(&package.package.name)).collect();
+            let former = state.packages.iter().map(|package| {
+                let infos = package.crds().iter().filter_map(CrdHistory::info);
+                (package.package.name.clone(), infos.flat_map(|info| info.former.clone()).collect())
+            });
+            revisions.set_former_packages(former.collect());
+            let names = state.packages.iter().map(|package| &*package.package.name);
+            let earlier: BTreeMap<String, Vec<Arc<Package>>> =
+                names.map(|name| (name.to_owned(), revisions.of(name))).collect();
             self.publish_kinds(state, &earlier);
+            let earlier: Vec<_> = earlier.into_values().flatten().collect();
             self.scheduler.add_all(revisions.published(&earlier));
         }
         // The status of an Operator says why its package is not active: a package of a user does not keep the manager from
@@ -101,8 +113,8 @@ impl CrdReconciler {
         }
     }
 
-    /// `earlier`: the earlier revisions of packages that instances still use.
-    fn publish_kinds(&self, state: &mut State, earlier: &[Arc<Package>]) {
+    /// `earlier`: the earlier revisions that instances of each package still use.
+    fn publish_kinds(&self, state: &mut State, earlier: &BTreeMap<String, Vec<Arc<Package>>>) {
         let (wanted, others) = self.wanted_kinds(state, earlier);
         for (crd, other) in others.iter().filter(|(crd, _)| !state.others.contains_key(*crd)) {
             let lease = state.labelled.get(crd).and_then(|labelled| labelled.lease.as_deref());
@@ -218,13 +230,16 @@ impl CrdReconciler {
     fn wanted_kinds(
         &self,
         state: &State,
-        earlier: &[Arc<Package>],
+        earlier: &BTreeMap<String, Vec<Arc<Package>>>,
     ) -> (BTreeMap<Arc<str>, Published>, BTreeMap<String, Arc<Registered>>) {
         let (mut wanted, mut others) = (BTreeMap::new(), BTreeMap::new());
         for package in state.shown() {
             for (index, (crd, resource)) in package.crds().iter().zip(&package.package.resources).enumerate()
             {
-                let of_package = earlier.iter().filter(|earlier| earlier.name == package.package.name);
+                if state.is_gone_from(package, resource.crd_name()) {
+                    continue;
+                }
+                let of_package = earlier.get(&*package.package.name).into_iter().flatten();
                 let earlier: Vec<_> = of_package
                     .filter_map(|earlier| Some((Arc::clone(earlier), earlier.position(resource.crd_name())?)))
                     .collect();
@@ -236,6 +251,7 @@ impl CrdReconciler {
                     crd: resource.crd_name().into(),
                     kind: self.store.kinds.insert(resource.kind.clone()),
                     package_name: package.package.name.as_str().into(),
+                    former: crd.info().map(|info| info.former.as_slice().into()).unwrap_or_default(),
                     package: Some((Arc::clone(&package.package), index)),
                     is_staged: self.follows,
                     earlier,
@@ -264,6 +280,7 @@ impl CrdReconciler {
                 crd: name.as_str().into(),
                 kind: self.store.kinds.insert(labelled.kind.clone()),
                 package_name: labelled.package.as_str().into(),
+                former: labelled.former.clone(),
                 package: None,
                 is_staged: false,
                 earlier: Vec::new(),

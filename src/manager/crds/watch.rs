@@ -2,6 +2,7 @@
 //! where more of it is needed.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
@@ -72,6 +73,10 @@ impl CrdReconciler {
     fn on_crd_gone(&self, state: &mut State, name: &str) {
         let Some(meta) = state.live.crds.remove(name) else { return };
         self.watches.crds_changed();
+        if self.effects.plan_api.is_own(name) {
+            let effects = Arc::clone(&self.effects);
+            tokio::spawn(async move { effects.plan_api.reinstall(effects.clients.own()).await });
+        }
         state.labelled.remove(name);
         for index in 0..state.packages.len() {
             if state.packages[index].record_gone(name, &meta.version.uid) {

@@ -13,20 +13,26 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::crds::{CrdReconciler, RIGHTS_LACKING, View};
+use super::crds::{CrdReconciler, View, is_operator_gone};
 use super::effects::Effects;
 use super::reconcile::Outcome;
 use super::revisions::{Failure, Unloadable};
+use super::rights;
 use super::scheduler::{Key, Scheduler};
 use super::store::Store;
 use super::watches::Watches;
 use crate::api::CallError;
 use crate::backoff::{Backoff, Retry};
 use crate::children::RIGHTS_MISSING;
+use crate::children::crds::RIGHTS_LACKING;
 use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
-use crate::operators::{self, Facts, Lost, MissingRights, Next, OperatorSpec, Rollout, Target};
+use crate::operators::upgrade::Kept;
+use crate::operators::{
+    self, Author, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Next, OperatorSpec, Target, Transition,
+};
 use crate::package::{Package, store};
+use crate::rights::bindings::ROLES_APPLIED;
 use rollout::{Fleet, Movement};
 pub(super) use settings::{AllSettings, Serves, Settings};
 pub(super) use start::{Found, find, start};
@@ -35,6 +41,8 @@ pub(super) use start::{Found, find, start};
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// How often the instances are counted. It costs no request while their number is the same.
 const COUNT: Duration = Duration::from_secs(10);
+/// How old the server's version may be, for a package that is active.
+const VERSION: Duration = Duration::from_secs(600);
 /// How often they are looked at while they are moved to another revision, if no event comes.
 const STAGE: Duration = Duration::from_secs(1);
 
@@ -63,15 +71,31 @@ struct Known {
     retry: Retry,
     /// The recorded revision that cannot be loaded.
     lost: Option<String>,
+    /// Whether its account lacked rights when they were asked for last.
+    lacks_rights: bool,
     /// The active revision whose predecessors were pruned.
     pruned: Option<String>,
     movement: Movement,
+    /// Why the active revision could not be stored again.
+    unstored: Option<String>,
+    /// The server's version, and when it was asked for.
+    kubernetes: Option<(Duration, String)>,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        let (object, loaded, unloadable, retry) = (None, None, None, Retry::new(AGAIN));
-        Self { object, loaded, unloadable, retry, lost: None, pruned: None, movement: Movement::default() }
+        Self {
+            object: None,
+            loaded: None,
+            unloadable: None,
+            retry: Retry::new(AGAIN),
+            lost: None,
+            lacks_rights: false,
+            pruned: None,
+            unstored: None,
+            kubernetes: None,
+            movement: Movement::default(),
+        }
     }
 }
 
@@ -126,6 +150,8 @@ impl OperatorReconciler {
             },
         };
         let Some(object) = object.filter(|object| object["metadata"]["deletionTimestamp"].is_null()) else {
+            self.store.settings.retract(name);
+            self.effects.monitor.metrics.operator_gone(name);
             return match self.crds.withdraw(name).await {
                 Ok(()) => Outcome::Done,
                 Err(error) => {
@@ -136,14 +162,28 @@ impl OperatorReconciler {
         };
         let (target, view) = self.advance(name, &object, &mut known).await;
         let fleet = self.fleet(name, &view);
+        if let Some(active) = &view.active {
+            self.keep_stored(name, active, &object, &mut known).await;
+        }
         if let (Some(active), Some(fleet)) = (&view.active, &fleet) {
-            self.prune(active, &object, fleet, &mut known).await;
+            let granted = self.grant(active, &object, &view, fleet, known.lacks_rights).await;
+            self.prune(active, &object, (fleet, &granted), &mut known).await;
         }
         let (target, moves) =
             self.plan_moves(name, &object, target, &view, fleet.as_ref(), &mut known.movement);
-        let is_rolling = matches!(target, Target::RollingOut(_));
+        let rollout = match &target {
+            Target::RollingOut(rollout) => Some(rollout.clone()),
+            _ => None,
+        };
+        let is_rolling = rollout.is_some();
         let rights = self.missing_rights(name).await;
-        let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref()).await;
+        known.lacks_rights = rights.as_ref().is_some_and(|rights| !rights.is_empty());
+        let unsupported = match &view.active {
+            Some(active) => self.refuses_kubernetes(active, false, &mut known).await.unwrap_or_default(),
+            None => None,
+        };
+        let doubts = (known.unstored.as_deref(), unsupported.as_deref());
+        let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await;
         let outcome = match written {
             Ok(object) => {
                 // What the status does not record yet is not begun.
@@ -153,6 +193,8 @@ impl OperatorReconciler {
                 } else {
                     Outcome::Done
                 };
+                self.effects.note_status(&format!("Operator {name}"), None);
+                self.effects.monitor.metrics.operator(name, &object["status"], rollout.as_ref());
                 known.object = Some(object);
                 let again = if is_rolling || fleet.is_none() { STAGE } else { COUNT };
                 self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), again);
@@ -160,6 +202,7 @@ impl OperatorReconciler {
             }
             Err(error) => {
                 warn!(operator = %name, %error, "the status of the Operator cannot be written");
+                self.effects.note_status(&format!("Operator {name}"), Some(&error));
                 Outcome::Failed
             }
         };
@@ -176,7 +219,7 @@ impl OperatorReconciler {
                 return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
             }
         };
-        if let Err(message) = self.set(name, &spec, &view) {
+        if let Err(message) = self.set(name, &spec, &object["status"], &view) {
             return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
         }
         let active = view.active.as_deref().map(revision_name);
@@ -188,15 +231,16 @@ impl OperatorReconciler {
                     // It may have been a candidate's turn before.
                     if let Some(active) = view.active.as_ref().filter(|_| view.next.is_some()) {
                         self.crds.follow(active);
-                        return (Target::Active, self.crds.view(name));
+                        return (Target::Active { kept: Kept::default() }, self.crds.view(name));
                     }
-                    return (Target::Active, view);
+                    return (Target::Active { kept: Kept::default() }, view);
                 }
-                Next::Paused => return (Target::Paused, view),
+                Next::Paused => return (Target::Paused("spec.paused is true".into()), view),
                 Next::Recorded(recorded) => recorded,
                 Next::Named(named) => named,
             };
-            match self.load(name, wanted, known).await {
+            let is_new = Some(wanted) != recorded && Some(wanted) != active.as_deref();
+            match self.load_next(name, wanted, is_new, known).await {
                 Ok(package) => {
                     known.retry.reset();
                     if !self.crds.follow(&package) {
@@ -222,24 +266,29 @@ impl OperatorReconciler {
         }
     }
 
-    /// Takes what an `Operator` says of its instances, and queues them if it is new. Instead of a default that is wrong that
-    /// of the package counts.
+    /// Takes what an `Operator` says of its instances, and queues them if it is new.
     ///
     /// # Errors
     /// What is wrong with it.
-    fn set(&self, name: &str, spec: &OperatorSpec, view: &View) -> Result<(), String> {
-        let settings = Settings::of(spec)?;
+    fn set(&self, name: &str, spec: &OperatorSpec, status: &Value, view: &View) -> Result<(), String> {
+        let defaults = operators::effective_defaults(spec, status, view.active.as_deref());
+        let settings = Settings::of(spec, defaults)?;
         if settings.reads_namespaces() {
             self.watches.open_operator_kind(&start::namespaces());
         }
         if self.store.settings.set(name, settings) {
             self.watches.place_children();
             self.queue_instances(name);
+            self.crds.try_again(name);
         }
         // The defaults of a revision that is not active are not known yet.
         let named = view.active.as_ref().filter(|active| revision_name(active) == spec.revision);
-        let wrong = named.and_then(|named| named.wrong_default(&spec.defaults));
-        wrong.map_or(Ok(()), |wrong| Err(format!("spec.defaults.{wrong}")))
+        let wrong = named.map(|named| named.wrong_defaults(&spec.defaults)).unwrap_or_default();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let wrong = wrong.join("; spec.defaults.");
+        Err(format!("spec.defaults.{wrong}. Until all are right, the last valid defaults stay in effect"))
     }
 
     /// Queues the instances of a package.
@@ -249,7 +298,47 @@ impl OperatorReconciler {
         }
     }
 
-    /// The package of a revision.
+    /// The package of a revision. One that is new must be for this cluster; one that was active stays so.
+    async fn load_next(
+        &self,
+        operator: &str,
+        revision: &str,
+        is_new: bool,
+        known: &mut Known,
+    ) -> Result<Arc<Package>, Lost> {
+        let package = self.load(operator, revision, known).await?;
+        match self.refuses_kubernetes(&package, is_new, known).await {
+            Ok(Some(message)) if is_new => {
+                Err(Lost { reason: KUBERNETES_UNSUPPORTED, message, is_temporary: false })
+            }
+            Ok(_) => Ok(package),
+            Err(_) if !is_new => Ok(package),
+            Err(error) => {
+                let message = format!("the version of the API server cannot be read: {error}");
+                Err(Lost { reason: KUBERNETES_UNSUPPORTED, message, is_temporary: true })
+            }
+        }
+    }
+
+    /// Why a package is not for this cluster. `again`: the server is asked though it was asked a short while ago.
+    async fn refuses_kubernetes(
+        &self,
+        package: &Package,
+        again: bool,
+        known: &mut Known,
+    ) -> Result<Option<String>, CallError> {
+        if package.kubernetes.is_none() {
+            return Ok(None);
+        }
+        let now = self.scheduler.clock.elapsed();
+        let is_recent = |(asked, _): &&(Duration, String)| !again && now.saturating_sub(*asked) < VERSION;
+        if known.kubernetes.as_ref().as_ref().is_none_or(|x| !is_recent(x)) {
+            known.kubernetes = Some((now, self.effects.clients.own().version().await?));
+        }
+        Ok(known.kubernetes.as_ref().and_then(|(_, version)| package.refuses_kubernetes(version)))
+    }
+
+    /// The package of a revision, as it is stored.
     async fn load(&self, operator: &str, revision: &str, known: &mut Known) -> Result<Arc<Package>, Lost> {
         if let Some(loaded) = known.loaded.as_ref().filter(|loaded| revision_name(loaded) == revision) {
             return Ok(Arc::clone(loaded));
@@ -280,8 +369,73 @@ impl OperatorReconciler {
         Ok(package)
     }
 
+    /// Stores the active revision again if others have deleted or changed it. Without that it would be missed at the next start.
+    async fn keep_stored(&self, name: &str, active: &Arc<Package>, object: &Value, known: &mut Known) {
+        let (revision, revisions) = (revision_name(active), &self.watches.revisions);
+        if !revisions.has_changed(&revision) {
+            known.unstored = None;
+            return;
+        }
+        // An uninstallation deletes both.
+        if is_operator_gone(self.effects.clients.own(), name).await {
+            return;
+        }
+        match revisions.restore(active).await {
+            Ok(mended) => {
+                known.unstored = None;
+                if mended.is_empty() {
+                    return;
+                }
+                let message = format!(
+                    "{} of the active revision {revision} had been deleted or changed, and was stored again as it is \
+                     loaded: see who has rights to change it",
+                    mended.join(", ")
+                );
+                warn!(operator = %name, "{message}");
+                self.effects.events.publish(object, true, "RevisionRestored", &message);
+            }
+            Err(error) => {
+                let message = format!(
+                    "the active revision {revision} was deleted or changed, and cannot be stored again: {error}. It stays \
+                     active in this manager; the next one that starts cannot load it"
+                );
+                warn!(operator = %name, "{message}");
+                known.unstored = Some(message);
+                self.scheduler.queue.add_after(Key::Operator(name.into()), known.retry.failed());
+            }
+        }
+    }
+
+    /// Grants the account the rights of the revisions in use, and takes back others. The names of the revisions whose rights it
+    /// has.
+    async fn grant(
+        &self,
+        active: &Package,
+        object: &Value,
+        view: &View,
+        fleet: &Fleet,
+        again: bool,
+    ) -> BTreeSet<String> {
+        let mut in_use = rights::in_use(&self.store, &active.name);
+        in_use.revisions.insert(revision_name(active));
+        in_use.revisions.extend(fleet.recorded());
+        let next = view.next.as_deref().map(revision_name);
+        let next = [object["spec"]["revision"].as_str(), next.as_deref()];
+        let mut reasons = self.store.settings.missing(&active.name);
+        let meta = &object["metadata"];
+        reasons.extend([&meta["generation"], &meta["annotations"][ROLES_APPLIED]].map(Value::to_string));
+        let how = (&next[..], reasons, again);
+        self.effects.bindings.set(&self.effects, &active.name, &self.namespace, in_use, how).await
+    }
+
     /// Deletes revisions that nothing needs, once for each active one.
-    async fn prune(&self, active: &Package, object: &Value, fleet: &Fleet, known: &mut Known) {
+    async fn prune(
+        &self,
+        active: &Package,
+        object: &Value,
+        (fleet, granted): (&Fleet, &BTreeSet<String>),
+        known: &mut Known,
+    ) {
         let name = revision_name(active);
         if known.pruned.as_ref() == Some(&name) {
             return;
@@ -290,11 +444,22 @@ impl OperatorReconciler {
         let keep = [&object["spec"]["revision"], &status["activeRevision"], &status["previousRevision"]];
         let recorded = fleet.recorded();
         let keep = keep.into_iter().filter_map(Value::as_str).chain(recorded.iter().map(String::as_str));
+        let handed_over = self.recorded_elsewhere(&active.name);
+        let keep = keep.chain(granted.iter().chain(&handed_over).map(String::as_str));
         let keep: Vec<&str> = keep.collect();
         if let Err(error) = self.watches.revisions.prune(active, &keep).await {
             warn!(package = %active.name, %error, "stored revisions that are not used cannot be pruned");
         }
         known.pruned = Some(name);
+    }
+
+    /// The names of the revisions that instances record whose kinds the package has handed over.
+    fn recorded_elsewhere(&self, package: &str) -> BTreeSet<String> {
+        let (registry, index) = (self.store.registry(), self.store.index());
+        let gone = registry.iter().filter(|registered| registered.owner().is_former(package));
+        let members = gone.flat_map(|registered| index.members_of(&registered.crd));
+        let recorded = members.filter_map(|(_, member)| member.revision.as_deref());
+        recorded.map(|revision| store::name_of(package, revision)).collect()
     }
 
     /// Writes the status, if it differs; the object as it is then.
@@ -305,23 +470,29 @@ impl OperatorReconciler {
         (progress, rights): (Target, Option<MissingRights>),
         view: &View,
         fleet: Option<&Fleet>,
+        (unstored, unsupported): (Option<&str>, Option<&str>),
     ) -> Result<Value, CallError> {
         let active = view.active.as_deref().map(|active| (revision_name(active), active.version.to_string()));
         let instances = fleet.map(|fleet| self.instances(fleet, view));
-        let before = object["status"]["conditions"].clone();
         let missing = self.store.settings.missing(name);
-        let rollout = match &progress {
-            Target::RollingOut(rollout) => Some(rollout.clone()),
-            _ => None,
-        };
+        let spec = OperatorSpec::parse(&object).unwrap_or_default();
+        let is_valid = |active: &&Arc<Package>| active.wrong_defaults(&spec.defaults).is_empty();
+        let valid_defaults = view.active.as_ref().filter(is_valid).map(|_| &spec.defaults);
+        let valid_defaults =
+            valid_defaults.filter(|valid| !valid.is_empty() || !object["status"]["defaults"].is_null());
         let facts = Facts {
             generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
             target: object["spec"]["revision"].as_str().unwrap_or_default(),
+            author: Author::of(&object),
             progress,
             active: active.as_ref().map(|(revision, version)| (revision.as_str(), version.as_str())),
+            valid_defaults,
             instances: instances.as_deref(),
             rights,
+            unstored,
+            unsupported,
             missing_namespaces: &missing,
+            handed_over: &view.handed_over,
             migration: view.migration.as_ref().map(|(is_stuck, text)| (*is_stuck, text.as_str())),
         };
         let now = self.scheduler.clock.now().to_string();
@@ -334,14 +505,13 @@ impl OperatorReconciler {
         });
         let (cluster, kind) = (self.effects.clients.own(), operators::kind());
         let written = cluster.merge_patch(&kind, None, name, Some("status"), &patch, NOTES).await?;
-        if let Some(rollout) = rollout.filter(Rollout::is_stalled) {
-            let reason = rollout.reason();
-            let is_known = before.as_array().into_iter().flatten().any(|c| c["reason"] == reason);
-            if !is_known {
-                let message = rollout.message();
+        if let Some(Transition { is_warning, reason, message }) =
+            operators::transition(&object["status"], &written["status"])
+        {
+            if is_warning {
                 warn!(operator = %name, reason, "{message}");
-                self.effects.events.publish(&written, true, reason, &message);
             }
+            self.effects.events.publish(&written, is_warning, &reason, &message);
         }
         Ok(written)
     }
@@ -350,20 +520,21 @@ impl OperatorReconciler {
     async fn missing_rights(&self, name: &Arc<str>) -> Option<MissingRights> {
         let Effects { clients, rights, .. } = &*self.effects;
         let refused = self.watches.refused_of(name);
+        let mut manager = self.watches.refused_to_manager(name);
         // A right that was granted may have been taken back.
-        let again = !refused.is_empty();
+        let again = !refused.is_empty() || !manager.is_empty();
         match rights.missing_of_package(clients, &self.store, name, &self.namespace, again).await {
             Ok(Some(missing)) => {
                 let rights = missing.rights.into_iter().collect();
-                Some(MissingRights { user: missing.user, rights, refused })
+                Some(MissingRights { user: missing.user, rights, refused, manager })
             }
             // Packages have no accounts.
             Ok(None) => Some(MissingRights::default()),
             // The manager may not act as the account, and so cannot ask for its rights.
             Err(error) if error.is_unauthorized() => {
                 let user = clients.user_of(name).unwrap_or_default();
-                let refused = refused.into_iter().chain([error.to_string()]).collect();
-                Some(MissingRights { user, rights: Vec::new(), refused })
+                manager.push(error.to_string());
+                Some(MissingRights { user, rights: Vec::new(), refused, manager })
             }
             Err(error) => {
                 warn!(operator = %name, %error, "the rights of the package cannot be asked for");
@@ -397,18 +568,20 @@ fn revision_name(package: &Package) -> String {
 fn progress(view: &View, spec: &OperatorSpec) -> Target {
     let is_named = |package: &&Arc<Package>| revision_name(package) == spec.revision;
     match (&view.next, &view.active) {
-        (None, Some(active)) if is_named(&active) => Target::Active,
+        (None, Some(active)) if is_named(&active) => Target::Active { kept: Kept::default() },
         (Some(next), _) if is_named(&next) && !view.problems.is_empty() => {
             let message = view.problems.iter().map(told).collect::<Vec<_>>().join("; ");
             let is_of_rights = view.problems.iter().all(|problem| problem.code == RIGHTS_LACKING);
             let reason = if is_of_rights { RIGHTS_MISSING } else { "CRDRefused" };
-            Target::Refused { reason, message, is_temporary: view.is_temporary }
+            // The manager tries again all the same; a person must grant them.
+            let is_temporary = view.is_temporary && !is_of_rights;
+            Target::Refused { reason, message, is_temporary }
         }
         (Some(next), _) if is_named(&next) => {
             let registered = || "its CRDs are being registered".to_owned();
             Target::Progressing(view.migration.as_ref().map_or_else(registered, |(_, text)| text.clone()))
         }
-        _ if spec.paused => Target::Paused,
+        _ if spec.paused => Target::Paused("spec.paused is true".into()),
         _ => Target::Progressing("the revision that was active before is being registered first".into()),
     }
 }

@@ -17,8 +17,9 @@ use crate::manager::reconcile::Outcome;
 use crate::manager::registry::Registered;
 use crate::manager::scheduler::Key;
 use crate::operators::upgrade::{self, Attempt, Candidate, Member, Stage};
-use crate::operators::{OperatorSpec, Rollout, Target};
+use crate::operators::{OperatorSpec, Rollout, Standing, Target};
 use crate::package::store;
+use crate::printable;
 
 /// How many instances are moved in one reconcile. The others follow in the next.
 const AT_ONCE: usize = 100;
@@ -120,13 +121,13 @@ impl OperatorReconciler {
         fleet: Option<&Fleet>,
         movement: &mut Movement,
     ) -> (Target, Vec<InstanceKey>) {
-        let (Target::Active, Some(active)) = (&target, &view.active) else {
+        let (Target::Active { .. }, Some(active)) = (&target, &view.active) else {
             *movement = Movement::default();
             return (target, Vec::new());
         };
         let Some(fleet) = fleet else {
             // After a start: what the status says holds.
-            let is_ready = crate::operators::standing(object).standing == crate::operators::Standing::Active;
+            let is_ready = matches!(crate::operators::standing(object).standing, Standing::Active(_));
             let listed = Target::Progressing("its instances are being listed".into());
             return (if is_ready { target } else { listed }, Vec::new());
         };
@@ -139,19 +140,20 @@ impl OperatorReconciler {
             }
         };
         if stage.is_complete() {
-            // Those that keep their revision have it loaded for themselves.
+            // Instances that keep their revision have it loaded for themselves.
             if self.watches.revisions.drop_former(name) {
                 info!(operator = %name, revision = %active.revision(), "all instances were moved to the revision");
                 for registered in self.store.registry().iter().filter(|r| r.operator() == &**name) {
                     self.scheduler.queue.add(Key::Crd(Arc::clone(&registered.crd)));
                 }
             }
-            return (target, Vec::new());
+            return (Target::Active { kept: stage.kept }, Vec::new());
         }
+        let rollout = self.rollout(&stage, movement);
         if spec.paused {
-            return (Target::Paused, Vec::new());
+            return (Target::Paused(format!("spec.paused is true; {}", rollout.message())), Vec::new());
         }
-        (Target::RollingOut(self.rollout(&stage, movement)), stage.moves)
+        (Target::RollingOut(rollout), stage.moves)
     }
 
     /// The next stage.
@@ -166,16 +168,19 @@ impl OperatorReconciler {
         let policy = spec.upgrade.policy()?;
         let pin = spec.upgrade.pin.as_ref().map(Selector::parse).transpose();
         let pin = pin.map_err(|error| format!("spec.upgrade.pin: {error}"))?;
+        let is_hold_over = policy.is_hold_over(&object["status"], self.scheduler.clock.now());
+        let pin = pin.filter(|_| !is_hold_over);
         let candidates: Vec<_> = fleet
             .members
             .iter()
             .map(|(key, member)| {
                 let has_another = member.revision.as_deref().is_some_and(|revision| revision != target);
-                let is_pinned = has_another
-                    && (pin.as_ref().is_some_and(|pin| self.is_of(key, pin)) || !self.is_served(key, fleet));
+                let is_pinned = has_another && pin.as_ref().is_some_and(|pin| self.is_of(key, pin));
+                let is_served = !has_another || self.is_served(key, fleet);
                 let is_overdue = movement.is_overdue(key, now, policy.deadline);
                 let attempt = movement.attempt(key, now);
-                Candidate { key: key.clone(), member: member.clone(), is_pinned, is_overdue, attempt }
+                let (key, member, is_kept_by_pause) = (key.clone(), member.clone(), !is_hold_over);
+                Candidate { key, member, is_pinned, is_served, is_kept_by_pause, is_overdue, attempt }
             })
             .collect();
         Ok((spec, upgrade::stage(&candidates, target, &policy)))
@@ -205,11 +210,11 @@ impl OperatorReconciler {
             let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
             let late =
                 if Member::of(&instance).is_stalled() { "" } else { "not ready within the deadline: " };
-            format!("{late}{message}").chars().take(WHY).collect::<String>()
+            printable::clip(&format!("{late}{message}"), WHY).into_owned()
         };
         let refusal = |key: &InstanceKey| {
             let refusal = movement.failed.get(key).and_then(|failed| failed.refusal.as_deref());
-            (key.to_string(), refusal.unwrap_or_default().chars().take(WHY).collect())
+            (key.to_string(), printable::clip(refusal.unwrap_or_default(), WHY).into_owned())
         };
         let refused = stage.refused.iter().take(NAMED).map(refusal).collect();
         let failing = stage.failing.iter().take(NAMED).map(|key| (key.to_string(), why(key))).collect();

@@ -15,6 +15,10 @@ pub(in crate::manager) struct Settings {
     /// What takes the place of the package's defaults.
     pub(in crate::manager) defaults: Arc<Map<String, Value>>,
     namespaces: Namespaces,
+    /// The CRDs that it takes over, and the package from which it takes each.
+    takes_over: BTreeMap<String, Arc<str>>,
+    /// Whether there is an `Operator`. A package in a folder has none.
+    is_of_operator: bool,
 }
 
 /// The namespaces whose instances are reconciled.
@@ -36,9 +40,11 @@ pub(in crate::manager) enum Serves {
 }
 
 impl Settings {
+    /// `defaults`: the valid ones.
+    ///
     /// # Errors
     /// What is wrong with the spec.
-    pub(in crate::manager) fn of(spec: &OperatorSpec) -> Result<Self, String> {
+    pub(in crate::manager) fn of(spec: &OperatorSpec, defaults: Map<String, Value>) -> Result<Self, String> {
         let namespaces = match &spec.namespaces {
             None => Namespaces::All,
             Some(one) => match (&one.names, &one.selector) {
@@ -50,7 +56,9 @@ impl Settings {
                 _ => return Err("spec.namespaces: set one of names and selector".into()),
             },
         };
-        Ok(Self { defaults: Arc::new(spec.defaults.clone()), namespaces })
+        let takes_over =
+            spec.takes_over.iter().map(|one| (one.crd.clone(), one.from.as_str().into())).collect();
+        Ok(Self { defaults: Arc::new(defaults), namespaces, takes_over, is_of_operator: true })
     }
 
     /// The namespaces, if they are named one by one.
@@ -79,6 +87,8 @@ pub(in crate::manager) struct AllSettings {
     of: RwLock<BTreeMap<String, Arc<Settings>>>,
     /// By namespace; `None` until they are listed.
     labels: RwLock<Labels>,
+    /// The manager's namespace.
+    manager: Arc<str>,
 }
 
 #[derive(Default)]
@@ -88,6 +98,17 @@ struct Labels {
 }
 
 impl AllSettings {
+    /// None yet. `manager`: the manager's namespace.
+    pub(in crate::manager) fn new(manager: &str) -> Self {
+        Self { manager: manager.into(), ..Self::default() }
+    }
+
+    /// Whether a namespace is served only by Operators that name or select it: who may write there controls the cluster, or
+    /// the manager.
+    pub(in crate::manager) fn is_reserved(&self, namespace: &str) -> bool {
+        namespace == "kube-system" || namespace == &*self.manager
+    }
+
     /// Those of a package.
     pub(in crate::manager) fn get(&self, package: &str) -> Option<Arc<Settings>> {
         self.of.read().unwrap_or_else(PoisonError::into_inner).get(package).cloned()
@@ -101,6 +122,18 @@ impl AllSettings {
         }
         all.insert(package.to_owned(), Arc::new(settings));
         true
+    }
+
+    /// The package from which a package takes a CRD over, as its `Operator` says.
+    pub(in crate::manager) fn takes_from(&self, package: &str, crd: &str) -> Option<Arc<str>> {
+        self.get(package)?.takes_over.get(crd).cloned()
+    }
+
+    /// There is no `Operator` of that package any more: it takes nothing over.
+    pub(in crate::manager) fn retract(&self, package: &str) {
+        if let Some(settings) = self.get(package) {
+            self.set(package, Settings { takes_over: BTreeMap::new(), ..(*settings).clone() });
+        }
     }
 
     /// The packages that serve some namespaces only, and whether their labels decide.
@@ -144,7 +177,7 @@ impl AllSettings {
     pub(in crate::manager) fn serves(&self, settings: &Settings, namespace: Option<&str>) -> Serves {
         let Some(namespace) = namespace else { return Serves::Yes };
         let is_served = match &settings.namespaces {
-            Namespaces::All => true,
+            Namespaces::All => !(settings.is_of_operator && self.is_reserved(namespace)),
             Namespaces::Names(names) => names.contains(namespace),
             Namespaces::Selector(selector) => {
                 let all = self.labels.read().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +201,7 @@ mod tests {
     fn namespaces_are_served_by_name_or_label() {
         let settings = |namespaces: Value| {
             let spec = json!({"spec": {"revision": "a-1", "namespaces": namespaces}});
-            Settings::of(&OperatorSpec::parse(&spec).unwrap())
+            Settings::of(&OperatorSpec::parse(&spec).unwrap(), Map::new())
         };
         let all = AllSettings::default();
         let labels = |value: &str| Some(BTreeMap::from([("tier".to_owned(), value.to_owned())]));
@@ -177,6 +210,15 @@ mod tests {
         assert_eq!(serves(&named, Some("a")), Serves::Yes);
         assert_eq!(serves(&named, Some("b")), Serves::No);
         assert_eq!(serves(&named, None), Serves::Yes);
+        // Without names and labels.
+        let (all_of_them, reserved) = (settings(json!(null)).unwrap(), AllSettings::new("managers"));
+        for (namespace, served) in [("a", Serves::Yes), ("managers", Serves::No), ("kube-system", Serves::No)]
+        {
+            assert_eq!(reserved.serves(&all_of_them, Some(namespace)), served, "{namespace}");
+            assert_eq!(reserved.serves(&Settings::default(), Some(namespace)), Serves::Yes, "of a folder");
+        }
+        let named_there = settings(json!({"names": ["kube-system"]})).unwrap();
+        assert_eq!(reserved.serves(&named_there, Some("kube-system")), Serves::Yes);
         let selected = settings(json!({"selector": {"matchLabels": {"tier": "gold"}}})).unwrap();
         assert_eq!(serves(&selected, Some("a")), Serves::Unknown);
         assert!(!all.label("a", labels("gold")), "the list is not complete");

@@ -45,7 +45,7 @@ pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<
     let all = loop {
         attempts += 1;
         let listed = match install_objects(cluster, &kinds).await {
-            Ok(()) => cluster.list(&operators::kind(), None, "").await,
+            Ok(_) => cluster.list(&operators::kind(), None, "").await,
             Err(error) => Err(error),
         };
         match listed {
@@ -87,12 +87,14 @@ async fn first(
 ) -> Option<Arc<Package>> {
     let spec = OperatorSpec::parse(operator).ok()?;
     // The first instances must not be reconciled without them.
-    match Settings::of(&spec) {
-        Ok(settings) => drop(reconciler.store.settings.set(name, settings)),
-        Err(message) => {
-            warn!(operator = %name, "{message}");
-            return None;
-        }
+    let set = |active: Option<&Package>| {
+        let defaults = operators::effective_defaults(&spec, &operator["status"], active);
+        let settings = Settings::of(&spec, defaults);
+        settings.map(|settings| reconciler.store.settings.set(name, settings))
+    };
+    if let Err(message) = set(None) {
+        warn!(operator = %name, "{message}");
+        return None;
     }
     let recorded = operator["status"]["activeRevision"].as_str();
     for is_lost in [false, true] {
@@ -100,8 +102,12 @@ async fn first(
             Next::Recorded(revision) | Next::Named(revision) => revision,
             Next::Nothing | Next::Paused => return None,
         };
-        match reconciler.load(name, revision, known).await {
-            Ok(package) => return Some(package),
+        match reconciler.load_next(name, revision, Some(revision) != recorded, known).await {
+            Ok(package) => {
+                // The spec has been read already.
+                let _ = set(Some(&package));
+                return Some(package);
+            }
             Err(lost) => warn!(operator = %name, revision, "the revision cannot be loaded: {}", lost.message),
         }
     }
@@ -124,6 +130,7 @@ pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
             reconciler.on_event(kind, event);
         }
     });
+    reconciler.watches.open_parts(&reconciler.namespace);
     if !reconciler.store.settings.readers().is_empty() {
         reconciler.watches.open_operator_kind(&namespaces());
     }
@@ -157,6 +164,11 @@ impl OperatorReconciler {
     fn on_event(&self, kind: &Gvk, event: Event<Raw>) {
         if *kind == namespaces().gvk() {
             return self.on_namespace(event);
+        }
+        if *kind != operators::kind().gvk() {
+            for package in self.watches.revisions.on_event(kind, &event) {
+                self.scheduler.queue.add(Key::Operator(package.as_str().into()));
+            }
         }
         let metadata = match event {
             Event::InitApply(raw) | Event::Apply(raw) | Event::Delete(raw) => raw.metadata,

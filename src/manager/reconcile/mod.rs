@@ -243,7 +243,8 @@ impl InstanceReconciler {
                 // An answer like the one before queues no instance.
                 state.refresh_at = Some(now + STEP_REFRESH);
                 self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
-                self.watches.refresh(key, false);
+                // The first refresh of the run told the watches whether the instance is being deleted.
+                self.watches.refresh(key, false, false);
             }
             Some(at) => self.scheduler.queue.add_after(key.clone(), at.saturating_sub(now)),
             None => {
@@ -314,7 +315,8 @@ impl InstanceReconciler {
         let result = self.executor.act(key, registered, instance, &checks, actions, &mut outcomes).await;
         if moves_run {
             // The next step is decided by what is so now, not by what was so up to a minute ago.
-            self.watches.refresh(key, true);
+            let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
+            self.watches.refresh(key, true, is_deleting);
         }
         self.record(state, Progress::Acted(&result, &outcomes, target_changes));
         self.count_failures(&outcomes);

@@ -32,15 +32,21 @@ impl InstanceReconciler {
         let is_creation = effects.keys().all(|effect| *effect == Effect::Created);
         for (effect, objects) in effects {
             let verb = match effect {
-                Effect::Created => "created",
-                Effect::Adopted => "adopted",
-                Effect::Updated => "updated",
-                Effect::Repaired => "restored what another client changed in",
-                Effect::Recreated => "recreating",
-                Effect::Deleted => "deleted",
-                Effect::Retained => "retained",
-                Effect::DeletionPending => "waits for approval to delete",
-                Effect::Orphaned => "orphaned",
+                Effect::Created => "created ",
+                Effect::Inherited if objects.len() == 1 => {
+                    "adopted an object of a former instance of that name: "
+                }
+                Effect::Inherited => {
+                    &format!("adopted {} objects of a former instance of that name: ", objects.len())
+                }
+                Effect::Adopted => "adopted ",
+                Effect::Updated => "updated ",
+                Effect::Repaired => "restored what another client changed in ",
+                Effect::Recreated => "recreating ",
+                Effect::Deleted => "deleted ",
+                Effect::Retained => "retained ",
+                Effect::DeletionPending => "waits for approval to delete ",
+                Effect::Orphaned => "orphaned ",
             };
             let mut names: Vec<String> = objects
                 .iter()
@@ -53,11 +59,11 @@ impl InstanceReconciler {
             let more = names.len().saturating_sub(MAX_NAMES);
             names.truncate(MAX_NAMES);
             let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let text = format!("{verb} {}{rest}", names.join(", "));
+            let text = format!("{verb}{}{rest}", names.join(", "));
             if is_creation {
                 self.record(state, Progress::Created(reference(instance), text));
             } else {
-                self.effects.events.publish(instance, false, &format!("{effect:?}"), &text);
+                self.effects.events.publish(instance, false, &effect.reason(), &text);
             }
         }
     }

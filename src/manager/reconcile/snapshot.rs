@@ -80,13 +80,21 @@ impl InstanceReconciler {
             return None;
         }
         let package = match self.store.settings.serves(&settings, key.namespace.as_deref()) {
-            Serves::No if package.is_ok() && !is_deleting => Err(format!(
-                "the Operator {} does not serve the namespace {}: its children stay as they are, and nothing repairs \
-                 them",
-                registered.operator(),
-                key.namespace.as_deref().unwrap_or_default()
-            )
-            .into()),
+            Serves::No if package.is_ok() && !is_deleting => {
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                let is_reserved = self.store.settings.is_reserved(namespace);
+                let help = if is_reserved {
+                    "; instances in kube-system and in the manager's namespace are served only if spec.namespaces says so"
+                } else {
+                    ""
+                };
+                Err(format!(
+                    "the Operator {} does not serve the namespace {namespace}: its children stay as they are, and nothing \
+                     repairs them{help}",
+                    registered.operator(),
+                )
+                .into())
+            }
             Serves::Unknown if !is_deleting => return None,
             _ => package,
         };
@@ -109,6 +117,7 @@ impl InstanceReconciler {
             instance,
             previous,
             package,
+            owner: registered.owner(),
             defaults: Arc::clone(&settings.defaults),
             operator_namespace: self.namespace.clone(),
             observed: observed.into_iter().filter(can_be_child).collect(),

@@ -1,13 +1,18 @@
 //! Reads a stored revision from the cluster.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::{Name, Revisions};
+use super::{Revisions, Versions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::NOTES;
 use crate::cluster::Cluster;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, StoredRevision, objects};
+
+/// The reason of a revision that does not exist.
+const MISSING: &str = "RevisionMissing";
 
 /// Why a revision cannot be loaded now.
 pub(in crate::manager) enum Failure {
@@ -75,6 +80,7 @@ pub(in crate::manager) struct Restored {
     pub(in crate::manager) package: Package,
     /// The uid of the `OperatorRevision`.
     uid: String,
+    versions: Versions,
     /// The parts that the garbage collector would not delete with it.
     unowned: Vec<String>,
 }
@@ -86,18 +92,17 @@ pub(in crate::manager) struct Loader<'a> {
     namespace: &'a str,
 }
 
-/// Reads a revision of a package from the cluster. `namespace`: that of the manager.
+/// Reads a revision from the cluster, that of the first of these packages which has it. `namespace`: that of the manager.
 ///
 /// # Errors
 /// Why it cannot be read or loaded, and whether it may be there nevertheless.
 pub(crate) async fn load_revision(
     cluster: &Cluster,
     namespace: &str,
-    package: &str,
+    packages: &[Arc<str>],
     revision: &str,
 ) -> Result<Package, (String, bool)> {
-    let name = Name { package: package.into(), revision: revision.into() };
-    let loaded = Loader { cluster, namespace }.load_once(&name, &mut None).await;
+    let loaded = Loader { cluster, namespace }.load_once(packages, revision, &mut None).await;
     loaded.map_err(|failure| match failure {
         Failure::Call { message, .. } => (message, true),
         Failure::Lost { message, .. } => (message, false),
@@ -105,15 +110,27 @@ pub(crate) async fn load_revision(
 }
 
 impl Loader<'_> {
-    /// `unloadable`: from the attempts before, and for the next.
+    /// The revision of the first of these packages that has it. `unloadable`: from the attempts before, and for the next.
     pub(super) async fn load_once(
         &self,
-        Name { package, revision }: &Name,
+        packages: &[Arc<str>],
+        revision: &str,
         unloadable: &mut Option<Unloadable>,
     ) -> Result<Package, Failure> {
-        let name = store::name_of(package, revision);
-        let restored = self.read(&name, unloadable).await?.package;
-        if restored.revision() == **revision {
+        let mut names = packages.iter().map(|package| store::name_of(package, revision));
+        let mut name = names.next().unwrap_or_default();
+        let mut found = self.read(&name, unloadable).await;
+        for other in names {
+            if !matches!(found, Err(Failure::Lost { reason: MISSING, .. })) {
+                break;
+            }
+            match self.read(&other, unloadable).await {
+                Err(Failure::Lost { reason: MISSING, .. }) => {}
+                other_found => (name, found) = (other, other_found),
+            }
+        }
+        let restored = found?.package;
+        if restored.revision() == *revision {
             return Ok(restored);
         }
         let message = format!("OperatorRevision {name} is of revision {}", restored.revision());
@@ -129,7 +146,7 @@ impl Loader<'_> {
         let about = format!("OperatorRevision {name}");
         let object = self.cluster.get(&objects::kind(), None, name).await;
         let object = object.map_err(|error| Failure::call(&about, &error))?;
-        let missing = || Failure::lost("RevisionMissing", format!("{about} does not exist"));
+        let missing = || Failure::lost(MISSING, format!("{about} does not exist"));
         let object = object.ok_or_else(missing)?;
         let refused = |error: &StoreError| Failure::store(&about, error);
         let stored = StoredRevision::parse(name, &object["spec"]).map_err(|error| refused(&error))?;
@@ -142,6 +159,7 @@ impl Loader<'_> {
         *unloadable = None;
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         let (mut parts, mut unowned) = (Vec::with_capacity(stored.parts.len()), Vec::new());
+        let mut versions = Versions::from([version_of(&object)]);
         for part in &stored.parts {
             let found = self.read_part(&part.name).await?.ok_or_else(|| {
                 let (namespace, part) = (self.namespace, &part.name);
@@ -157,6 +175,7 @@ impl Loader<'_> {
             if !owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == uid)) {
                 unowned.push(part.name.clone());
             }
+            versions.extend([version_of(&found)]);
             parts.push(found);
         }
         let data = parts.iter().map(objects::part_data).collect::<Result<Vec<_>, _>>();
@@ -170,7 +189,7 @@ impl Loader<'_> {
             *unloadable = Some(Unloadable::new(stored, error, &parts));
             failure
         })?;
-        Ok(Restored { package, uid: uid.to_owned(), unowned })
+        Ok(Restored { package, uid: uid.to_owned(), versions, unowned })
     }
 
     /// Whether what could not be loaded is still what it was: only a part that was altered can change. Of that part the
@@ -198,6 +217,7 @@ impl Revisions {
     /// Notes that a revision of an `Operator` is stored, and lets the garbage collector delete its parts with it.
     pub(in crate::manager) async fn adopt(&self, restored: &Restored) -> Result<(), CallError> {
         let name = store::name(&restored.package.name, &restored.package.digest);
+        let mut versions = restored.versions.clone();
         for part in &restored.unowned {
             let body = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
@@ -206,11 +226,18 @@ impl Revisions {
                     "ownerReferences": objects::owners(&name, &restored.uid),
                 },
             });
-            self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
+            let applied = self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
+            versions.extend([version_of(&applied)]);
         }
-        self.note_stored(name);
+        self.stored().set(name, versions);
         Ok(())
     }
+}
+
+/// The name and the `resourceVersion` of an object.
+pub(super) fn version_of(object: &Value) -> (String, String) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (text("name"), text("resourceVersion"))
 }
 
 pub(super) fn config_map() -> ApiKind {
@@ -286,7 +313,7 @@ spec:
         let server = Arc::new(Server::default());
         let cluster = server.cluster();
         let loader = Loader { cluster: &cluster, namespace: "m" };
-        let name = Name { package: "p".into(), revision: package.revision().into() };
+        let (names, wanted) = ([Arc::from("p")], package.revision());
         let (object, part) = (revision.name(), revision.parts[0].name.clone());
         let part_path = format!("/api/v1/namespaces/m/configmaps/{part}");
         let put_part = |data: &[u8], version: &str| {
@@ -305,14 +332,23 @@ spec:
             vec![object.clone(), format!("metadata of {part}")],
             vec![object.clone(), format!("metadata of {part}")],
         ] {
-            let failure = loader.load_once(&name, &mut unloadable).await.err().unwrap();
+            let failure = loader.load_once(&names, &wanted, &mut unloadable).await.err().unwrap();
             assert!(
                 matches!(failure, Failure::Lost { message, .. } if message.contains("is not what was stored"))
             );
             assert_eq!(server.asked(), expected);
         }
         put_part(&parts[0], "2");
-        assert!(loader.load_once(&name, &mut unloadable).await.is_ok());
-        assert_eq!(server.asked(), [object, format!("metadata of {part}"), part]);
+        assert!(loader.load_once(&names, &wanted, &mut unloadable).await.is_ok());
+        assert_eq!(server.asked(), [object.clone(), format!("metadata of {part}"), part.clone()]);
+        // Of a kind that was handed over: the package that has it now has no such revision.
+        let names = [Arc::from("q"), Arc::from("o"), Arc::from("p")];
+        assert!(loader.load_once(&names, &wanted, &mut None).await.is_ok());
+        let other = |package: &str| object.replacen("p-", &format!("{package}-"), 1);
+        assert_eq!(server.asked(), [other("q"), other("o"), object.clone(), part]);
+        let failure = loader.load_once(&names[..2], &wanted, &mut None).await.err().unwrap();
+        assert!(
+            matches!(failure, Failure::Lost { reason: MISSING, message } if message.contains(&other("q")))
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! Expressions of an earlier revision may read other fields of live children, and its children may have other kinds. So a
 //! loaded revision is published first ([`super::registry::Registered::earlier`]), and only then seen by decisions.
 
+mod known;
 mod load;
 mod prune;
 mod store;
@@ -13,15 +14,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kube::runtime::watcher::Event;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::effects::Effects;
 use super::index::InstanceKey;
+use super::raw::Raw;
 use super::scheduler::{Key, Scheduler};
+use crate::api::Gvk;
 use crate::backoff::{Backoff, Retry};
 use crate::children::plans::Revision;
 use crate::package::{Package, store as stored};
+use known::{KnownObjects, Versions};
 pub(crate) use load::load_revision;
 pub(super) use load::{Failure, Unloadable};
 
@@ -37,10 +42,12 @@ pub(super) struct Revisions {
     /// The manager's namespace.
     namespace: String,
     set: Mutex<Set>,
-    /// The names of those that are known to be stored.
-    stored: Mutex<HashSet<String>>,
+    /// The revisions and parts that are known to be stored.
+    stored: Mutex<KnownObjects>,
     /// The revision of each package from which instances are being moved: it need not be read.
     former: Mutex<BTreeMap<String, Arc<Package>>>,
+    /// The packages that have handed a kind over to each package: a revision that an instance uses may be one of theirs.
+    former_packages: Mutex<BTreeMap<String, BTreeSet<Arc<str>>>>,
 }
 
 #[derive(Default)]
@@ -94,11 +101,22 @@ impl Revisions {
             set: Mutex::default(),
             stored: Mutex::default(),
             former: Mutex::default(),
+            former_packages: Mutex::default(),
         }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stored(&self) -> MutexGuard<'_, KnownObjects> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in an event of a watch of `OperatorRevision`s or of their parts. Returns the packages with a stored revision that
+    /// somebody has changed: see [`Self::restore`].
+    pub(super) fn on_event(&self, kind: &Gvk, event: &Event<Raw>) -> Vec<String> {
+        self.stored().on_event(kind, event)
     }
 
     fn formers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Package>>> {
@@ -113,6 +131,18 @@ impl Revisions {
     /// No instance of the package is to be moved any more. `true` if a revision was kept for that.
     pub(super) fn drop_former(&self, package: &str) -> bool {
         self.formers().remove(package).is_some()
+    }
+
+    /// By package, those that have handed a kind over to it.
+    pub(super) fn set_former_packages(&self, all: BTreeMap<String, BTreeSet<Arc<str>>>) {
+        *self.former_packages.lock().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+
+    /// The packages whose revision an instance of a package may use.
+    fn packages_of(&self, package: &Arc<str>) -> Vec<Arc<str>> {
+        let all = self.former_packages.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = all.get(&**package).into_iter().flatten();
+        std::iter::once(package).chain(former).cloned().collect()
     }
 
     /// The instance uses this revision, too: see [`Self::follow`].
@@ -220,7 +250,7 @@ impl Revisions {
         }
         let loader = self.loader();
         loop {
-            match loader.load_once(&name, &mut unloadable).await {
+            match loader.load_once(&self.packages_of(&name.package), &name.revision, &mut unloadable).await {
                 Ok(package) => {
                     info!(package = %name.package, revision = %name.revision, "an earlier revision is loaded");
                     return self.change(&name, State::Restored(Arc::new(package)));

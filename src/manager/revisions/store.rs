@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::Revisions;
-use super::load::config_map;
+use super::load::{config_map, version_of};
+use super::{Revisions, Versions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::NOTES;
 use crate::cluster::{Cluster, Propagation};
@@ -26,55 +26,79 @@ impl Revisions {
     /// # Errors
     /// A request fails, the files are too large, or another manager has stored the revision otherwise.
     pub(in crate::manager) async fn store(&self, package: &Arc<Package>) -> Result<(), CallError> {
-        let name = store::name(&package.name, &package.digest);
-        if self.is_stored(&name) {
+        if self.stored().has(&store::name(&package.name, &package.digest)) {
             return Ok(());
         }
-        let too_large = |error: String| CallError::new(Class::Permanent, 0, "RevisionTooLarge", error);
-        let to_pack = Arc::clone(package);
-        let packed = tokio::task::spawn_blocking(move || store::pack(&to_pack)).await;
-        let packed =
-            packed.map_err(|error| CallError::new(Class::Retry, 0, "NotPacked", error.to_string()))?;
-        let (revision, parts) = packed.map_err(|error| too_large(error.to_string()))?;
-        let uid = if let Some(uid) = self.live_revision(&revision).await? {
-            uid
-        } else {
-            let created = self.create_revision(&objects::revision(&revision, &self.namespace)).await?;
-            info!(package = %package.name, revision = %package.revision(), "the revision is stored as {name}");
-            created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
-        };
-        for (index, data) in parts.iter().enumerate() {
-            self.store_part(&objects::part(&revision, index, data, &self.namespace, Some(&uid))).await?;
-        }
-        self.note_stored(name);
+        self.write(package).await?;
         if let Err(error) = self.prune(package, &[]).await {
             warn!(package = %package.name, %error, "stored revisions that are not used cannot be pruned");
         }
         Ok(())
     }
 
-    /// Notes that the revision of that name is stored.
-    pub(super) fn note_stored(&self, name: String) {
-        if let Ok(mut stored) = self.stored.lock() {
-            stored.insert(name);
-        }
+    /// Whether an event has said that the revision of that name is not what was stored or read.
+    pub(in crate::manager) fn has_changed(&self, revision: &str) -> bool {
+        self.stored().has_changed(revision)
     }
 
-    fn is_stored(&self, name: &str) -> bool {
-        self.stored.lock().is_ok_and(|stored| stored.contains(name))
+    /// Stores what others have deleted or changed of the revision of a package. Returns what that was.
+    ///
+    /// # Errors
+    /// As for [`Self::store`].
+    pub(in crate::manager) async fn restore(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
+        let name = store::name(&package.name, &package.digest);
+        // Events of the meantime count.
+        self.stored().set_changed(&name, false);
+        let mended = self.write(package).await;
+        if mended.is_err() {
+            self.stored().set_changed(&name, true);
+        }
+        mended
+    }
+
+    /// Writes what is missing or different in the cluster. Returns what that was.
+    async fn write(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
+        let name = store::name(&package.name, &package.digest);
+        let too_large = |error: String| CallError::new(Class::Permanent, 0, "RevisionTooLarge", error);
+        let to_pack = Arc::clone(package);
+        let packed = tokio::task::spawn_blocking(move || store::pack(&to_pack)).await;
+        let packed =
+            packed.map_err(|error| CallError::new(Class::Retry, 0, "NotPacked", error.to_string()))?;
+        let (revision, parts) = packed.map_err(|error| too_large(error.to_string()))?;
+        let mut written = Vec::new();
+        let live = if let Some(live) = self.live_revision(&revision).await? {
+            live
+        } else {
+            let created = self.create_revision(&objects::revision(&revision, &self.namespace)).await?;
+            info!(package = %package.name, revision = %package.revision(), "the revision is stored as {name}");
+            written.push(format!("OperatorRevision {name}"));
+            created
+        };
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        let mut versions = Versions::from([version_of(&live)]);
+        for (index, data) in parts.iter().enumerate() {
+            let part = objects::part(&revision, index, data, &self.namespace, Some(uid));
+            let (stored, is_new) = self.store_part(&part).await?;
+            versions.extend([version_of(&stored)]);
+            if is_new {
+                written.push(format!("ConfigMap {}/{}", self.namespace, revision.parts[index].name));
+            }
+        }
+        self.stored().set(name, versions);
+        Ok(written)
     }
 
     fn cluster(&self) -> &Cluster {
         self.effects.clients.own()
     }
 
-    /// The uid of the `OperatorRevision`, if it is there. One of this manager with other parts is deleted: another version
+    /// The `OperatorRevision`, if it is there. One of this manager with other parts is deleted: another version
     /// of Operetta compresses otherwise, or it has been altered.
-    async fn live_revision(&self, revision: &StoredRevision) -> Result<Option<String>, CallError> {
+    async fn live_revision(&self, revision: &StoredRevision) -> Result<Option<Value>, CallError> {
         let name = revision.name();
         let Some(live) = self.cluster().get(&objects::kind(), None, &name).await? else { return Ok(None) };
         match compare(&live, revision, &self.namespace) {
-            Live::Same => Ok(live["metadata"]["uid"].as_str().map(str::to_owned)),
+            Live::Same => Ok(Some(live)),
             Live::Altered => {
                 warn!(
                     "OperatorRevision {name} is not what this version of Operetta stores; it is stored again"
@@ -106,7 +130,8 @@ impl Revisions {
         }
     }
 
-    async fn store_part(&self, body: &Value) -> Result<(), CallError> {
+    /// The part as it is stored, and whether it was written.
+    async fn store_part(&self, body: &Value) -> Result<(Value, bool), CallError> {
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         if let Some(live) = self.cluster().get(&config_map(), Some(&self.namespace), name).await? {
             let is_same = live["binaryData"] == body["binaryData"]
@@ -114,13 +139,13 @@ impl Revisions {
                     == body["metadata"]["ownerReferences"][0]["uid"]
                 && live["metadata"]["deletionTimestamp"].is_null();
             if is_same {
-                return Ok(());
+                return Ok((live, false));
             }
             warn!("ConfigMap {}/{name} is not what was stored; it is stored again", self.namespace);
             self.delete(&config_map(), &live).await?;
         }
-        own_namespace::create(self.cluster(), &config_map(), &self.namespace, body).await?;
-        Ok(())
+        let created = own_namespace::create(self.cluster(), &config_map(), &self.namespace, body).await?;
+        Ok((created, true))
     }
 
     /// Deletes exactly this object.

@@ -7,10 +7,11 @@ use kube::runtime::watcher;
 
 use super::OwnedKind;
 use crate::api::{ApiKind, Gvk};
-use crate::children::{FieldProjection, ResourceSelector, Select, names};
+use crate::children::{FieldProjection, ResourceSelector, Select, Selector, names};
 use crate::manager::index::ChildPart;
 use crate::manager::owned::OwnerField;
 use crate::manager::registry::Registered;
+use crate::package::store::objects::REVISION;
 
 /// So many names of one namespace have a watch each,
 const NAMES_PER_NAMESPACE: usize = 16;
@@ -66,8 +67,10 @@ pub(super) enum Projection {
     ApiService,
     /// Nothing: the subscriber gets the metadata of CRDs.
     Crd,
-    /// Nothing: the subscriber gets the metadata of `Operator`s and `OperatorRevision`s.
+    /// Nothing: the subscriber gets the metadata of `Operator`s, of `OperatorRevision`s and of their parts.
     Operator,
+    /// Nothing: a change is a sign that an admission policy, or its binding, may not be whole.
+    Policy,
 }
 
 impl WatchKey {
@@ -105,6 +108,17 @@ impl WatchKey {
     /// All `Operator`s, or all `OperatorRevision`s.
     pub(super) fn operators(kind: &ApiKind) -> Self {
         Self::all(kind.gvk(), Projection::Operator)
+    }
+
+    /// The parts of stored revisions.
+    pub(super) fn parts(kind: &ApiKind, namespace: &str) -> Self {
+        let select = Some(Select::Labels(Selector::exists(REVISION)));
+        Self { namespace: Some(namespace.into()), select, ..Self::operators(kind) }
+    }
+
+    /// The admission policy, or the binding, with that name.
+    pub(super) fn policy(kind: &ApiKind, name: &str) -> Self {
+        Self { select: Some(Select::Name(name.into())), ..Self::all(kind.gvk(), Projection::Policy) }
     }
 
     /// The APIs that the server aggregates.
@@ -164,7 +178,10 @@ impl WatchKey {
 
     /// Whether the manager is ready only once it is listed.
     pub(super) fn is_essential(&self) -> bool {
-        matches!(self.projection, Projection::Instance(_) | Projection::Child | Projection::Owned(_))
+        matches!(
+            self.projection,
+            Projection::Instance(_) | Projection::Child | Projection::Owned(_) | Projection::Policy
+        )
     }
 
     /// What the server is asked to select.
@@ -189,7 +206,7 @@ impl fmt::Display for WatchKey {
             Projection::Child => f.write_str("children ")?,
             Projection::Ref(_) => f.write_str("refs ")?,
             Projection::Owned(_) => f.write_str("owned ")?,
-            Projection::ApiService | Projection::Crd | Projection::Operator => {}
+            Projection::ApiService | Projection::Crd | Projection::Operator | Projection::Policy => {}
         }
         write!(f, "{} {}", self.gvk.api_version, self.gvk.kind)?;
         if let Some(namespace) = &self.namespace {

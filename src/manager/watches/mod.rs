@@ -27,12 +27,13 @@ use tracing::{debug, error, info};
 use super::effects::Effects;
 use super::index::InstanceKey;
 use super::owned::OwnerField;
+use super::plan_api;
 use super::raw::Raw;
 use super::registry::Registered;
 use super::revisions::Revisions;
 use super::scheduler::Scheduler;
 use super::store::Store;
-use crate::api::{ApiKind, Gvk};
+use crate::api::{ApiKind, CallError, Gvk};
 use crate::children::{LookupResult, Poll, PollResult, ReadError, ResourceSelector, Selector};
 pub(super) use apis::Known;
 use apis::ServedApis;
@@ -242,6 +243,25 @@ impl Watches {
         self.set().open(self, &WatchKey::operators(&kind), IfOpen::Keep, None);
     }
 
+    /// Watches the parts of stored revisions, in the manager's namespace, for the same subscriber.
+    pub(super) fn open_parts(self: &Arc<Self>, namespace: &str) {
+        let kind = self.store.kinds.insert(ApiKind::built_in("v1", "ConfigMap"));
+        self.set().open(self, &WatchKey::parts(&kind, namespace), IfOpen::Keep, None);
+    }
+
+    /// Installs the API of plans, and watches its admission policies from then on.
+    ///
+    /// # Errors
+    /// The API server refuses a part of it, or cannot be reached.
+    pub(super) async fn install_plan_api(self: &Arc<Self>) -> Result<(), CallError> {
+        self.effects.plan_api.install(self.effects.clients.own(), &self.scheduler.clock).await?;
+        for (kind, name) in plan_api::watched() {
+            let kind = self.store.kinds.insert(kind);
+            self.set().open(self, &WatchKey::policy(&kind, name), IfOpen::Keep, None);
+        }
+        Ok(())
+    }
+
     /// Watches the APIs that the server aggregates.
     fn open_api_services(self: &Arc<Self>, kind: &ApiKind) -> Arc<Watch> {
         Arc::clone(&self.set().open(self, &WatchKey::api_services(kind), IfOpen::Keep, None).watch)
@@ -397,9 +417,9 @@ impl Watches {
 
     /// Repeats the observations of an instance, for the next decision of a step: they are pending until they are
     /// answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not count. `true` if
-    /// there are any.
-    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {
-        self.polls.refresh(key, is_outdated)
+    /// there are any. `is_deleting`: whether the instance is being deleted.
+    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
+        self.polls.refresh(key, is_outdated, is_deleting)
     }
 
     /// All observations, for people.
@@ -461,7 +481,9 @@ impl Watches {
 
     /// The same of the matter of packages: one whose rights are missing does not keep the manager from working for the others.
     pub(super) fn refused_to_packages(&self) -> Vec<String> {
-        self.refusals(|key| key.is_essential() && self.is_of_package(key))
+        let mut refused = self.refusals(|key| key.is_essential() && self.is_of_package(key));
+        refused.extend(self.effects.refused_statuses());
+        refused
     }
 
     fn is_of_package(&self, key: &WatchKey) -> bool {
@@ -473,17 +495,28 @@ impl Watches {
         self.select(is_wanted).iter().filter_map(|watch| watch.refusal()).collect()
     }
 
-    /// What the server does not allow the account of a package to watch, or the manager of its instances, and why.
+    /// What the server does not allow the account of a package to watch, and why.
     pub(super) fn refused_of(&self, package: &str) -> Vec<String> {
+        let of_account = |key: &WatchKey| {
+            let is_own = matches!(key.projection, Projection::Instance(_));
+            !is_own && key.part.as_ref().is_some_and(|part| *part.package == *package)
+        };
+        self.refusals(of_account)
+    }
+
+    /// What it does not allow the manager to watch or write of the instances of a package, and why.
+    pub(super) fn refused_to_manager(&self, package: &str) -> Vec<String> {
         let registry = self.store.registry();
-        let is_of_package = |key: &WatchKey| match (&key.projection, &key.part) {
-            (Projection::Instance(crd), _) => {
+        let of_instances = |key: &WatchKey| match &key.projection {
+            Projection::Instance(crd) => {
                 registry.get(crd).is_some_and(|registered| *registered.package_name == *package)
             }
-            (_, Some(part)) => *part.package == *package,
-            (_, None) => false,
+            _ => false,
         };
-        self.refusals(is_of_package)
+        let mut refused = self.refusals(of_instances);
+        let of_package = registry.iter().filter(|registered| *registered.package_name == *package);
+        refused.extend(of_package.filter_map(|registered| self.effects.refused_status(&registered.crd)));
+        refused
     }
 
     /// Ends all watches.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
@@ -19,7 +19,7 @@ use crate::manager::index::InstanceKey;
 use crate::manager::scheduler::Scheduler;
 use crate::plan::request::CallFailure;
 
-/// How many requests of one package are under way at once.
+/// How many requests the namespaces of a package share.
 const AT_ONCE: usize = 16;
 /// How many observations of a package are made: each keeps an answer of up to 64 KiB. The others wait for a place.
 const PLACES: Limits = Limits { most: 5_000, first: 4_000, few: 100 };
@@ -56,9 +56,17 @@ struct Source {
     wanted: u64,
     /// Whether it is being asked.
     asking: bool,
-    wake: Arc<Notify>,
+    signals: Arc<Signals>,
     failures: u32,
     task: JoinHandle<()>,
+}
+
+/// What the task of an observation is told.
+#[derive(Default)]
+struct Signals {
+    wake: Notify,
+    /// Whether a step waits for it in the deletion of an instance.
+    for_deletion: watch::Sender<bool>,
 }
 
 impl Drop for Source {
@@ -99,11 +107,12 @@ impl Polls {
         if before == polls {
             return false;
         }
-        set.follow(key, polls, |poll, wake| {
-            let (polls, poll, wake) = (Arc::clone(self), Arc::clone(poll), Arc::clone(wake));
+        set.follow(key, polls, |poll, signals| {
+            let (polls, poll, signals) = (Arc::clone(self), Arc::clone(poll), Arc::clone(signals));
             tokio::spawn(async move {
                 while let Err(panic) =
-                    super::super::contained(Arc::clone(&polls).run(Arc::clone(&poll), Arc::clone(&wake))).await
+                    super::super::contained(Arc::clone(&polls).run(Arc::clone(&poll), Arc::clone(&signals)))
+                        .await
                 {
                     error!(observation = %poll, %panic, "an observation panicked; this is a bug of Operetta, it is made again");
                     tokio::time::sleep(super::RESTART).await;
@@ -114,18 +123,22 @@ impl Polls {
 
     /// Repeats all observations of an instance: until they are answered, they are pending. `true` if there are any.
     /// With `is_outdated`, an answer to a request that is under way does not count. Otherwise it is awaited, however long
-    /// it takes: a request that takes longer than the interval would never be answered.
-    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool) -> bool {
+    /// it takes: a request that takes longer than the interval would never be answered. `is_deleting`: whether the instance
+    /// is being deleted.
+    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
         let mut set = self.set();
         let polls = set.reads.get(key).cloned().unwrap_or_default();
         for poll in split(&polls).0 {
             let Some(source) = set.sources.get_mut(poll) else { continue };
+            if is_deleting {
+                source.signals.for_deletion.send_replace(true);
+            }
             if source.place.is_awaited() || source.asking && !is_outdated {
                 continue;
             }
             source.result = PollResult::Pending;
             source.wanted += 1;
-            source.wake.notify_one();
+            source.signals.wake.notify_one();
         }
         !polls.is_empty()
     }
@@ -158,11 +171,11 @@ impl Polls {
     }
 
     /// Makes an observation until its task is aborted.
-    async fn run(self: Arc<Self>, poll: Arc<Poll>, wake: Arc<Notify>) {
+    async fn run(self: Arc<Self>, poll: Arc<Poll>, signals: Arc<Signals>) {
         loop {
             let Some(begun) = self.set().begin(&poll) else { return };
             let Begun::Asking(began) = begun else {
-                wake.notified().await;
+                signals.wake.notified().await;
                 continue;
             };
             let patience = async {
@@ -171,7 +184,8 @@ impl Polls {
                 std::future::pending().await
             };
             let answer = async {
-                let _permit = self.limits.permit(&poll.operator, &poll.namespace).await;
+                let (package, namespace) = (&poll.operator, &poll.namespace);
+                let _permit = self.limits.permit_of_either(package, namespace, &signals.for_deletion).await;
                 self.ask(&poll).await
             };
             let answer = tokio::select! {
@@ -181,7 +195,7 @@ impl Polls {
             let Some(pause) = self.learn(&poll, began, answer) else { continue };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = wake.notified() => {}
+                () = signals.wake.notified() => {}
             }
         }
     }
@@ -277,12 +291,12 @@ impl Set {
         made.chain(refused).collect()
     }
 
-    /// See [`Polls::follow`]. `spawn`: starts the task of an observation, which its notification wakes.
+    /// See [`Polls::follow`]. `spawn`: starts the task of an observation, which its signals wake.
     fn follow(
         &mut self,
         key: &InstanceKey,
         polls: &[Arc<Poll>],
-        spawn: impl Fn(&Arc<Poll>, &Arc<Notify>) -> JoinHandle<()>,
+        spawn: impl Fn(&Arc<Poll>, &Arc<Signals>) -> JoinHandle<()>,
     ) -> bool {
         let before = self.reads.remove(key).unwrap_or_default();
         let ((made, refused), (made_before, refused_before)) = (split(polls), split(&before));
@@ -306,7 +320,7 @@ impl Set {
         &mut self,
         key: &InstanceKey,
         poll: &Arc<Poll>,
-        spawn: impl Fn(&Arc<Poll>, &Arc<Notify>) -> JoinHandle<()>,
+        spawn: impl Fn(&Arc<Poll>, &Arc<Signals>) -> JoinHandle<()>,
     ) -> bool {
         if let Some(source) = self.sources.get_mut(poll) {
             source.readers.insert(key.clone());
@@ -315,12 +329,12 @@ impl Set {
         let place = self.places.take(poll);
         let waits = place.is_awaited();
         let result = if waits { PollResult::Failed(self.places.why()) } else { PollResult::Pending };
-        let wake = Arc::new(Notify::new());
-        let task = spawn(poll, &wake);
+        let signals = Arc::<Signals>::default();
+        let task = spawn(poll, &signals);
         let readers = HashSet::from([key.clone()]);
         self.sources.insert(
             Arc::clone(poll),
-            Source { readers, place, result, wanted: 0, asking: false, wake, failures: 0, task },
+            Source { readers, place, result, wanted: 0, asking: false, signals, failures: 0, task },
         );
         waits
     }
@@ -336,7 +350,7 @@ impl Set {
             if let Some(source) = self.sources.get_mut(&next) {
                 // It says that it waits until it is answered.
                 source.place = Place::Taken;
-                source.wake.notify_one();
+                source.signals.wake.notify_one();
             }
         }
     }
@@ -389,7 +403,7 @@ pub(super) mod tests {
     }
 
     /// A task that never ends.
-    fn idle(_: &Arc<Poll>, _: &Arc<Notify>) -> JoinHandle<()> {
+    fn idle(_: &Arc<Poll>, _: &Arc<Signals>) -> JoinHandle<()> {
         tokio::spawn(std::future::pending())
     }
 
@@ -418,7 +432,7 @@ pub(super) mod tests {
         set.follow(&key("first"), std::slice::from_ref(&b), idle);
         assert!(is_asked(&mut set, &d) && !is_asked(&mut set, &last));
         // Its task waits for this.
-        set.sources[&d].wake.notified().await;
+        set.sources[&d].signals.wake.notified().await;
         set.follow(&key("first"), &[], idle);
         assert!(is_asked(&mut set, &last));
         for name in ["third", "fourth", "other"] {

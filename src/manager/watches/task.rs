@@ -29,6 +29,7 @@ use crate::manager::index::{InstanceKey, Origin};
 use crate::manager::metrics::OfKind;
 use crate::manager::owned::OwnerField;
 use crate::manager::raw::Raw;
+use crate::manager::scheduler::Key;
 use crate::readiness;
 
 /// The wait between discovery requests for a kind that is not served. A changed CRD of its group resets it.
@@ -236,7 +237,7 @@ impl Task {
                         || self.watches.store.registry().reads_content(&self.key.gvk))
             }
             Projection::Ref(fields) => fields.content,
-            Projection::ApiService | Projection::Crd | Projection::Operator => false,
+            Projection::ApiService | Projection::Crd | Projection::Operator | Projection::Policy => false,
         }
     }
 
@@ -393,6 +394,16 @@ impl Task {
                 }
                 if let Some(subscriber) = self.watches.crds.get() {
                     subscriber(event);
+                }
+            }
+            Projection::Policy => {
+                if matches!(event, Event::InitDone) {
+                    self.watch.listed(WatchState::Watching);
+                }
+                let Some(Select::Name(name)) = &self.key.select else { return };
+                if self.watches.effects.plan_api.on_event(&self.key.gvk.kind, name, &event) {
+                    self.watches.scheduler.queue.add(Key::PlanApi);
+                    self.watches.scheduler.add_all(self.watches.store.all_instances());
                 }
             }
             Projection::Operator => {

@@ -6,6 +6,8 @@
 //! `docs/design/0019-schema-checks-in-lint.md`.
 
 mod catalog;
+mod cel;
+mod plans;
 mod resource;
 
 use std::collections::HashSet;
@@ -31,7 +33,8 @@ pub fn check(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
     for (index, package) in packages.iter().enumerate() {
         for resource in &package.resources {
             let rules = rules(&resource.crd);
-            for diagnostic in resource::check(package, resource, &catalog, &rules) {
+            let found_here = resource::check(package, resource, &catalog, &rules);
+            for diagnostic in cel::check(resource).into_iter().chain(found_here) {
                 // A template or a `let` may serve several children.
                 let at = diagnostic.location.as_ref().map(|at| (at.source.name.clone(), at.span.start));
                 if seen.insert((index, at, diagnostic.message.clone())) {

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::plan::{Action, Call, Event, Expect, Plan};
+use super::super::plan::Step;
 use super::super::{Child, Package, Ref, RefTarget, Resource, Tree, Yields};
 use super::catalog::{Catalog, KindLookup};
 use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
-use crate::diag::{Diagnostic, Location, did_you_mean};
+use crate::diag::{Diagnostic, Location};
 use crate::schema::{Basic, Conform, Field, Fields, Schema, Shape, Type};
 use crate::template::{Expr, Infer};
 
@@ -23,9 +23,11 @@ pub(super) fn check(
         resource,
         catalog,
         infer: Infer::new(&package.engine, &resource.lets, rules),
+        outputs: Vec::new(),
         found: Vec::new(),
     };
     check.variables();
+    check.keys();
     for reference in &resource.refs {
         check.reference(reference);
     }
@@ -41,15 +43,26 @@ pub(super) fn check(
     found
 }
 
-struct Check<'a> {
-    package: &'a Package,
-    resource: &'a Resource,
-    catalog: &'a Catalog<'a>,
-    infer: Infer<'a>,
-    found: Vec<Diagnostic>,
+pub(super) struct Check<'a> {
+    pub(super) package: &'a Package,
+    pub(super) resource: &'a Resource,
+    pub(super) catalog: &'a Catalog<'a>,
+    pub(super) infer: Infer<'a>,
+    /// The types of the outputs of steps.
+    pub(super) outputs: Vec<(&'a Step, Vec<(String, Type<'a>)>)>,
+    pub(super) found: Vec<Diagnostic>,
 }
 
-fn map<'a>(entries: impl IntoIterator<Item = (String, Type<'a>)>, is_open: bool) -> Type<'a> {
+/// The type of a variable of an answer.
+pub(super) fn answer<'a>(name: &str) -> Type<'a> {
+    match name {
+        "stdout" | "stderr" => Type::string(),
+        "exitCode" | "status" => Type::of(Basic::INT),
+        _ => Type::any(),
+    }
+}
+
+pub(super) fn map<'a>(entries: impl IntoIterator<Item = (String, Type<'a>)>, is_open: bool) -> Type<'a> {
     let entries = entries.into_iter().map(|(key, value)| Field { key, at: None, value }).collect();
     Type::map(Fields { entries, is_open })
 }
@@ -72,12 +85,15 @@ impl<'a> Check<'a> {
                 self.infer.set("spec", Type::of_schema(spec));
             }
         }
-        let children = resource.children.iter().map(|child| {
-            let object = self.object(child);
-            (child.id.clone(), if child.for_each.is_some() { Type::each(Basic::MAP, object) } else { object })
-        });
-        let children = map(children.collect::<Vec<_>>(), true);
-        self.infer.set("children", children);
+        for root in ["children", "retained"] {
+            let children = resource.children.iter().map(|child| {
+                let object = self.object(child);
+                let is_map = child.for_each.is_some();
+                (child.id.clone(), if is_map { Type::each(Basic::MAP, object) } else { object })
+            });
+            let children = map(children.collect::<Vec<_>>(), true);
+            self.infer.set(root, children);
+        }
         let refs: Vec<_> = resource.refs.iter().map(|r| (r.id.clone(), self.reference_type(r))).collect();
         self.infer.set("refs", map(refs, true));
     }
@@ -102,10 +118,7 @@ impl<'a> Check<'a> {
             RefTarget::Name(..) => object,
             RefTarget::Select(..) => Type::each(Basic::LIST, object),
             RefTarget::Observe(observation) => {
-                let fields = observation.fields().iter().map(|name| {
-                    let text = matches!(*name, "stdout" | "stderr");
-                    ((*name).to_owned(), if text { Type::string() } else { Type::any() })
-                });
+                let fields = observation.fields().iter().map(|name| ((*name).to_owned(), answer(name)));
                 map(fields.collect::<Vec<_>>(), true)
             }
         };
@@ -158,7 +171,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the list of a forEach and binds the variable of its items.
-    fn items(&mut self, list: &'a Expr, name: &str) {
+    pub(super) fn items(&mut self, list: &'a Expr, name: &str) {
         let ty = self.infer.needed(list);
         let ty = self.infer.looped(ty, list);
         self.infer.set(name, ty);
@@ -229,153 +242,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks the expressions of a plan and the templates of its Jobs.
-    fn plan(&mut self, plan: &'a Plan) {
-        // An error in a trigger means "no".
-        self.infer.reports_absent = false;
-        for trigger in &plan.triggers {
-            self.infer.refuel();
-            let mark = self.infer.mark();
-            for expr in trigger.expressions() {
-                self.infer.expression(expr);
-            }
-            if let Some(when) = &trigger.when {
-                self.infer.assume(when);
-            }
-            for text in trigger.texts() {
-                self.infer.text(text);
-            }
-            self.infer.forget(mark);
-        }
-        self.infer.reports_absent = true;
-        // What only its schedule starts runs while the `when` of that trigger holds.
-        let scheduled = match &plan.triggers[..] {
-            [trigger] if matches!(trigger.event, Event::Schedule { .. }) => trigger.when.as_ref(),
-            _ => None,
-        };
-        for visit in plan.visits() {
-            self.infer.refuel();
-            let step = visit.step;
-            let mark = self.infer.mark();
-            if let Some(when) = scheduled {
-                self.infer.assume(when);
-            }
-            // The loops around a step are checked with their own steps.
-            for item in &visit.inside.items {
-                self.infer.set(item, Type::any());
-            }
-            if let Some(each) = &step.for_each {
-                self.infer.unset(&each.as_);
-                self.items(&each.in_, &each.as_);
-            }
-            visit.inside.whens.iter().for_each(|when| self.infer.assume(when));
-            self.infer.reports_absent = false;
-            for expr in step.decisions() {
-                self.infer.expression(expr);
-            }
-            if let Some(when) = &step.when {
-                self.infer.assume(when);
-            }
-            if let Action::Wait(until) = &step.action {
-                self.infer.expression(&until.expr);
-            }
-            for output in &step.outputs {
-                self.infer.expression(&output.value);
-            }
-            for (_, value) in &step.record {
-                self.infer.expression(value);
-            }
-            if let Some(Expect::Holds(expr)) = &step.expect {
-                self.infer.expression(expr);
-            }
-            self.infer.reports_absent = true;
-            for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
-                self.infer.text(text);
-            }
-            match &step.action {
-                Action::Job { template } => self.template(template, &[], &step.location),
-                Action::Plan(call) => {
-                    let found = self.call(call, &step.location);
-                    self.found.extend(found.into_iter().map(|found| found.path(visit.inside.path.clone())));
-                }
-                _ => {}
-            }
-            self.infer.forget(mark);
-            for item in &visit.inside.items {
-                self.infer.unset(item);
-            }
-        }
-    }
-
-    /// Checks the run of another plan as the run time does: whether there is the plan, and its parameters. Of another package
-    /// that is possible only if both are checked together.
-    fn call(&mut self, call: &'a Call, at: &Location) -> Vec<Diagnostic> {
-        let error = |code, message: String| Diagnostic::error(code, message).located(at.clone());
-        let plans = match &call.of {
-            None => self.resource.plans.as_slice(),
-            Some(of) => match (self.catalog.plans(&of.gvk), self.catalog.find(&of.gvk)) {
-                (Some(plans), _) => plans,
-                (None, KindLookup::Wrong(problem)) => return vec![problem.diagnostic().located(at.clone())],
-                (None, KindLookup::BuiltIn(_)) => &[],
-                (None, KindLookup::Custom(_) | KindLookup::Foreign) => return Vec::new(),
-            },
-        };
-        let Some(plan) = plans.iter().find(|plan| plan.name == call.plan) else {
-            // A plan of the same resource has been looked for before.
-            let Some(of) = &call.of else { return Vec::new() };
-            let message = format!("{} has no plan `{}`", of.gvk.kind, call.plan);
-            let near = did_you_mean(&call.plan, plans.iter().map(|plan| plan.name.as_str()));
-            let help = match near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None if plans.is_empty() => format!("{} has no plans", of.gvk.kind),
-                None => {
-                    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
-                    format!("there is {}", names.join(", "))
-                }
-            };
-            return vec![error("package::unknown-plan", message).help(help)];
-        };
-        let given = match &call.params {
-            Some(params) => self.tree_type(params),
-            // A plan of this instance has the parameters of the run.
-            None if call.of.is_none() => return Vec::new(),
-            None => map([], false),
-        };
-        let what = format!("`params` of the plan `{}`", plan.name);
-        match &plan.params {
-            Some(schema) => {
-                let mut check = Conform::new(what, None, None);
-                check.check(&given, Schema::new(schema, self.catalog.kubernetes), at);
-                check.finish()
-            }
-            None if matches!(&given.shape, Shape::Map(fields) if !fields.entries.is_empty()) => {
-                let message = format!("the plan `{}` takes no parameters", plan.name);
-                vec![error("package::params", message).help("remove params, or add them to the plan")]
-            }
-            None => Vec::new(),
-        }
-    }
-
-    /// The type of a tree. What is omitted is absent in it.
-    fn tree_type(&mut self, tree: &'a Tree) -> Type<'a> {
-        match tree {
-            Tree::Text(text) => {
-                let ty = self.infer.text(text).without(Basic::ABSENT);
-                match text.location() {
-                    Some(at) if ty.at.is_none() => ty.written(at),
-                    _ => ty,
-                }
-            }
-            Tree::List(items) => Type::list(items.iter().map(|item| self.tree_type(item)).collect()),
-            Tree::Map(entries) => {
-                let typed = entries.iter().map(|(key, value)| (key.clone(), self.tree_type(value)));
-                map(typed.collect::<Vec<_>>(), false)
-            }
-        }
-    }
-
     /// Checks each variant of a template.
-    fn template(&mut self, path: &str, kinds: &'a [Gvk], at: &Location) {
+    pub(super) fn template(&mut self, path: &str, kinds: &'a [Gvk], at: &Location) {
         let Some(template) = self.package.engine.template(path) else { return };
         let documents = self.infer.template(template);
         let mut checks: Vec<(Gvk, Conform<'a>)> = Vec::new();

@@ -10,6 +10,7 @@ use super::generated::{Quoting, quoting};
 use crate::crd::schema_fact;
 use crate::diag::{Diagnostic, Location};
 use crate::package::expression_sites::Parts;
+use crate::package::plan::Plan;
 use crate::package::{RefTarget, Yields};
 use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
 
@@ -94,6 +95,24 @@ impl Finder<'_> {
         }
         for (_, text) in parts.lets.iter() {
             add(self.text(text), "");
+        }
+        for visit in parts.plans.iter().flat_map(Plan::visits) {
+            let step = visit.step;
+            for expr in step.when.iter().chain(&step.unless) {
+                add(self.expression(expr, Purpose::Decision), "");
+            }
+            let around = visit.inside.whens.iter().map(|when| (*when, true));
+            let own =
+                step.when.iter().map(|when| (when, true)).chain(step.unless.iter().map(|expr| (expr, false)));
+            let all: Vec<_> = around.chain(own).collect();
+            if let Some(last) = step.when.as_ref().or(step.unless.as_ref())
+                && self.engine.contradict(&all)
+            {
+                add(
+                    vec![Mistake { location: last.location(), kind: MistakeKind::Always(false) }],
+                    "the step",
+                );
+            }
         }
         found
     }

@@ -49,6 +49,36 @@ pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic>
     found
 }
 
+/// Reports children that depend on `retained.<id>`: it is undefined once the object is adopted, so they would change again.
+pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for usage in parts.expression_sites(engine).iter().filter(|usage| usage.renders()) {
+        let Some(child) = usage.child.map(|child| &parts.children[child]) else { continue };
+        for path in graph::follow([usage.reads], &parts.lets) {
+            let Some(id) = id_of(path, "retained") else { continue };
+            if !parts.children.iter().any(|child| child.id == id) {
+                continue; // an error of its own
+            }
+            let message = format!(
+                "`retained.{id}` is undefined as soon as the instance has adopted the object, so `{}` changes again then",
+                child.id
+            );
+            let help = match usage.role {
+                Role::Template if child.id == id => {
+                    "read `self`, which is the same object before and after".to_owned()
+                }
+                _ => format!(
+                    "read `children.{id}`, which is the same object before and after; or record what it says in the first \
+                     step of `deploy`, and read `record`"
+                ),
+            };
+            let warning = Diagnostic::warning("package::retained-read", message);
+            found.push(warning.located(path.location.clone()).help(help));
+        }
+    }
+    found
+}
+
 /// Reports members of a forEach child with the same name or key.
 pub(in crate::package) fn members(
     engine: &Arc<Engine>,

@@ -12,6 +12,8 @@ use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
 /// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
+/// The maximum depth of entries that are searched.
+const MAX_DEPTH: usize = 32;
 
 /// The sketches of the templates of a package, by path.
 pub(in crate::package) struct Sketches(BTreeMap<String, Sketch>);
@@ -119,9 +121,28 @@ impl<'a> Part<'a> {
         self.written().contains("{%")
     }
 
+    /// Whether it is in a branch, a loop or a macro of its template.
+    pub(super) fn is_in_branch(self) -> bool {
+        let before = self.source.text.get(..self.node.span.start).unwrap_or_default();
+        let words = before
+            .split("{%")
+            .skip(1)
+            .filter_map(|rest| rest.trim_start_matches(['-', '+']).split_whitespace().next());
+        let depth = words.fold(0_i32, |depth, word| match word {
+            "if" | "for" | "macro" | "filter" | "with" => depth + 1,
+            word if word.starts_with("end") && word != "endset" => depth - 1,
+            _ => depth,
+        });
+        depth != 0
+    }
+
     /// Whether it is a scalar with expressions.
     fn is_computed(self) -> bool {
-        !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_)) && self.written().contains("{{")
+        self.is_scalar() && self.written().contains("{{")
+    }
+
+    pub(super) fn is_scalar(self) -> bool {
+        !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_))
     }
 
     /// The part that a lone call of a partial without variables yields.
@@ -196,6 +217,64 @@ impl<'a> Part<'a> {
             }
             NodeValue::Null if !part.has_statements() => Some(Vec::new()),
             _ => None,
+        }
+    }
+
+    /// The items of a list in all branches; `None` if values may add others.
+    pub(super) fn all_items(self) -> Option<Vec<Self>> {
+        let part = self.followed(0)?;
+        match &part.node.value {
+            NodeValue::Seq(items) => items.iter().map(|item| part.with(item).followed(0)).collect(),
+            NodeValue::Null => Some(Vec::new()),
+            _ => None,
+        }
+    }
+
+    /// The keys of a map in all branches; `None` if values may add others.
+    pub(super) fn all_keys(self) -> Option<Vec<Self>> {
+        self.keys_within(0)
+    }
+
+    fn keys_within(self, depth: usize) -> Option<Vec<Self>> {
+        let part = self.followed(depth)?;
+        match &part.node.value {
+            NodeValue::Map(entries) => {
+                let mut keys = Vec::with_capacity(entries.len());
+                for (key, value) in entries {
+                    if key.is_merge_key() {
+                        keys.extend(part.with(value).keys_within(depth + 1)?);
+                    } else {
+                        keys.push(part.with(key));
+                    }
+                }
+                Some(keys)
+            }
+            NodeValue::Null => Some(Vec::new()),
+            _ => None,
+        }
+    }
+
+    /// Calls `found` with the key and the value of each entry of it, at any depth and in all branches.
+    pub(super) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
+        self.entries_within(0, found);
+    }
+
+    fn entries_within(self, depth: usize, found: &mut dyn FnMut(&str, Self)) {
+        let Some(part) = self.followed(0).filter(|_| depth < MAX_DEPTH) else { return };
+        match &part.node.value {
+            NodeValue::Map(entries) => {
+                for (key, value) in entries {
+                    let value = part.with(value);
+                    found(key.as_str().unwrap_or_default(), value);
+                    value.entries_within(depth + 1, found);
+                }
+            }
+            NodeValue::Seq(items) => {
+                for item in items {
+                    part.with(item).entries_within(depth + 1, found);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -1,9 +1,13 @@
 //! Consistency of the objects of a resource: selectors and labels, ports, volumes, names in lists.
 
+use serde_json::{Map, Value};
+
+use super::objects::Names;
 use super::sketch::{At, Part, Sketches, Text, Texts};
 use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
 use crate::package::Resource;
+use crate::template::{Engine, Known, Pattern};
 
 /// Labels that Kubernetes controllers, or Operetta, set on pods.
 const SET_BY_OTHERS: [&str; 10] = [
@@ -26,7 +30,7 @@ pub(in crate::package) fn is_built_in(gvk: &Gvk) -> bool {
 }
 
 /// The path to the pod, or to its template, of a kind that creates pods.
-fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
+pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
     BuiltIn::find(gvk.group(), &gvk.kind)?.pod
 }
 
@@ -55,7 +59,7 @@ enum Fit {
     No(String),
 }
 
-fn fit(selector: &Texts, labels: &Texts) -> Fit {
+fn fit(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Fit {
     if selector.whole.is_some() && selector.whole == labels.whole {
         return Fit::Yes;
     }
@@ -69,7 +73,7 @@ fn fit(selector: &Texts, labels: &Texts) -> Fit {
         }
         match labels.known.iter().find(|(known, _)| known == key).map(|(_, value)| value) {
             Some(value) if value == wanted => {}
-            Some(Text::Literal(_)) if matches!(wanted, Text::Literal(_)) && !labels.open => {
+            Some(value) if !labels.open && names.of_text(value).differs(&names.of_text(wanted)) => {
                 return Fit::No(key.clone());
             }
             Some(_) => fit = Fit::Maybe,
@@ -81,12 +85,18 @@ fn fit(selector: &Texts, labels: &Texts) -> Fit {
 }
 
 /// Reports all inconsistencies.
-pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource]) -> Vec<Diagnostic> {
+pub(in crate::package) fn workloads(
+    engine: &Engine,
+    sketches: &Sketches,
+    resources: &[Resource],
+    defaults: &Map<String, Value>,
+) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let pods: Vec<Option<Pods<'_>>> =
         resources.iter().flat_map(|resource| pods(sketches, resource)).collect();
     let mut seen = Vec::new();
     for resource in resources {
+        let names = Names::new(engine, Known { lets: &resource.lets, defaults });
         let has_pods = self::pods(sketches, resource).iter().any(Option::is_some);
         for child in &resource.children {
             let [gvk] = child.kinds.as_slice() else { continue };
@@ -99,11 +109,11 @@ pub(in crate::package) fn workloads(sketches: &Sketches, resources: &[Resource])
             if let Some(path) = pod_path(gvk)
                 && let At::Part(template) = root.at(path)
             {
-                own_labels(root, template, &gvk.kind, &mut found);
+                own_labels(root, template, &gvk.kind, &names, &mut found);
                 pod(template, root, &mut found);
             }
             if has_pods {
-                selects(root, &gvk.kind, &pods, &mut found);
+                selects(root, &gvk.kind, &pods, &names, &mut found);
             }
             if gvk.is("v1", "Service")
                 && let At::Part(ports) = root.at(&["spec", "ports"])
@@ -137,13 +147,19 @@ fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'
 }
 
 /// Reports a workload whose selector does not match its own pods.
-fn own_labels(root: Part<'_>, template: Part<'_>, kind: &str, found: &mut Vec<Diagnostic>) {
+fn own_labels(
+    root: Part<'_>,
+    template: Part<'_>,
+    kind: &str,
+    names: &Names<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
     if !matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") {
         return;
     }
     let At::Part(selector) = root.at(&["spec", "selector", "matchLabels"]) else { return };
     let pods = Pods { template: Some(template) };
-    if let Fit::No(key) = fit(&selector.texts(), &pods.labels()) {
+    if let Fit::No(key) = fit(&selector.texts(), &pods.labels(), names) {
         let message = format!("the selector does not match the labels of the workload's own pods: `{key}`");
         found.push(
             Diagnostic::error("package::selector", message)
@@ -161,7 +177,13 @@ fn at_key(part: Part<'_>, key: &str) -> Location {
 }
 
 /// Reports an object that selects no pods, or a port that no selected pod has.
-fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Vec<Diagnostic>) {
+fn selects(
+    root: Part<'_>,
+    kind: &str,
+    pods: &[Option<Pods<'_>>],
+    names: &Names<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
     let path: &[&str] = match kind {
         "Service" => &["spec", "selector"],
         "PodDisruptionBudget" => &["spec", "selector", "matchLabels"],
@@ -177,7 +199,7 @@ fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Ve
     let mut misses = None;
     for pods in pods {
         let Some(pods) = pods else { return };
-        match fit(&selector, &pods.labels()) {
+        match fit(&selector, &pods.labels(), names) {
             Fit::No(key) => misses = misses.or(Some(key)),
             Fit::Yes | Fit::Maybe => fitting.push(pods),
         }
@@ -194,14 +216,14 @@ fn selects(root: Part<'_>, kind: &str, pods: &[Option<Pods<'_>>], found: &mut Ve
         return;
     }
     if kind == "Service" {
-        ports(root, &fitting, found);
+        ports(root, &fitting, names, found);
     }
 }
 
 /// Reports target ports of a Service that no container has.
-fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
+fn ports(root: Part<'_>, pods: &[&Pods<'_>], names: &Names<'_>, found: &mut Vec<Diagnostic>) {
     let At::Part(ports) = root.at(&["spec", "ports"]) else { return };
-    let Some(known) = pods.iter().map(|pods| container_ports(pods)).collect::<Option<Vec<_>>>() else {
+    let Some(known) = pods.iter().map(|pods| container_ports(pods, names)).collect::<Option<Vec<_>>>() else {
         return;
     };
     let known: Vec<Port> = known.into_iter().flatten().collect();
@@ -214,35 +236,30 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
             },
             At::Open => continue,
         };
-        let Some(text) = target.text() else { continue };
-        let is_name = matches!(&text, Text::Literal(text) if text.parse::<u32>().is_err());
+        if target.text().is_none() {
+            continue;
+        }
+        let wanted = names.of_part(target);
+        let is_name = wanted.as_literal().is_some_and(|text| text.parse::<u32>().is_err());
         let fits = |port: &Port| {
             let own = if is_name { &port.name } else { &port.number };
-            match own {
-                Some(own) => {
-                    *own == text || matches!(own, Text::Computed(_)) || matches!(text, Text::Computed(_))
-                }
-                None => false,
-            }
+            own.as_ref().is_some_and(|own| !own.differs(&wanted))
         };
         // A port number need not be declared. A number that differs from all declared ones is a probable mistake.
         if known.iter().any(fits) || (known.is_empty() && !is_name) {
             continue;
         }
-        let (Text::Literal(shown) | Text::Computed(shown)) = &text;
-        let message = format!("no container of the selected pods has the port {shown}");
-        let mut names: Vec<&str> = known
+        let message = format!("no container of the selected pods has the port {wanted}");
+        let mut shown: Vec<String> = known
             .iter()
             .flat_map(|port| [&port.name, &port.number])
-            .filter_map(|text| match text {
-                Some(Text::Literal(text)) => Some(text.as_str()),
-                _ => None,
-            })
+            .filter_map(|text| text.as_ref().and_then(Pattern::as_literal))
             .collect();
-        names.dedup();
-        let help = match names.as_slice() {
-            [] => "declare the port in `ports` of a container".to_owned(),
-            names => format!("there is {}", names.join(", ")),
+        shown.dedup();
+        let help = if shown.is_empty() {
+            "declare the port in `ports` of a container".to_owned()
+        } else {
+            format!("there is {}", shown.join(", "))
         };
         found.push(
             Diagnostic::warning("package::selector", message)
@@ -254,29 +271,29 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], found: &mut Vec<Diagnostic>) {
 }
 
 struct Port {
-    name: Option<Text>,
-    number: Option<Text>,
+    name: Option<Pattern>,
+    number: Option<Pattern>,
 }
 
 /// The ports of the containers of pods; `None` if they are unknown.
-fn container_ports(pods: &Pods<'_>) -> Option<Vec<Port>> {
+fn container_ports(pods: &Pods<'_>, names: &Names<'_>) -> Option<Vec<Port>> {
     let template = pods.template?;
     let mut found = Vec::new();
     for list in ["containers", "initContainers"] {
         let containers = match template.at(&["spec", list]) {
-            At::Part(part) => part.items()?,
+            At::Part(part) => part.all_items()?,
             At::Absent => continue,
             At::Open => return None,
         };
         for container in containers {
             let ports = match container.get("ports") {
-                At::Part(part) => part.items()?,
+                At::Part(part) => part.all_items()?,
                 At::Absent => continue,
                 At::Open => return None,
             };
             for port in ports {
                 let text = |key| match port.get(key) {
-                    At::Part(part) => part.text().map(Some),
+                    At::Part(part) => part.text().map(|text| Some(names.of_text(&text))),
                     At::Absent => Some(None),
                     At::Open => None,
                 };
@@ -296,7 +313,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
     volumes = volumes.zip(claims).map(|(volumes, claims)| [volumes, claims].concat());
     for kind in ["containers", "initContainers"] {
         let At::Part(part) = template.at(&["spec", kind]) else { continue };
-        for container in part.items().into_iter().flatten() {
+        for container in part.all_items().into_iter().flatten() {
             // Names that are list keys are checked against the schema.
             if let At::Part(ports) = container.get("ports") {
                 unique(ports, "name", "port", found);
@@ -304,7 +321,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
             let (At::Part(mounts), Some(volumes)) = (container.get("volumeMounts"), &volumes) else {
                 continue;
             };
-            for mount in mounts.items().into_iter().flatten() {
+            for mount in mounts.all_items().into_iter().flatten() {
                 let At::Part(name) = mount.get("name") else { continue };
                 let Some(Text::Literal(text)) = name.text() else { continue };
                 let is_volume = |volume: &Text| match volume {
@@ -327,7 +344,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
 
 fn items_at<'a>(part: Part<'a>, path: &[&str]) -> Option<Vec<Part<'a>>> {
     match part.at(path) {
-        At::Part(part) => part.items(),
+        At::Part(part) => part.all_items(),
         At::Absent => Some(Vec::new()),
         At::Open => None,
     }

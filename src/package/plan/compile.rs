@@ -95,6 +95,7 @@ impl Compiler<'_> {
             concurrency: manifest.concurrency.map(|concurrency| concurrency.value).unwrap_or_default(),
             exclusive,
             interruptible: manifest.interruptible.unwrap_or(true),
+            priority: manifest.priority.map_or(0, |priority| priority.0),
             on_cleanup_failure,
             strategy: manifest.strategy.unwrap_or_default(),
             steps,
@@ -192,6 +193,7 @@ impl Compiler<'_> {
             until: self.optional(manifest.until.as_ref()),
             message: self.template_text(manifest.message.as_ref()),
             idempotent: manifest.idempotent.as_ref().is_some_and(|idempotent| idempotent.value),
+            interruptible: manifest.interruptible,
             name: name.value.0.clone(),
             location: name.at.clone(),
             when,
@@ -233,7 +235,7 @@ impl Compiler<'_> {
         let modifiers: [(&str, bool, &[&str]); 9] = [
             ("strategy", step.strategy.is_some(), &["steps"]),
             ("until", step.until.is_some(), &["apply"]),
-            ("retries", step.retries.is_some(), calls),
+            ("retries", step.retries.is_some(), &["job", "exec", "http", "patch"]),
             ("outputs", step.outputs.is_some(), calls),
             ("expect", step.expect.is_some(), &["exec", "http"]),
             ("idempotent", step.idempotent.is_some(), &["exec"]),
@@ -420,6 +422,8 @@ impl Compiler<'_> {
                 message: self.text(&approve.message.0?.0)?,
                 count: approve.count.map_or(1, |count| count.0),
                 not_requester: approve.not_requester.unwrap_or_default(),
+                service_accounts: approve.service_accounts.unwrap_or_default(),
+                groups: approve.groups.unwrap_or_default().into_iter().map(|group| group.value).collect(),
             });
         }
         if let Some(fail) = step.fail {

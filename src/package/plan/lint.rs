@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::sites::Visit;
 use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
+use crate::api::Gvk;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::package::expression_sites::Parts;
@@ -12,7 +13,8 @@ use crate::package::graph;
 use crate::package::observation::Call;
 use crate::package::secrecy::positions;
 use crate::package::template_scan::Outline;
-use crate::template::{Engine, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart};
+use crate::package::{Child, DeletionPolicy};
+use crate::template::{Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart};
 
 /// Variables that neither a tenant nor a live object decides.
 const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
@@ -32,6 +34,7 @@ pub(in crate::package) fn plans(
     triggers(plans, &mut found);
     schedules(plans, &mut found);
     recorded(plans, &mut found);
+    found.extend(lost_facts(engine, parts));
     for reference in &parts.refs {
         match reference.observation().map(|observation| &observation.call) {
             Some(Call::Http(http)) => found.extend(host(engine, &parts.lets, http, &reference.location)),
@@ -42,6 +45,7 @@ pub(in crate::package) fn plans(
     for plan in plans {
         beside(plan, &mut found);
         for visit in plan.visits() {
+            repeated_facts(&visit, &parts.lets, &mut found);
             parameters(&visit, plans, &mut found);
             match &visit.step.action {
                 Action::Http(http) => found.extend(
@@ -212,6 +216,61 @@ fn recorded(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     }
 }
 
+/// Warns of a step that records what a former instance has left each time that it runs: it is undefined once it is adopted.
+fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
+    let reads = |expr: &Expr, roots: &[&str]| {
+        graph::follow([expr.reads()], lets).iter().any(|path| roots.contains(&path.root.as_str()))
+    };
+    let step = visit.step;
+    if step.when.iter().chain(&step.unless).any(|expr| reads(expr, &["record", "retained"])) {
+        return;
+    }
+    for (key, value) in step.record.iter().filter(|(_, value)| reads(value, &["retained"])) {
+        let message = format!(
+            "the step `{}` records `{key}` again each time that the plan runs, also when the instance has adopted the object and \
+             `retained` does not have it any more",
+            step.name
+        );
+        let warning = Diagnostic::warning("package::retained-read", message).located(value.location());
+        found.push(
+            warning.path(visit.inside.path.clone()).help(format!("add `when: record.{key} is undefined`")),
+        );
+    }
+}
+
+/// Warns if volumes outlive the instance and the facts that plans record do not: a new instance of that name would take them
+/// for new ones.
+fn lost_facts(engine: &Engine, parts: &Parts) -> Option<Diagnostic> {
+    let volumes = Gvk::new("v1", "PersistentVolumeClaim");
+    let is_kept = |child: &&Child| child.deletion_policy != DeletionPolicy::Delete;
+    let data = parts.children.iter().filter(is_kept).find(|child| child.has_kind(&volumes))?;
+    parts.plans.iter().flat_map(Plan::visits).find(|visit| !visit.step.record.is_empty())?;
+    let sites = parts.expression_sites(engine);
+    let mut paths = sites.iter().flat_map(|site| {
+        let child = site.child.and_then(|child| parts.children.get(child));
+        graph::follow([site.reads], &parts.lets).into_iter().map(move |path| (child, path))
+    });
+    let carries = |(child, path): (Option<&Child>, &ReadPath)| match path.root.as_str() {
+        "retained" => true,
+        "self" => child.as_ref().is_some_and(is_kept),
+        _ => false,
+    };
+    if paths.any(carries) {
+        return None;
+    }
+    let message = format!(
+        "`{}` outlives the instance, and the facts that plans record do not: a new instance of that name does not know what \
+         is in it",
+        data.id
+    );
+    let warning = Diagnostic::warning("package::lost-facts", message).located(data.location.clone());
+    Some(warning.help(format!(
+        "record what it needs to know in the first step of `deploy`, from `retained.{}` or from a child with \
+         deletionPolicy: Retain: docs/guide/deleting-children.md, What outlives an instance",
+        data.id
+    )))
+}
+
 /// Reports parameters of an inlined plan that its schema does not have, and required ones that are missing.
 fn parameters(visit: &Visit<'_>, plans: &[Plan], found: &mut Vec<Diagnostic>) {
     let Action::Plan(call) = &visit.step.action else { return };
@@ -362,8 +421,10 @@ fn job(
     found: &mut Vec<Diagnostic>,
 ) {
     let Some(template) = engine.template(path) else { return };
-    let roots =
-        ["instance", "spec", "name", "labels", "children", "refs", "record", "previous", "run", "outputs"];
+    let roots = [
+        "instance", "spec", "name", "labels", "children", "retained", "refs", "record", "previous", "run",
+        "outputs",
+    ];
     let roots = roots.into_iter().chain(visit.inside.items.iter().copied());
     let roots = roots.map(|root| (root.to_owned(), TaintTree::tainted(Taint::held(root)))).collect();
     let positions = positions(outlines);

@@ -50,6 +50,9 @@ manifest! {
         "exclusive" exclusive: Option<At<bool>>,
         /// Whether a run that takes precedence may interrupt it. Default: true.
         "interruptible" interruptible: Option<bool>,
+        /// Runs with a higher priority go first, and may interrupt. Among runs for losses and conditions, and among all
+        /// others but cleanups: 0 (default) to 100.
+        "priority" priority: Option<Priority>,
         /// Of cleanup: what happens when it fails. Hold: the deletion waits (default). Skip: the deletion continues
         /// (default in a terminating namespace).
         "onFailure" on_failure: Option<At<CleanupFailure>>,
@@ -362,6 +365,9 @@ manifest! {
         "expect" expect: Option<At<Expect>>,
         /// Of exec: whether the command may be repeated when it is not known whether it ran.
         "idempotent" idempotent: Option<At<bool>>,
+        /// Whether a run that takes precedence may interrupt the run at this step, whatever the plan says. `true` also
+        /// lets others of the same rank go first, such as the run for another loss. Of a phase it holds for its steps.
+        "interruptible" interruptible: Option<bool>,
     }
 }
 
@@ -400,6 +406,18 @@ impl Decode for Limit {
 }
 
 inline_schema!(Limit, {"type": "integer", "minimum": 0, "maximum": 1000});
+
+/// The priority of a plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Priority(pub u8);
+
+impl Decode for Priority {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 0, 100).and_then(|number| u8::try_from(number).ok()).map(Self)
+    }
+}
+
+inline_schema!(Priority, {"type": "integer", "minimum": 0, "maximum": 100});
 
 /// How many redirects are followed.
 #[derive(Debug, Clone, Copy)]

@@ -53,6 +53,8 @@ pub struct Plan {
     pub exclusive: bool,
     /// Whether a run that takes precedence may interrupt it.
     pub interruptible: bool,
+    /// Among runs of the same rank that with the highest goes first.
+    pub priority: u8,
     /// What a failed `cleanup` does; `None` is Hold, and Skip in a terminating namespace.
     pub on_cleanup_failure: Option<CleanupFailure>,
     /// In which order its steps run.
@@ -156,6 +158,8 @@ pub struct Step {
     pub expect: Option<Expect>,
     /// Whether an exec may be repeated after a crash.
     pub idempotent: bool,
+    /// Whether the run may be interrupted at this step; `None`: as outside of it. If true, also by runs of the same rank.
+    pub interruptible: Option<bool>,
     /// The location of its name.
     pub location: Location,
 }
@@ -261,6 +265,10 @@ pub enum Action {
         count: u32,
         /// Whether the requester's own approval does not count.
         not_requester: bool,
+        /// Whether approvals by `ServiceAccount`s count.
+        service_accounts: bool,
+        /// The groups whose members may answer; empty: all users with the verb `approve`.
+        groups: Vec<String>,
     },
     /// Fails the run.
     Fail(Text),
@@ -371,6 +379,26 @@ pub enum Auth {
     Bearer(Text),
     /// User and password.
     Basic(Text, Text),
+}
+
+/// Checks the user name of basic authentication.
+///
+/// # Errors
+/// It contains a colon, after which the server would read the password.
+pub(crate) fn check_user(user: &str) -> Result<(), &'static str> {
+    let is_right = !user.contains(':');
+    is_right
+        .then_some(())
+        .ok_or("auth.basic.username contains `:`, which no user name of basic authentication can have")
+}
+
+/// Checks the `key` of an HTTP request.
+///
+/// # Errors
+/// It is empty: all requests would have the same key, and servers would take each for a repetition of the first.
+pub(crate) fn check_key(key: &str) -> Result<(), &'static str> {
+    let is_right = !key.trim().is_empty();
+    is_right.then_some(()).ok_or("`key` is empty: each effect needs an idempotency key of its own")
 }
 
 /// TLS material of an HTTP request, PEM.

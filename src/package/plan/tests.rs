@@ -224,6 +224,7 @@ fn errors_name_the_plan_and_the_step() {
         [
             "plans.deploy.steps[1].steps[0]",
             "plans.deploy.steps[1].steps[1]",
+            "plans.deploy.steps[1].steps[2]", // it needs `config`, which nothing has applied
             "plans.deploy.trigger[1].schedule",
             "spec.resources[0].plans.deploy.steps[1].steps[2].exec",
         ]

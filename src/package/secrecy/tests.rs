@@ -74,6 +74,8 @@ fn secret_data_in_other_kinds_is_an_error() {
         "{a: '{{ refs.tls.metadata.annotations }}'}",
         "{a: '{{ children.secret.data.a }}'}",
         "{a: '{{ children.secret }}'}",
+        "{a: '{{ retained.secret.data.a }}'}",
+        "{a: '{{ retained.members[0].data.a }}'}",
         "{a: '{{ children.members[0].data.a }}'}",
         "{a: '{{ children.members | values | map(attribute=\"data.a\") | join }}'}",
         "{a: '{{ refs.all[0].data.a }}'}",

@@ -19,6 +19,11 @@ pub const REVISION: &str = "operetta.dev/revision";
 /// The entry of a part's `binaryData`.
 const ENTRY: &str = "part";
 
+/// Annotations by which Argo CD and Flux do not delete an object that is no longer in Git: an earlier revision is needed until no
+/// instance uses it, and for a rollback. The manager deletes it.
+pub const KEPT: [(&str, &str); 2] =
+    [("argocd.argoproj.io/sync-options", "Prune=false"), ("kustomize.toolkit.fluxcd.io/prune", "disabled")];
+
 /// The kind of stored revisions.
 pub fn kind() -> ApiKind {
     OPERATOR_REVISION.api_kind()

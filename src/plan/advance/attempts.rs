@@ -13,6 +13,11 @@ use crate::package::plan::{Action, Retries, Step};
 const SETTLING: Retries =
     Retries { limit: None, backoff: Duration::from_secs(5), max_backoff: Duration::from_secs(5 * 60) };
 
+/// The repetitions of a patch, if its step has none: it is tried again until the timeout of the step, as what a step applies or
+/// deletes is.
+const PATCHING: Retries =
+    Retries { limit: None, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) };
+
 /// What is known of an attempt.
 pub(super) enum Attempt {
     /// It has ended, with this outcome.
@@ -72,7 +77,8 @@ impl Walk<'_> {
         let settles = state.unanswered && settle;
         // To settle it, it is repeated until the timeout of the step, however many retries the step has.
         let is_limited = |retries: Retries| retries.limit.is_some_and(|limit| failures > limit);
-        let retries = step.retries.filter(|retries| failure.retryable && !is_limited(*retries));
+        let usual = matches!(step.action, Action::Patch(_)).then_some(PATCHING);
+        let retries = step.retries.or(usual).filter(|retries| failure.retryable && !is_limited(*retries));
         let is_cut = expired && matches!(step.action, Action::Plan(_));
         let Some(retries) = retries.or(settles.then_some(SETTLING)).filter(|_| !is_cut) else {
             return Acted::Failed(if is_cut {

@@ -52,7 +52,7 @@ impl Walk<'_> {
         match &step.action {
             Action::Http(http) => {
                 let scope = self.scope(step, path, at);
-                let key = idempotency_key(&self.world.instance.uid, &self.stored.id, path);
+                let key = idempotency_key(&self.world.instance.uid, self.stored.key(), path);
                 Ok(Request::Http(render::http(engine, http, &scope, Some(&key))?))
             }
             Action::Exec(exec) => {
@@ -232,6 +232,9 @@ fn call_failure(step: &Step, path: &str, failure: &CallFailure) -> Failure {
         CallFailure::NotSent(why) => Failure::retryable(path, "NotReached", why.clone()),
         CallFailure::Unanswered(why) => {
             Failure { unanswered: is_http, ..Failure::retryable(path, "Unanswered", why.clone()) }
+        }
+        CallFailure::TryAgain(why, after) => {
+            Failure { retry_after: *after, ..Failure::retryable(path, "TryAgain", why.clone()) }
         }
         CallFailure::Refused(why) => Failure::new(path, "Refused", why.clone()),
     }

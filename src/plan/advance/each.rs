@@ -71,7 +71,7 @@ impl Walk<'_> {
                     if self.used >= since + timeout {
                         return Err(self.timed_out_after(step, path, at, &why));
                     }
-                    self.wake_at(since + timeout);
+                    self.await_end(since, timeout);
                 }
                 self.wait_for(step, path, at, "Unknown", &why);
                 return Ok(None);

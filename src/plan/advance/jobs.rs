@@ -20,8 +20,12 @@ pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished
 const DEFAULT_TTL: u64 = 60 * 60;
 /// How long the pod of a Job may take to start before it is asked why it does not.
 pub(crate) const STARTING: Duration = Duration::from_secs(5);
+/// How long the pod of a Job may take to start before the Job is deleted and its attempt has failed.
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// The reason of a step whose Job is deleted because the time is over.
 const ENDING: &str = "Ending";
+/// The reason of a step whose Job is deleted because its pod does not start.
+const NOT_STARTING: &str = "NotStarting";
 /// How many objects of attempts a step remembers.
 const MOST_OBJECTS: usize = 10;
 
@@ -63,6 +67,10 @@ impl Walk<'_> {
                 return match uid {
                     // It was deleted because the run is settled, or the time is over.
                     Some(_) if (self.settle || expired) && !self.world.paused => Attempt::Void,
+                    Some(_) if self.is_not_starting(path) => {
+                        let why = self.state(path).map(|state| state.message.clone()).unwrap_or_default();
+                        Attempt::Failed(Failure::retryable(path, "JobNotStarted", why))
+                    }
                     Some(_) => gone(),
                     None if self.settle || expired => Attempt::Void,
                     None => self.create_job(step, path, at, &name),
@@ -110,12 +118,19 @@ impl Walk<'_> {
         self.record_uid(path, &job.uid);
         self.progress.in_flight = true;
         let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
-        if (expired || self.settle) && !self.world.paused {
+        let is_stuck = job.start_left == Some(Duration::ZERO) || self.is_not_starting(path);
+        if (expired || self.settle || is_stuck) && !self.world.paused {
+            // Once the Job is deleted, nothing else tells what it waited for.
+            let (reason, what) = if expired {
+                (ENDING, format!("Job {name} was not done{detail}"))
+            } else {
+                let minutes = START_LIMIT.as_secs() / 60;
+                (NOT_STARTING, format!("Job {name} has not started within {minutes} minutes{detail}"))
+            };
             let state = self.state_mut(path);
-            if expired && state.reason != ENDING {
-                // Once the Job is deleted, nothing else tells what it waited for.
-                ENDING.clone_into(&mut state.reason);
-                state.message = short(&format!("Job {name} was not done{detail}"));
+            if (expired || is_stuck) && state.reason != reason {
+                reason.clone_into(&mut state.reason);
+                state.message = short(&what);
             }
             if !job.terminating {
                 self.progress.effects.push(Effect::DeleteJob { name: name.to_owned(), uid: job.uid.clone() });
@@ -125,9 +140,16 @@ impl Walk<'_> {
         }
         if job.is_starting {
             self.wake_after(STARTING);
+        } else if let Some(left) = job.start_left {
+            self.wake_after(left);
         }
         self.wait_for(step, path, at, "JobRunning", &format!("Job {name} is not done{detail}"));
         Attempt::Open
+    }
+
+    /// Whether the Job of a step is given up because its pod does not start.
+    fn is_not_starting(&self, path: &str) -> bool {
+        self.state(path).is_some_and(|state| state.reason == NOT_STARTING)
     }
 
     fn create_job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Attempt {

@@ -4,6 +4,7 @@
 //! wait. All transitions that need no effect in between are made in one walk, and written together. An effect is made only
 //! if the state that was stored intends it.
 
+mod approve;
 mod attempts;
 mod calls;
 mod children;
@@ -19,9 +20,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub(crate) use jobs::STARTING;
+pub(crate) use jobs::{START_LIMIT, STARTING};
 pub(crate) use step::SECRET;
 
+use super::answers::note_answers;
 use super::progress::{Directive, Effect, Intent, Permit, Progress, Request, Waiting};
 use super::run::{Cause, Member, Phase, PlanRun, Recorded, RunStatus, StepPhase, StepState, short};
 use super::world::{JobState, World};
@@ -32,6 +34,10 @@ use crate::template::Scope;
 pub const REMAINING: &str = "(remaining)";
 /// How deep plans may call plans.
 const MAX_DEPTH: usize = 16;
+/// How often at most, for each timeout, the time that a step has waited is stored, so that it survives the manager.
+const CHECKPOINTS: u32 = 8;
+/// How long after another state the time that a step has waited is stored, at least.
+const CHECKPOINT: Duration = Duration::from_secs(30);
 /// The most steps that the state of a run can hold.
 pub(crate) const MAX_STEPS: usize = 3_000;
 
@@ -43,6 +49,7 @@ pub fn advance(run: &PlanRun, plans: &[Plan], world: &World<'_>, directive: &Dir
         return Progress::default();
     };
     let mut walk = Walk::new(run, stored, plans, world, directive);
+    note_answers(run, &mut walk.status, world.protection, world.now);
     let flow = match directive {
         Directive::Abandon(_) => {
             walk.delete_jobs();
@@ -137,6 +144,10 @@ struct Walk<'a> {
     fresh: BTreeMap<String, Value>,
     /// Whether any step has outputs.
     has_outputs: bool,
+    /// Whether the run may be interrupted at the steps that wait, where they say so.
+    interruptible: Option<bool>,
+    /// How long after another state the time that its steps have waited is stored.
+    checkpoint: Option<Duration>,
     progress: Progress,
 }
 
@@ -168,6 +179,8 @@ impl<'a> Walk<'a> {
             index,
             fresh: BTreeMap::new(),
             has_outputs: stored.steps.iter().any(|step| !step.outputs.is_empty() || step.items.is_some()),
+            interruptible: None,
+            checkpoint: None,
             progress: Progress::default(),
         }
     }
@@ -301,8 +314,13 @@ impl<'a> Walk<'a> {
         }
         self.progress.awaits_approval = !self.progress.in_flight
             && !self.progress.waiting.is_empty()
-            && self.progress.waiting.iter().all(|waiting| waiting.reason == simple::APPROVAL);
-        if self.status == *self.stored {
+            && self.progress.waiting.iter().all(|waiting| waiting.reason == approve::APPROVAL);
+        self.status.step_interruptible = self.interruptible.filter(|_| !self.status.phase.is_final());
+        let is_due = |after: Duration| self.world.elapsed >= after;
+        if self.status == *self.stored && !self.checkpoint.is_some_and(is_due) {
+            if let Some(after) = self.checkpoint {
+                self.wake_after(after.saturating_sub(self.world.elapsed));
+            }
             let releases = releases(self.stored, self.world);
             self.progress.effects.extend(releases);
             self.progress.intents.clear();
@@ -396,6 +414,13 @@ impl<'a> Walk<'a> {
     /// Decides again when the run has been running for so long.
     fn wake_at(&mut self, used: Duration) {
         self.wake_after(used.saturating_sub(self.used));
+    }
+
+    /// Decides again when a step that has waited since then has waited for so long, and stores from time to time how long it has.
+    fn await_end(&mut self, since: Duration, limit: Duration) {
+        self.wake_at(since + limit);
+        let after = CHECKPOINT.max(limit / CHECKPOINTS);
+        self.checkpoint = Some(self.checkpoint.map_or(after, |known| known.min(after)));
     }
 
     fn permit(&mut self, permit: Permit) {

@@ -1,19 +1,14 @@
-//! Steps without requests: phases, inline plans, waits, pauses, approvals, failures.
-
-use std::collections::BTreeSet;
+//! Steps without requests: phases, inline plans, waits, pauses, failures.
 
 use serde_json::Value;
 
 use super::super::eval::{NoValue, duration, holds, string};
 use super::super::progress::Waiting;
-use super::super::run::{Cause, Verdict, short};
+use super::super::run::short;
 use super::step::Acted;
 use super::{At, Failure, Flow, Walk};
 use crate::package::plan::{Call, Step, Strategy, Until, written_duration};
 use crate::template::Text;
-
-/// The reason of a step that waits for people.
-pub(super) const APPROVAL: &str = "ApprovalNeeded";
 
 impl Walk<'_> {
     pub(super) fn phase<'p>(
@@ -157,70 +152,12 @@ impl Walk<'_> {
             Ok(pause) => pause,
             Err(error) => return self.no_value(step, path, at, false, error),
         };
-        let end = self.since(path) + pause;
-        if self.used >= end {
+        let since = self.since(path);
+        if self.used >= since + pause {
             return Acted::done();
         }
-        self.wake_at(end);
+        self.await_end(since, pause);
         self.wait_for(step, path, at, "Pausing", &format!("it pauses for {}", written_duration(pause)));
-        Acted::Waiting
-    }
-
-    #[allow(clippy::too_many_arguments)] // those of the step, and of every action
-    pub(super) fn approve(
-        &mut self,
-        step: &Step,
-        message: &Text,
-        count: u32,
-        not_requester: bool,
-        path: &str,
-        at: &At<'_>,
-        expired: bool,
-    ) -> Acted {
-        if self.state(path).is_none_or(|state| state.asked.is_none()) {
-            let scope = self.scope(step, path, at);
-            match string(self.world.engine, message, &scope, "approve.message") {
-                Ok(question) => {
-                    let asked = self.run.spec.approvals.len();
-                    let state = self.state_mut(path);
-                    state.message = short(&question);
-                    state.asked = Some(asked);
-                }
-                Err(error) => return self.no_value(step, path, at, expired, error),
-            }
-        }
-        if not_requester && self.run.spec.requested_by.is_none() && self.stored.cause == Cause::Request {
-            let message = "the PlanRun does not name its requester (spec.requestedBy), so the approval of another user \
-                           cannot be checked: request the run again";
-            return Acted::Failed(Failure::new(path, "RequesterUnknown", message));
-        }
-        let asked = self.state(path).and_then(|state| state.asked).unwrap_or_default();
-        let question = self.state(path).map(|state| state.message.clone()).unwrap_or_default();
-        let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
-        let own = self.run.spec.approvals.iter().skip(asked).filter(|answer| answer.step == path);
-        let carried = self.stored.approvals.iter().filter(|answer| {
-            answer.message.as_deref() == Some(&*question) && last(&answer.step) == last(path)
-        });
-        let mut approvers = BTreeSet::new();
-        for answer in carried.chain(own) {
-            if answer.verdict == Verdict::Reject {
-                let message = format!("{} has rejected: {question}", answer.by);
-                return Acted::Failed(Failure::new(path, "Rejected", message));
-            }
-            let is_requester = self.run.spec.requested_by.as_ref() == Some(&answer.by);
-            if !(not_requester && is_requester) {
-                approvers.insert(answer.by.clone());
-            }
-        }
-        let given = u32::try_from(approvers.len()).unwrap_or(u32::MAX);
-        if given >= count.max(1) {
-            return Acted::done();
-        }
-        if expired {
-            return Acted::Failed(self.timed_out(step, path, at, &question));
-        }
-        let progress = if count > 1 { format!(" ({given} of {count} approvals)") } else { String::new() };
-        self.wait(path, APPROVAL, format!("{question}{progress}"));
         Acted::Waiting
     }
 

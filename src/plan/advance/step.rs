@@ -37,10 +37,20 @@ impl Walk<'_> {
     /// Walks one step, or the items of its loop.
     pub(super) fn step<'p>(&mut self, step: &'p Step, at: &At<'p>) -> Flow {
         let path = format!("{}{}", at.prefix, step.name);
-        match &step.for_each {
+        let outside = self.interruptible.take();
+        let flow = match &step.for_each {
             Some(each) => self.each(step, each, &path, at),
             None => self.one(step, &path, at),
+        };
+        if flow == Flow::Waiting {
+            self.interruptible = self.interruptible.or(step.interruptible);
         }
+        // The run may be interrupted only if all steps that wait side by side permit it.
+        self.interruptible = match (outside, self.interruptible) {
+            (Some(one), Some(other)) => Some(one && other),
+            (one, other) => one.or(other),
+        };
+        flow
     }
 
     /// Walks one step, or one item of a loop.
@@ -88,7 +98,7 @@ impl Walk<'_> {
             && let Some(timeout) = timeout
             && !expired
         {
-            self.wake_at(since + timeout);
+            self.await_end(since, timeout);
         }
         if flow == Flow::Done && has_acted && self.outdates_observations(step, path) {
             self.wait(path, "Observing", "waiting for new observations");
@@ -212,9 +222,7 @@ impl Walk<'_> {
             Action::Delete(members) => self.delete(step, members, path, at, expired),
             Action::Wait(until) => self.until(step, until, path, at, expired),
             Action::Pause(text) => self.pause(step, text, path, at),
-            Action::Approve { message, count, not_requester } => {
-                self.approve(step, message, *count, *not_requester, path, at, expired)
-            }
+            Action::Approve { .. } => self.approve(step, path, at, expired),
             Action::Fail(message) => self.fail_step(step, message, path, at, expired),
             Action::Record => Acted::done(),
             Action::Job { .. } | Action::Exec(_) | Action::Http(_) | Action::Patch(_) | Action::Plan(_) => {

@@ -166,6 +166,19 @@ fn status() -> Value {
                 "description": "The facts that its steps have recorded.",
                 "x-kubernetes-preserve-unknown-fields": true,
             },
+            "answers": {
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "description": "The entries of spec.approvals, in the same order, as the manager has seen them.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "by": string("Who answers."),
+                        "at": time("When the manager saw the answer first."),
+                        "ignored": string("Why it never counts."),
+                    },
+                },
+            },
             "steps": {
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
@@ -185,6 +198,12 @@ fn status() -> Value {
                         "startedAt": time("When it was reached."),
                         "finishedAt": time("When it ended."),
                         "attempt": {"type": "integer", "description": "The number of its last attempt."},
+                        "groups": {
+                            "type": "array",
+                            "x-kubernetes-list-type": "atomic",
+                            "items": {"type": "string"},
+                            "description": "The groups whose members may answer. Empty: all users with the verb `approve`.",
+                        },
                         "outputs": {
                             "type": "object",
                             "description": "Its outputs.",

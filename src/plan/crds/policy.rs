@@ -1,191 +1,238 @@
 //! The admission policy of `PlanRun`s. A controller cannot see which user has written an object, so the API server checks
 //! it.
 
-use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use super::admission::{SYSTEM, policy as admission_policy};
 use super::{APPROVE, PLAN_RUN, RUN};
 use crate::crd::{GROUP, VERSION};
-use crate::plan::{PRUNABLE, TAKEN};
+use crate::plan::{CLEANUP, PRUNABLE, TAKEN};
 
 /// The name of the policy and of its binding.
 pub const POLICY: &str = "planruns.operetta.dev";
 
-/// The longest name of a condition.
-const LONGEST: usize = 63;
-
-/// What every annotation of Operetta begins with.
+/// What every label, annotation and finalizer of Operetta begins with.
 const OWN: &str = "operetta.dev/";
 
-/// The `ValidatingAdmissionPolicy`, which checks the writes of all users but managers: see [`exemption`].
-pub fn policy() -> Value {
-    let allowed = |verb: &str| format!("variables.instance.check('{verb}').allowed()");
+/// The `ValidatingAdmissionPolicy`, which checks the writes of all users but managers: see [`super::exemption`].
+pub(super) fn policy() -> Value {
+    let rules = json!([{
+        "apiGroups": [GROUP],
+        "apiVersions": [VERSION],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": [PLAN_RUN.plural, format!("{}/status", PLAN_RUN.plural)],
+        "scope": "*",
+    }]);
+    let mut validations = of_status_and_deletion();
+    validations.extend(of_requests());
+    validations.extend(of_approvals());
+    validations.extend(of_metadata());
+    admission_policy(POLICY, &rules, &variables(), &validations)
+}
+
+fn allowed(verb: &str) -> String {
+    format!("variables.instance.check('{verb}').allowed()")
+}
+
+/// The message of a user who lacks a verb.
+fn needs(verb: &str, what: &str) -> String {
+    format!(
+        "'user ' + request.userInfo.username + ' may not {what} of ' + variables.run.spec.of.resource + '/' + \
+         variables.run.spec.of.name + ': it needs the verb `{verb}` on ' + variables.run.spec.of.resource + '.' + \
+         variables.group"
+    )
+}
+
+fn variables() -> Value {
+    let approvals = "has(object.spec.approvals) ? object.spec.approvals : []";
+    let others = |list: &str| format!("size(variables.{list}.filter(a, a.by != request.userInfo.username))");
+    let mut all = vec![
+        ("isNew", "request.operation == 'CREATE'".to_owned()),
+        ("isDeletion", "request.operation == 'DELETE'".to_owned()),
+        ("isStatus", "has(request.subResource) && request.subResource == 'status'".to_owned()),
+        ("run", "variables.isDeletion ? oldObject : object".to_owned()),
+        ("group", "variables.run.spec.of.apiVersion.split('/')[0]".to_owned()),
+        (
+            "instance",
+            "authorizer.group(variables.group).resource(variables.run.spec.of.resource)\
+             .namespace(variables.run.metadata.namespace).name(variables.run.spec.of.name)"
+                .to_owned(),
+        ),
+        (
+            "hasEnded",
+            "has(oldObject.status) && has(oldObject.status.phase) && \
+             oldObject.status.phase in ['Succeeded', 'Failed', 'Cancelled', 'Superseded']"
+                .to_owned(),
+        ),
+        ("isSystem", format!("request.userInfo.username in {SYSTEM}")),
+        ("approvals", approvals.to_owned()),
+        ("oldApprovals", format!("!variables.isNew && {}", approvals.replace("object", "oldObject"))),
+        ("all", "size(variables.approvals)".to_owned()),
+        ("oldAll", "size(variables.oldApprovals)".to_owned()),
+        ("others", others("approvals")),
+        ("oldOthers", others("oldApprovals")),
+        (
+            "steps",
+            "!variables.isNew && has(oldObject.status) && has(oldObject.status.steps) ? oldObject.status.steps : []"
+                .to_owned(),
+        ),
+        ("userGroups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned()),
+        // The steps that this user answers now, though it is in none of the groups that they ask for.
+        (
+            "closed",
+            "variables.steps.filter(s, has(s.groups) && size(s.groups) > 0 && \
+             !s.groups.exists(g, g in variables.userGroups) && \
+             size(variables.approvals.filter(a, a.step == s.path)) > size(variables.oldApprovals.filter(a, a.step == s.path)))"
+                .to_owned(),
+        ),
+        (
+            "cancels",
+            "has(object.spec.cancel) && object.spec.cancel && \
+             (variables.isNew || !has(oldObject.spec.cancel) || !oldObject.spec.cancel)"
+                .to_owned(),
+        ),
+        ("isTaken", format!("'{TAKEN}' in variables.annotations")),
+        ("wasTaken", format!("'{TAKEN}' in variables.oldAnnotations")),
+    ];
+    for (name, old, field, empty) in [
+        ("labels", "oldLabels", "labels", "{}"),
+        ("annotations", "oldAnnotations", "annotations", "{}"),
+        ("finalizers", "oldFinalizers", "finalizers", "[]"),
+        ("owners", "oldOwners", "ownerReferences", "[]"),
+    ] {
+        let of =
+            |object: &str| format!("has({object}.metadata.{field}) ? {object}.metadata.{field} : {empty}");
+        all.push((name, of("object")));
+        all.push((old, format!("!variables.isNew && {}", of("oldObject"))));
+    }
+    // Variables may only read those before them.
+    all.sort_by_key(|(name, _)| matches!(*name, "isTaken" | "wasTaken"));
+    all.into_iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
+}
+
+fn forbidden(expression: impl Into<String>, message: impl Into<String>) -> Value {
+    json!({"expression": expression.into(), "message": message.into(), "reason": "Forbidden"})
+}
+
+fn forbidden_with(expression: impl Into<String>, message: impl Into<String>) -> Value {
+    json!({"expression": expression.into(), "messageExpression": message.into(), "reason": "Forbidden"})
+}
+
+fn of_status_and_deletion() -> Vec<Value> {
+    vec![
+        forbidden("!variables.isStatus", "only the manager writes the status of a PlanRun"),
+        forbidden_with(
+            format!("!variables.isDeletion || variables.hasEnded || variables.isSystem || {}", allowed(RUN)),
+            needs(RUN, "delete a run that has not ended (which cancels it)"),
+        ),
+    ]
+}
+
+fn of_requests() -> Vec<Value> {
+    vec![
+        forbidden_with(format!("!variables.isNew || {}", allowed(RUN)), needs(RUN, "run plans")),
+        forbidden_with(
+            format!("variables.isDeletion || !variables.cancels || {}", allowed(RUN)),
+            needs(RUN, "cancel runs"),
+        ),
+        // Else the requester could approve a run that they requested in the name of another user.
+        forbidden(
+            "!variables.isNew || variables.isTaken || \
+             has(object.spec.requestedBy) && object.spec.requestedBy == request.userInfo.username",
+            "spec.requestedBy must be the user who creates the PlanRun: kubectl auth whoami",
+        ),
+        forbidden(
+            format!("!variables.isNew || !object.spec.plan.startsWith('{OWN}')"),
+            format!("only the manager creates runs of the plans {OWN}*"),
+        ),
+        // A failed cleanup may be retried.
+        forbidden(
+            format!(
+                "!variables.isNew || object.spec.plan != '{CLEANUP}' || has(object.spec.retryOf) || variables.isTaken"
+            ),
+            format!("the plan `{CLEANUP}` cannot be requested: it runs when its instance is deleted"),
+        ),
+        json!({
+            "expression": "variables.isNew || variables.isDeletion || (has(object.spec.params) == has(oldObject.spec.params) && \
+                (!has(object.spec.params) || object.spec.params == oldObject.spec.params))",
+            "message": "params is immutable: create another PlanRun",
+            "reason": "Invalid",
+        }),
+    ]
+}
+
+fn of_approvals() -> Vec<Value> {
     let changed = "variables.others != variables.oldOthers || variables.all != variables.oldAll";
-    let needs = |verb: &str, what: &str| {
-        format!(
-            "'user ' + request.userInfo.username + ' may not {what} of ' + object.spec.of.resource + '/' + \
-             object.spec.of.name + ': it needs the verb `{verb}` on ' + object.spec.of.resource + '.' + variables.group"
-        )
-    };
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": POLICY},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [GROUP],
-                "apiVersions": [VERSION],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": [PLAN_RUN.plural],
-            }]},
-            "variables": [
-                {"name": "group", "expression": "object.spec.of.apiVersion.split('/')[0]"},
-                {
-                    "name": "instance",
-                    "expression": "authorizer.group(variables.group).resource(object.spec.of.resource)\
-                        .namespace(object.metadata.namespace).name(object.spec.of.name)",
-                },
-                {"name": "isNew", "expression": "request.operation == 'CREATE'"},
-                {"name": "approvals", "expression": "has(object.spec.approvals) ? object.spec.approvals : []"},
-                {
-                    "name": "oldApprovals",
-                    "expression": "!variables.isNew && has(oldObject.spec.approvals) ? oldObject.spec.approvals : []",
-                },
-                {"name": "all", "expression": "size(variables.approvals)"},
-                {"name": "oldAll", "expression": "size(variables.oldApprovals)"},
-                {
-                    "name": "others",
-                    "expression": "size(variables.approvals.filter(a, a.by != request.userInfo.username))",
-                },
-                {
-                    "name": "oldOthers",
-                    "expression": "size(variables.oldApprovals.filter(a, a.by != request.userInfo.username))",
-                },
-                {
-                    "name": "annotations",
-                    "expression": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
-                },
-                {
-                    "name": "oldAnnotations",
-                    "expression": "!variables.isNew && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
-                },
-                {
-                    "name": "cancels",
-                    "expression": "has(object.spec.cancel) && object.spec.cancel && \
-                        (variables.isNew || !has(oldObject.spec.cancel) || !oldObject.spec.cancel)",
-                },
-            ],
-            "validations": [
-                {
-                    "expression": format!("!variables.isNew || {}", allowed(RUN)),
-                    "messageExpression": needs(RUN, "run plans"),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": format!("!variables.cancels || {}", allowed(RUN)),
-                    "messageExpression": needs(RUN, "cancel runs"),
-                    "reason": "Forbidden",
-                },
-                {
-                    // Else the requester could approve a run that they requested in the name of another user.
-                    "expression": format!(
-                        "!variables.isNew || '{TAKEN}' in variables.annotations || \
-                            has(object.spec.requestedBy) && object.spec.requestedBy == request.userInfo.username"
-                    ),
-                    "message": "spec.requestedBy must be the user who creates the PlanRun: kubectl auth whoami",
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": format!("!variables.isNew || !object.spec.plan.startsWith('{OWN}')"),
-                    "message": format!("only the manager creates runs of the plans {OWN}*"),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": "variables.others == variables.oldOthers",
-                    "message": "spec.approvals[].by must be the user who adds the approval",
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": format!("!({changed}) || {}", allowed(APPROVE)),
-                    "messageExpression": needs(APPROVE, "approve steps"),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": "variables.isNew || (has(object.spec.params) == has(oldObject.spec.params) && \
-                        (!has(object.spec.params) || object.spec.params == oldObject.spec.params))",
-                    "message": "params is immutable: create another PlanRun",
-                    "reason": "Invalid",
-                },
-                {
-                    // A backup that is put back carries `taken`, and never runs.
-                    "expression": format!(
-                        "variables.isNew ? '{taken}' in variables.annotations || \
-                            variables.annotations.all(key, !key.startsWith('{OWN}') || key == '{prunable}') : \
-                            variables.annotations.all(key, !key.startsWith('{OWN}') || \
-                                key in variables.oldAnnotations && variables.oldAnnotations[key] == variables.annotations[key]) && \
-                            variables.oldAnnotations.all(key, !key.startsWith('{OWN}') || key in variables.annotations)",
-                        taken = TAKEN,
-                        prunable = PRUNABLE,
-                    ),
-                    "message": format!("only the manager sets the annotations {OWN}* of a PlanRun"),
-                    "reason": "Forbidden",
-                },
-            ],
-        },
-    })
+    vec![
+        forbidden(
+            "variables.isDeletion || variables.others == variables.oldOthers",
+            "spec.approvals[].by must be the user who adds the approval",
+        ),
+        forbidden_with(
+            format!("variables.isDeletion || !({changed}) || {}", allowed(APPROVE)),
+            needs(APPROVE, "approve steps"),
+        ),
+        forbidden_with(
+            "variables.isDeletion || variables.all == variables.oldAll || size(variables.closed) == 0",
+            "'user ' + request.userInfo.username + ' may not answer step ' + variables.closed[0].path + \
+             ': only members of these groups may: ' + variables.closed[0].groups.join(', ')",
+        ),
+    ]
 }
 
-/// The part of the policy that exempts a manager: with this user name, its writes are not checked. The conditions of a policy
-/// are a map by name, so managers with different users add theirs to one policy by server-side apply, each as a field manager
-/// of its own.
-pub fn exemption(user: &str) -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": POLICY},
-        "spec": {"matchConditions": [{
-            "name": condition_name(user),
-            "expression": format!("request.userInfo.username != {}", quoted(user)),
-        }]},
-    })
+/// Whether the entries of Operetta in a map are the same.
+fn keeps(map: &str, old: &str) -> String {
+    format!(
+        "variables.{map}.all(key, !key.startsWith('{OWN}') || \
+            key in variables.{old} && variables.{old}[key] == variables.{map}[key]) && \
+         variables.{old}.all(key, !key.startsWith('{OWN}') || key in variables.{map})"
+    )
 }
 
-/// Whether a policy exempts that user.
-pub fn is_exempt(policy: &Value, user: &str) -> bool {
-    let wanted = &exemption(user)["spec"]["matchConditions"][0]["expression"];
-    let conditions = policy["spec"]["matchConditions"].as_array();
-    conditions.is_some_and(|all| all.iter().any(|condition| &condition["expression"] == wanted))
-}
-
-/// The field manager that owns the exemption of a user.
-pub fn exemption_owner(user: &str) -> String {
-    format!("operetta:{}", condition_name(user))
-}
-
-/// A name for each user: `NAMESPACE.NAME` of a `ServiceAccount`, a digest of other users.
-fn condition_name(user: &str) -> String {
-    let account = user.strip_prefix("system:serviceaccount:").map(|account| account.replacen(':', ".", 1));
-    let is_name = |text: &String| {
-        text.len() <= LONGEST && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
-    };
-    account
-        .filter(is_name)
-        .unwrap_or_else(|| format!("user-{}", &HEXLOWER.encode(&Sha256::digest(user))[..16]))
-}
-
-/// The `ValidatingAdmissionPolicyBinding`: the policy holds everywhere.
-pub fn binding() -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": POLICY},
-        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
-    })
-}
-
-/// A CEL string.
-fn quoted(text: &str) -> String {
-    Value::String(text.to_owned()).to_string()
+fn of_metadata() -> Vec<Value> {
+    // A backup that is put back carries `taken`, and never runs.
+    let on_update = "variables.isNew || variables.isDeletion || variables.isSystem";
+    let on_create = "!variables.isNew || variables.isTaken";
+    let own = |list: &str| format!("variables.{list}.filter(f, f.startsWith('{OWN}'))");
+    vec![
+        forbidden(
+            format!(
+                "{on_create} || variables.annotations.all(key, !key.startsWith('{OWN}') || key == '{PRUNABLE}')"
+            ),
+            format!("only the manager sets the annotations {OWN}* of a PlanRun"),
+        ),
+        forbidden(
+            format!("{on_update} || {}", keeps("annotations", "oldAnnotations")),
+            format!("only the manager sets the annotations {OWN}* of a PlanRun"),
+        ),
+        forbidden(
+            format!("{on_create} || variables.labels.all(key, !key.startsWith('{OWN}'))"),
+            format!("only the manager sets the labels {OWN}* of a PlanRun"),
+        ),
+        forbidden(
+            format!("{on_update} || {}", keeps("labels", "oldLabels")),
+            format!("only the manager sets the labels {OWN}* of a PlanRun"),
+        ),
+        forbidden(
+            format!(
+                "({on_create} || size({own}) == 0) && ({on_update} || {own} == {old})",
+                own = own("finalizers"),
+                old = own("oldFinalizers")
+            ),
+            format!("only the manager sets the finalizers {OWN}* of a PlanRun"),
+        ),
+        forbidden(
+            format!(
+                "({on_create} || size(variables.owners) == 0) && ({on_update} || variables.owners == variables.oldOwners)"
+            ),
+            "only the manager sets the owners of a PlanRun",
+        ),
+        forbidden(
+            format!(
+                "{on_update} || !variables.wasTaken || variables.labels == variables.oldLabels && \
+                 variables.annotations == variables.oldAnnotations && variables.finalizers == variables.oldFinalizers"
+            ),
+            "the labels, annotations and finalizers of a PlanRun that has started cannot be changed",
+        ),
+    ]
 }

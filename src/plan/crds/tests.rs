@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::crd;
 
@@ -53,12 +55,13 @@ fn a_run_and_its_status_fit_the_schema() {
 
 #[test]
 fn the_policy_names_the_verbs_and_its_binding_the_policy() {
-    let policy = policy();
-    let text = policy.to_string();
+    let text = policies()[0].to_string();
     for part in ["check('run')", "check('approve')", "operetta.dev/taken"] {
         assert!(text.contains(part), "{part}");
     }
-    assert_eq!(binding()["spec"]["policyName"], policy["metadata"]["name"]);
+    for (policy, binding) in policies().iter().zip(bindings()) {
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+    }
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn each_manager_has_an_exemption_of_its_own() {
     ];
     let mut names = std::collections::BTreeSet::new();
     for user in users {
-        let policy = exemption(user);
+        let policy = exemption(POLICY, user);
         for other in users {
             assert_eq!(is_exempt(&policy, other), user == other, "{user} {other}");
         }
@@ -85,7 +88,7 @@ fn each_manager_has_an_exemption_of_its_own() {
         assert!(names.insert(name), "{user}");
     }
     assert!(names.contains("one.operetta"), "{names:?}");
-    assert!(!is_exempt(&policy(), "kubernetes-admin"));
+    assert!(!is_exempt(&policies()[0], "kubernetes-admin"));
 }
 
 #[test]
@@ -129,4 +132,116 @@ fn what_the_engine_stores_fits_the_schema() {
         });
         assert!(crd::validate(schema, &run).is_empty(), "{:?}", crd::validate(schema, &run));
     }
+}
+
+#[test]
+fn only_what_is_missing_or_changed_is_applied() {
+    let wanted = json!({"spec": {"a": [{"b": 1}], "c": {}}});
+    for (live, has_all) in [
+        (json!({"spec": {"a": [{"b": 1, "default": true}], "c": {}}, "status": {}}), true),
+        (json!({"spec": {"a": [{"b": 1}, {"b": 2}], "c": {}}}), false),
+        (json!({"spec": {"a": [{"b": 2}], "c": {}}}), false),
+        (json!({"spec": {"a": [{"b": 1}]}}), false),
+    ] {
+        assert_eq!(has_all_of(&live, &wanted), has_all, "{live}");
+    }
+}
+
+/// A JSON merge patch.
+fn merge(live: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *live = patch.clone();
+        return;
+    };
+    if !live.is_object() {
+        *live = json!({});
+    }
+    for (name, value) in fields {
+        if value.is_null() {
+            live.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut live[name], value);
+        }
+    }
+}
+
+#[test]
+fn an_altered_policy_is_told_from_one_that_defaults_and_managers_have_added_to() {
+    let wanted = policies()[0].clone();
+    let mut live = wanted.clone();
+    live["metadata"]["uid"] = "u".into();
+    live["spec"]["matchConditions"] =
+        exemption(POLICY, "system:serviceaccount:one:operetta")["spec"]["matchConditions"].take();
+    assert_eq!(integrity(Some(&live), &wanted), Integrity::Whole);
+    assert_eq!(integrity(None, &wanted), Integrity::Missing);
+    let altered = |change: &dyn Fn(&mut Value)| {
+        let mut live = live.clone();
+        change(&mut live);
+        let found = integrity(Some(&live), &wanted);
+        let mut repaired = live.clone();
+        merge(&mut repaired, &repair(&live, &wanted));
+        // As the API server defaults them.
+        for selector in ["namespaceSelector", "objectSelector"] {
+            let constraints = repaired["spec"]["matchConstraints"].as_object_mut().unwrap();
+            constraints.entry(selector).or_insert_with(|| json!({}));
+        }
+        assert_eq!(integrity(Some(&repaired), &wanted), Integrity::Whole, "{repaired}");
+        assert!(is_exempt(&repaired, "system:serviceaccount:one:operetta"));
+        found
+    };
+    let set = |pointer: &'static str, value: Value| {
+        move |live: &mut Value| {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            live.pointer_mut(parent).unwrap()[field] = value.clone();
+        }
+    };
+    for (pointer, value) in [
+        ("/spec/failurePolicy", json!("Ignore")),
+        ("/spec/validations", json!([])),
+        ("/spec/variables/0/expression", json!("false")),
+        ("/spec/matchConstraints/namespaceSelector", json!({"matchLabels": {"a": "b"}})),
+        ("/spec/matchConstraints/objectSelector", json!({"matchLabels": {"a": "b"}})),
+        ("/spec/matchConstraints/excludeResourceRules", json!([{"resources": ["*"]}])),
+        ("/spec/matchConstraints/resourceRules/0/operations", json!(["CREATE"])),
+        ("/spec/paramKind", json!({"kind": "ConfigMap"})),
+    ] {
+        assert_eq!(altered(&set(pointer, value)), Integrity::Altered, "{pointer}");
+    }
+    for condition in [
+        json!({"name": "off", "expression": "false"}),
+        json!({"name": "off", "expression": "request.userInfo.username != \"a\" && false"}),
+        json!({"name": "off", "expression": "request.userInfo.username != \"a\""}),
+    ] {
+        let add = |live: &mut Value| {
+            live["spec"]["matchConditions"].as_array_mut().unwrap().push(condition.clone());
+        };
+        assert_eq!(altered(&add), Integrity::Altered, "{condition}");
+    }
+    let wanted = bindings()[0].clone();
+    for (pointer, value) in [
+        ("/spec/validationActions", json!(["Audit"])),
+        ("/spec/policyName", json!("other")),
+        ("/spec/matchResources", json!({"namespaceSelector": {"matchLabels": {"a": "b"}}})),
+        ("/spec/paramRef", json!({"name": "a"})),
+    ] {
+        let mut live = wanted.clone();
+        set(pointer, value)(&mut live);
+        assert_eq!(integrity(Some(&live), &wanted), Integrity::Altered, "{pointer}");
+    }
+}
+
+#[test]
+fn policies_of_other_versions_are_updated_by_newer_managers_only() {
+    let wanted = policies()[0].clone();
+    let version = |version: Option<&str>| {
+        let mut live = wanted.clone();
+        live["spec"]["validations"] = json!([{"expression": "true"}]);
+        live["metadata"]["annotations"] =
+            version.map_or(json!(null), |version| json!({"operetta.dev/policy-version": version}));
+        integrity(Some(&live), &wanted)
+    };
+    assert_eq!(version(None), Integrity::Outdated);
+    assert_eq!(version(Some("0")), Integrity::Outdated);
+    assert_eq!(version(Some("1")), Integrity::Altered);
+    assert_eq!(version(Some("999")), Integrity::Whole);
 }

@@ -98,6 +98,7 @@ impl<'a> Rules<'a> {
                     self.agenda.cleanup = Cleanup::Held(run.name.clone(), why);
                 }
             }
+            Phase::Running if !run.is_taken() => self.take(run),
             Phase::Running => self.agenda.active.push((run.name.clone(), Directive::Continue)),
             Phase::Pending if run.is_new() => self.admit(run),
             Phase::Pending | Phase::Interrupted if ending => self.wait(run, "other runs are being ended"),

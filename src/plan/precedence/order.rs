@@ -1,14 +1,19 @@
 //! Which of the runs that have not ended are active.
 
+use std::cmp::Reverse;
+
 use super::super::condition::Verdict;
 use super::super::progress::{Directive, Ending};
-use super::super::run::{Cause, Phase, PlanRun, RunStatus};
+use super::super::run::{Cause, Known, Phase, PlanRun, RunStatus};
 use super::super::start::{Start, answered, resumed, retried, started};
-use super::{Rules, RunWrite, is_exclusive};
+use super::{CLEARED, NEWER_REVISION, PAUSED, REFS_CHANGED, Rules, RunWrite, goes_first, is_exclusive};
 use crate::package::plan::Concurrency;
 
 impl<'a> Rules<'a> {
     pub(super) fn order(&mut self) {
+        for run in self.open().into_iter().filter(|run| run.phase() == Phase::Running && !run.is_taken()) {
+            self.take(run);
+        }
         let (exclusive, others): (Vec<&PlanRun>, Vec<&PlanRun>) =
             self.open().into_iter().partition(|run| is_exclusive(run, self.situation.plans));
         self.beside(&others);
@@ -30,9 +35,14 @@ impl<'a> Rules<'a> {
                     && (*at < index || other.phase() == Phase::Running)
                     && *at != index
             };
-            if queues && let Some((_, other)) = runs.iter().enumerate().find(is_before) {
-                let message = format!("run {} of the same plan goes first", other.name);
-                self.wait(run, message);
+            if queues && let Some((at, other)) = runs.iter().enumerate().find(is_before) {
+                let why = goes_first(&other.name);
+                if other.phase() == Phase::Running
+                    && !runs[at + 1..index].iter().any(|between| between.spec.plan == run.spec.plan)
+                {
+                    self.say(run, &why);
+                }
+                self.wait(run, why);
             } else {
                 self.start_or_wait(run);
             }
@@ -55,11 +65,11 @@ impl<'a> Rules<'a> {
             .filter(|run| run.phase() != Phase::Interrupted || self.may_go_on(run))
             .copied()
             .collect();
-        candidates.sort_by_key(|run| rank(run));
+        candidates.sort_by_key(|run| self.rank(run));
         let first = candidates.first().copied();
         let precedes = |first: &PlanRun, active: &PlanRun| {
             let only_asks = active.status.as_ref().is_some_and(RunStatus::only_asks);
-            only_asks || rank(first) < rank(active) && self.is_interruptible(active)
+            self.is_interruptible(active) && (only_asks || self.rank(first) < self.rank(active))
         };
         let chosen = match (ending, active, first) {
             (Some(ending), active, _) => {
@@ -85,10 +95,14 @@ impl<'a> Rules<'a> {
             }
             (None, None, None) => return,
         };
-        let (Ok(goes_first) | Err(goes_first)) = &chosen;
+        let (Ok(chosen) | Err(chosen)) = &chosen;
+        let why = goes_first(chosen);
+        if let Some(next) = candidates.iter().find(|run| run.name != *chosen) {
+            self.say(next, &why);
+        }
         for run in runs {
-            if run.name != *goes_first && !run.is_new() && run.phase() != Phase::Running {
-                self.wait(run, format!("run {goes_first} goes first"));
+            if run.name != *chosen && !run.is_new() && run.phase() != Phase::Running {
+                self.wait(run, why.clone());
             }
         }
     }
@@ -99,9 +113,9 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn start_or_wait(&mut self, run: &'a PlanRun) {
+    pub(super) fn start_or_wait(&mut self, run: &'a PlanRun) {
         if self.situation.paused {
-            return self.wait(run, "the instance is paused");
+            return self.wait(run, PAUSED);
         }
         let cause = run.cause();
         let situation = self.situation;
@@ -109,14 +123,14 @@ impl<'a> Rules<'a> {
         if is_new && cause == Cause::Condition {
             let verdict = situation.conditions.iter().find(|(plan, _)| *plan == run.spec.plan);
             if verdict.is_none_or(|(_, verdict)| *verdict == Verdict::Cleared) {
-                return self.end(run, Phase::Cancelled, "Cleared", "the condition does not hold any more");
+                return self.end(run, Phase::Cancelled, CLEARED, "the condition does not hold any more");
             }
         }
         let mut start = self.start(run);
         if is_new && cause == Cause::Loss {
             start.lost = match situation.losses.iter().find(|(plan, _)| *plan == run.spec.plan) {
                 Some((_, lost)) if !lost.is_empty() => lost.clone(),
-                _ => return self.end(run, Phase::Cancelled, "Cleared", "no child is lost any more"),
+                _ => return self.end(run, Phase::Cancelled, CLEARED, "no child is lost any more"),
             };
         }
         if is_new && cause == Cause::Rollout {
@@ -132,6 +146,7 @@ impl<'a> Rules<'a> {
                 }
             }
             start.approvals = self.carried();
+            start.key = self.key(run);
         }
         if !self.begin(run) {
             return;
@@ -185,25 +200,54 @@ impl<'a> Rules<'a> {
         found
     }
 
-    /// The writes before a run becomes active. `true`: all are done.
+    /// Whether a run is in the memory, which comes first: one that has started and that the memory does not name is a restored one.
     pub(super) fn begin(&mut self, run: &PlanRun) -> bool {
-        if run.taken() != Some(run.uid.as_str()) {
-            self.agenda.writes.push(RunWrite::Take { run: run.name.clone() });
-            return false;
+        let exclusive = is_exclusive(run, self.situation.plans);
+        let is_active = || self.situation.active == Some(run.uid.as_str());
+        let is_registered = run.known != Known::No && (!exclusive || is_active());
+        if !is_registered {
+            self.agenda.writes.push(RunWrite::Register { run: run.name.clone(), exclusive });
         }
-        if is_exclusive(run, self.situation.plans) && self.situation.announced != Some(run.uid.as_str()) {
-            self.agenda.writes.push(RunWrite::Announce { run: run.name.clone() });
-            return false;
-        }
-        true
+        is_registered
+    }
+
+    /// The key of a rollout: that of the newest one if it had the same origin and has not succeeded, so that its effects are met.
+    /// A newer revision of the package alone, or another object that the instance reads, which took the place of a rollout that
+    /// waited for approval, keeps the key too.
+    fn key(&self, run: &PlanRun) -> Option<String> {
+        let is_earlier_rollout = |other: &&&PlanRun| {
+            let status = other.status.as_ref();
+            other.uid != run.uid
+                && other.cause() == Cause::Rollout
+                && status.is_some_and(|status| status.origin.is_some() && !status.id.is_empty())
+        };
+        let last = self.runs.iter().rev().find(is_earlier_rollout)?;
+        let status = last.status.as_ref()?;
+        let newest = &self.situation.newest;
+        let origin =
+            self.situation.origins.iter().find(|origin| Some(origin.name) == status.origin.as_deref());
+        let is_replaced = [NEWER_REVISION, REFS_CHANGED].contains(&status.reason.as_str())
+            && origin.is_some_and(|origin| origin.spec == newest.spec);
+        let is_same = is_replaced || status.origin.as_deref() == Some(newest.name);
+        (is_same && !last.has_rolled_out()).then(|| status.key().to_owned())
     }
 }
 
-/// Runs with a lower rank go first; of one rank the older.
-fn rank(run: &PlanRun) -> u8 {
-    match run.cause() {
-        Cause::Cleanup => 0,
-        Cause::Loss | Cause::Condition => 1,
-        Cause::Rollout | Cause::Request | Cause::Schedule | Cause::Deletion => 2,
+impl Rules<'_> {
+    /// Runs with a lower rank go first; of one rank the older. One that is interrupted keeps its rank, so that it does not go on
+    /// before the run that has interrupted it.
+    pub(super) fn rank(&self, run: &PlanRun) -> (u8, Reverse<u8>, bool) {
+        let class = match run.cause() {
+            Cause::Cleanup => 0,
+            Cause::Loss | Cause::Condition => 1,
+            Cause::Rollout | Cause::Request | Cause::Schedule | Cause::Deletion => 2,
+        };
+        let named = run.plans().iter();
+        let plans = named.filter_map(|name| self.situation.plans.iter().find(|plan| plan.name == *name));
+        // A rollout with several plans is as urgent as the most urgent of them.
+        let priority = plans.map(|plan| plan.priority).max().unwrap_or_default();
+        let lets_others_in =
+            run.status.as_ref().is_some_and(|status| status.step_interruptible == Some(true));
+        (class, Reverse(priority), lets_others_in)
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::super::condition::Verdict;
-use super::super::run::{Cause, Phase, PlanRun};
+use super::super::run::{Cause, Member, Phase, PlanRun};
 use super::super::select::DEPLOY;
-use super::{NewRun, Rules, RunWrite, is_exclusive};
+use super::{CLEARED, NEWER_REVISION, NewRun, REFS_CHANGED, Rules, RunWrite, is_exclusive};
 use crate::backoff::Backoff;
 
 /// The wait before a failed run for a loss is repeated.
@@ -28,12 +28,23 @@ impl<'a> Rules<'a> {
                     continue;
                 };
                 let origin = situation.origins.iter().find(|origin| origin.name == name);
-                let is_new_spec = origin.is_none_or(|origin| origin.spec != situation.newest.spec);
-                if is_new_spec && self.is_interruptible(run) {
+                if !self.is_interruptible(run) {
+                    continue;
+                }
+                if origin.is_none_or(|origin| origin.spec != situation.newest.spec) {
                     self.settle(run, Phase::Superseded, "NewerSpec", "a newer spec takes its place");
                 } else if status.only_asks() {
-                    let message = "a newer revision takes its place while it waits for approval";
-                    self.settle(run, Phase::Superseded, "NewerRevision", message);
+                    let is_other_package =
+                        origin.is_some_and(|origin| origin.revision != situation.newest.revision);
+                    let (reason, message) = if is_other_package {
+                        (
+                            NEWER_REVISION,
+                            "another revision of the package takes its place while it waits for approval",
+                        )
+                    } else {
+                        (REFS_CHANGED, "what the instance reads has changed while it waits for approval")
+                    };
+                    self.settle(run, Phase::Superseded, reason, message);
                 }
             } else if run.spec.retry_of.is_none() && situation.rollout.is_none() {
                 self.end(run, Phase::Superseded, "NothingToDo", "nothing is left to be rolled out");
@@ -56,7 +67,8 @@ impl<'a> Rules<'a> {
 
     /// Whether a run may be interrupted; of one that has begun its own revision says it.
     pub(super) fn is_interruptible(&self, run: &PlanRun) -> bool {
-        let stored = run.status.as_ref().and_then(|status| status.interruptible);
+        let status = run.status.as_ref();
+        let stored = status.and_then(|status| status.step_interruptible.or(status.interruptible));
         let named = run.status.iter().flat_map(|status| &status.plans).chain([&run.spec.plan]);
         stored.unwrap_or_else(|| self.allows_interruption(named))
     }
@@ -70,7 +82,8 @@ impl<'a> Rules<'a> {
 
     /// Creates the run that is needed most.
     pub(super) fn wishes(&mut self) {
-        if self.situation.paused {
+        // What it creates would wait, and could not be told from what others create.
+        if self.situation.paused || self.unprotected().is_some() {
             return;
         }
         let new = self.for_losses().or_else(|| self.for_conditions()).or_else(|| self.for_rollout());
@@ -82,6 +95,7 @@ impl<'a> Rules<'a> {
     /// name, is passed over.
     pub(super) fn numbered(&self) -> NewRun {
         let highest = self.situation.runs.iter().filter_map(PlanRun::number).max().unwrap_or_default();
+        let highest = highest.max(self.situation.number);
         let instance = self.situation.instance;
         let mut names = (highest.saturating_add(1)..).map(|number| format!("{instance}-{number}"));
         let name = names.find(|name| !self.situation.occupied.contains(name));
@@ -96,10 +110,8 @@ impl<'a> Rules<'a> {
 
     fn for_losses(&mut self) -> Option<NewRun> {
         let mut wanted = None;
-        for (plan, lost) in &self.situation.losses {
-            if lost.is_empty()
-                || self.open().iter().any(|run| run.cause() == Cause::Loss && run.spec.plan == *plan)
-            {
+        for (plan, _) in &self.situation.losses {
+            if self.unattended(plan, None).is_empty() {
                 continue;
             }
             if let Some(rest) = self.backoff(Cause::Loss, plan) {
@@ -112,10 +124,28 @@ impl<'a> Rules<'a> {
         wanted
     }
 
-    /// How long to wait after failed runs.
+    /// The lost children that no run of that plan is for. `new`: a run that does not count, for it is about to take note of them.
+    pub(super) fn unattended(&self, plan: &str, new: Option<&PlanRun>) -> Vec<Member> {
+        let is_for_losses = |run: &&&PlanRun| run.cause() == Cause::Loss && run.spec.plan == plan;
+        // One that is being ended counts until it has ended.
+        let is_open = |run: &&&PlanRun| !run.is_final() && new.is_none_or(|new| run.name != new.name);
+        let attended = |member: &&Member| {
+            let mut runs = self.runs.iter().filter(is_for_losses).filter(is_open);
+            // A run without a state is for all that are lost when it gets one.
+            runs.any(|run| run.status.as_ref().is_none_or(|status| status.lost.contains(member)))
+        };
+        let lost = self.situation.losses.iter().filter(|(name, _)| name == plan);
+        lost.flat_map(|(_, lost)| lost).filter(|member| !attended(member)).cloned().collect()
+    }
+
+    /// How long to wait after runs that have failed or were cancelled while they were needed.
     fn backoff(&self, cause: Cause, plan: &str) -> Option<Duration> {
         let ended = self.runs.iter().rev().filter(|run| run.cause() == cause && run.spec.plan == plan);
-        let failed: Vec<_> = ended.take_while(|run| run.phase() == Phase::Failed).collect();
+        let is_in_vain = |run: &&&PlanRun| {
+            let is_cleared = run.status.as_ref().is_some_and(|status| status.reason == CLEARED);
+            run.phase().is_retryable() && !is_cleared
+        };
+        let failed: Vec<_> = ended.filter(|run| run.is_final()).take_while(is_in_vain).collect();
         let last = failed.first()?.status.as_ref()?.finished_at.as_ref()?.parse::<Timestamp>().ok()?;
         let passed = Duration::try_from(self.situation.now.duration_since(last)).unwrap_or_default();
         let wait = BACKOFF.exact(u32::try_from(failed.len()).unwrap_or(u32::MAX));
@@ -159,7 +189,7 @@ impl<'a> Rules<'a> {
         let mut run = Some(run);
         let mut depth = 0;
         while let Some(at) = run.filter(|_| depth < 100) {
-            if at.status.as_ref().is_some_and(|status| !status.record.is_empty()) {
+            if at.has_recorded || at.status.as_ref().is_some_and(|status| !status.record.is_empty()) {
                 return true;
             }
             depth += 1;
@@ -180,8 +210,6 @@ impl<'a> Rules<'a> {
         let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
         if let Some(status) = last.and_then(|run| run.status.as_ref())
             && matches!(status.phase, Phase::Failed | Phase::Cancelled)
-            // The origin of a restored run is not known.
-            && last.is_some_and(|run| status.reason != "StateLost" || run.was_wiped())
             && status.origin.as_deref() == Some(self.situation.newest.name)
         {
             return None;

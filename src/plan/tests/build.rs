@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::api::Gvk;
 use crate::diag::{Location, Source, Span};
 use crate::package::Tree;
 use crate::package::plan::*;
@@ -49,6 +50,7 @@ pub(in crate::plan) fn step(name: &str, action: Action) -> Step {
         message: None,
         expect: None,
         idempotent: false,
+        interruptible: None,
         location: location(name),
     }
 }
@@ -112,6 +114,18 @@ pub(in crate::plan) fn exec(name: &str, child: &str) -> Step {
     )
 }
 
+pub(in crate::plan) fn patch(name: &str) -> Step {
+    step(
+        name,
+        Action::Patch(Box::new(Patch {
+            gvk: Gvk::new("v1", "Node"),
+            name: text("n"),
+            namespace: None,
+            merge: Tree::Map(Vec::new()),
+        })),
+    )
+}
+
 pub(in crate::plan) fn wait(name: &str, until: &str) -> Step {
     let until = Until { expr: expr(until), search: None, is_path: false, value: None };
     step(name, Action::Wait(Box::new(until)))
@@ -134,7 +148,16 @@ pub(in crate::plan) fn inline(name: &str, plan: &str) -> Step {
 }
 
 pub(in crate::plan) fn approve(name: &str, message: &str, count: u32) -> Step {
-    step(name, Action::Approve { message: text(message), count, not_requester: true })
+    step(
+        name,
+        Action::Approve {
+            message: text(message),
+            count,
+            not_requester: true,
+            service_accounts: false,
+            groups: Vec::new(),
+        },
+    )
 }
 
 pub(in crate::plan) fn note(name: &str, key: &str, value: &str) -> Step {
@@ -199,6 +222,7 @@ pub(in crate::plan) fn plan(name: &str, steps: Vec<Step>) -> Plan {
         concurrency: Concurrency::Forbid,
         exclusive: true,
         interruptible: true,
+        priority: 0,
         on_cleanup_failure: None,
         strategy: Strategy::Serial,
         steps,

@@ -3,6 +3,7 @@
 mod cleanup;
 mod interruptions;
 mod names;
+mod protected;
 mod requests;
 mod rollouts;
 
@@ -23,7 +24,7 @@ struct Manager {
     specs: BTreeMap<String, Value>,
     spec: Value,
     revision: String,
-    announced: Option<String>,
+    memory: Memory,
     deleting: bool,
     namespace_terminating: bool,
     paused: bool,
@@ -34,9 +35,8 @@ struct Manager {
     rolls_out: bool,
     /// The names of PlanRuns of others.
     occupied: BTreeSet<String>,
-    /// What the status of the instance says.
-    succeeded: BTreeSet<String>,
     due: Vec<(String, String, Timestamp)>,
+    protection: Protection,
 }
 
 fn triggered(mut plan: Plan, event: Event) -> Plan {
@@ -65,7 +65,7 @@ impl Manager {
             specs: BTreeMap::new(),
             spec: json!({"size": 1}),
             revision: "1".into(),
-            announced: None,
+            memory: Memory::new(Of { name: "x".into(), ..Of::default() }, "i"),
             deleting: false,
             namespace_terminating: false,
             paused: false,
@@ -75,8 +75,8 @@ impl Manager {
             created: 0,
             rolls_out: true,
             occupied: BTreeSet::new(),
-            succeeded: BTreeSet::new(),
             due: Vec::new(),
+            protection: Protection::default(),
         };
         manager.settle();
         manager.end("x-1", Phase::Succeeded);
@@ -89,9 +89,13 @@ impl Manager {
         Timestamp::from_second(self.now).unwrap()
     }
 
+    fn origin_name(&self) -> String {
+        format!("o-{}-{}", self.revision, self.spec)
+    }
+
     fn agenda(&self) -> Agenda {
-        let origin_name = |spec: &Value, revision: &str| format!("o-{revision}-{spec}");
-        let name = origin_name(&self.spec, &self.revision);
+        let runs = self.memory.recall(self.runs.clone()).runs;
+        let name = self.origin_name();
         let refs = BTreeMap::new();
         let revision = |name: &str| name.split('-').nth(1).unwrap_or_default().to_owned();
         let revisions: BTreeMap<&String, String> =
@@ -102,8 +106,7 @@ impl Manager {
         };
         let in_store: Vec<Origin<'_>> = self.specs.keys().filter_map(|name| stored(name)).collect();
         let newest = Origin { name: &name, revision: &self.revision, spec: &self.spec, refs: &refs };
-        let started: Vec<&PlanRun> = self
-            .runs
+        let started: Vec<&PlanRun> = runs
             .iter()
             .filter(|run| {
                 run.cause() == Cause::Rollout && run.status.as_ref().is_some_and(|s| s.origin.is_some())
@@ -126,15 +129,15 @@ impl Manager {
         };
         agenda(&Situation {
             plans: &self.plans,
-            runs: &self.runs,
+            runs: &runs,
             instance: "x",
-            succeeded: self.succeeded.clone(),
             occupied: &self.occupied,
             deleting: self.deleting,
             skip_cleanup: false,
             namespace_terminating: self.namespace_terminating,
             paused: self.paused,
-            announced: self.announced.as_deref(),
+            active: self.memory.active.as_deref(),
+            number: self.memory.number,
             newest,
             origins: &in_store,
             rollout: select(&change).filter(|_| self.rolls_out),
@@ -142,6 +145,7 @@ impl Manager {
             conditions: self.conditions.clone(),
             due: self.due.clone(),
             wrong_params: &|_, params| (params == "wrong").then(|| "params must be an object".into()),
+            protection: &self.protection,
             now: self.time(),
         })
     }
@@ -172,8 +176,17 @@ impl Manager {
         });
     }
 
+    /// The memory takes in what the runs have stored.
+    fn absorb(&mut self) {
+        let states = self.runs.iter().filter_map(|run| Some((run, run.status.as_ref()?)));
+        if let Some(memory) = self.memory.absorb(states, &|_| None) {
+            self.memory = memory;
+        }
+    }
+
     /// Does one write. `false`: there is none.
     fn turn(&mut self) -> bool {
+        self.absorb();
         let agenda = self.agenda();
         let running: Vec<_> = self.runs.iter().filter(|run| run.phase() == Phase::Running).collect();
         let exclusive = running.iter().filter(|run| is_exclusive(run, &self.plans)).count();
@@ -197,23 +210,36 @@ impl Manager {
                 }
                 RunWrite::Take { run } => {
                     let run = self.run_mut(&run);
-                    assert!(run.status.is_some());
+                    assert_eq!(run.phase(), Phase::Running);
                     run.annotations.insert(TAKEN.into(), run.uid.clone());
+                    run.finalizers.push(RUN_FINALIZER.into());
                 }
-                RunWrite::Announce { run } => self.announced = Some(self.run(&run).uid.clone()),
+                RunWrite::Register { run, exclusive } => {
+                    let run = self.run(&run);
+                    assert!(run.status.is_some() || run.cause() != Cause::Request);
+                    let origin = self.origin_name();
+                    let origin = run.spec.retry_of.is_none().then(|| (origin.as_str(), String::new()));
+                    self.memory = self.memory.with_run(run, exclusive, origin);
+                }
+                RunWrite::EndGone { run, status } => {
+                    let uid = self.memory.runs.iter().find(|known| known.name == run).unwrap().uid.clone();
+                    self.memory = self.memory.with_gone(&uid, *status);
+                }
             }
             return true;
         }
         for (name, directive) in agenda.active {
             if let Directive::Settle(ending) | Directive::Abandon(ending) = directive {
-                let now = self.time().to_string();
+                let (now, protection) = (self.time(), self.protection.clone());
                 let run = self.run_mut(&name);
                 let answers = run.spec.approvals.len();
-                let status = run.status.as_mut().unwrap();
+                let mut noted = run.status.clone().unwrap();
+                note_answers(run, &mut noted, &protection, now);
+                let status = run.status.insert(noted);
                 status.parked = (ending.phase == Phase::Interrupted && status.only_asks()).then_some(answers);
                 status.phase = ending.phase;
                 ending.reason.clone_into(&mut status.reason);
-                status.finished_at = Some(now);
+                status.finished_at = Some(now.to_string());
                 return true;
             }
         }

@@ -58,6 +58,7 @@ pub(super) struct Sim {
     pub(super) run: PlanRun,
     pub(super) now: Duration,
     pub(super) paused: bool,
+    pub(super) protection: Protection,
     /// Whether the instance has observations.
     pub(super) observes: bool,
     pub(super) directive: Directive,
@@ -191,6 +192,7 @@ impl Sim {
             run,
             now: Duration::from_secs(1000),
             paused: false,
+            protection: Protection::default(),
             observes: false,
             directive: Directive::Continue,
             history: Vec::new(),
@@ -221,13 +223,17 @@ impl Sim {
         let mut scope = Scope::new();
         scope.set("spec", Var::Json(self.cluster.spec.clone()));
         scope.set("name", Var::Json(json!("x")));
-        let record: serde_json::Map<String, Value> =
-            record([&self.run]).into_iter().map(|(key, fact)| (key, fact.value)).collect();
+        let record: serde_json::Map<String, Value> = crate::plan::Memory::default()
+            .facts([&self.run])
+            .into_iter()
+            .map(|(key, fact)| (key, fact.value))
+            .collect();
         scope.set("record", Var::Json(Value::Object(record)));
         let live = |state: &MemberState| Live {
             value: std::sync::Arc::new(json!({"status": {"phase": "Running"}})),
             ready: state.ready,
             current: state.current,
+            kept: false,
         };
         let mut children = BTreeMap::new();
         for (child, keys) in &self.cluster.target {
@@ -261,12 +267,13 @@ impl Sim {
         let world = World {
             engine: &ENGINE,
             scope: &scope,
-            record: &record([&self.run]),
+            record: &crate::plan::Memory::default().facts([&self.run]),
             instance: &instance,
             observed: &View(&self.cluster, &self.memory),
             has_observations: self.observes,
             paused: self.paused,
             namespace_terminating: false,
+            protection: &self.protection,
             elapsed,
             now: Timestamp::from_second(1_767_225_600 + i64::try_from(self.now.as_secs()).unwrap()).unwrap(),
         };

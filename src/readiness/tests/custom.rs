@@ -7,8 +7,8 @@ use super::{check, cond};
 
 #[test]
 fn custom_kinds() {
-    let page = "x".repeat(400);
-    let cut = format!("NotReady R: {}...", "x".repeat(300));
+    let page = "x".repeat(2_000);
+    let cut = format!("NotReady R: {}…", "x".repeat(1_000));
     check(
         "example.org/v1",
         "Thing",

@@ -8,7 +8,7 @@ use crate::template::code::Comparison;
 use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
 use crate::template::ops;
-use crate::template::value::Val;
+use crate::template::value::{Flags, Val};
 
 type Answer = Res<bool>;
 
@@ -24,13 +24,15 @@ pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(!matches!(input, Val::Unknown(_)))
 }
 
-/// A flag of a live object; for a map or list of objects, whether all have it.
-fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
+/// A flag of a live object; for a map or list of objects, whether all have it that are not merely kept.
+fn flag(input: &Val, name: &str, pick: fn(Flags) -> bool) -> Answer {
+    let is_kept =
+        |value: &Val| matches!(value, Val::Live(live) if live.flags.is_some_and(|flags| flags.kept));
     // All are tested: an unknown one makes the result unknown at any position.
     let all = |values: &mut dyn Iterator<Item = &Val>| {
         let mut all = true;
         for value in values {
-            all &= flag(value, name, pick)?;
+            all &= is_kept(value) || flag(value, name, pick)?;
         }
         Ok(all)
     };
@@ -45,11 +47,11 @@ fn flag(input: &Val, name: &str, pick: fn((bool, bool)) -> bool) -> Answer {
 }
 
 pub(super) fn ready(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
-    flag(input, "ready", |(ready, _)| ready)
+    flag(input, "ready", |flags| flags.ready)
 }
 
 pub(super) fn current(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
-    flag(input, "current", |(_, current)| current)
+    flag(input, "current", |flags| flags.current)
 }
 
 /// Whether the converted value has a certain type.

@@ -219,12 +219,12 @@ impl<'a> Infer<'a> {
         });
         if base.basic.misses(Basic::ANY.without(SCALAR | Basic::STRING | Basic::BOOL | Basic::LIST)) {
             let message = format!("{} has no fields: `{name}`", base.basic.value().shown());
-            let help = base
-                .basic
-                .value()
-                .overlaps(Basic::LIST)
-                .then(|| format!("take one of its items, or `| map(attribute='{name}')`"));
-            self.error("type::path", span, message, help);
+            let help = if base.basic.value().overlaps(Basic::LIST) {
+                format!("take one of its items, or `| map(attribute='{name}')`")
+            } else {
+                format!("use the value itself, without `.{name}`")
+            };
+            self.error("type::path", span, message, Some(help));
             return Type::any();
         }
         // A ref that could not be read.
@@ -275,6 +275,10 @@ impl<'a> Infer<'a> {
             };
         }
         let base_type = self.infer(base);
+        if let Some(origin) = &base_type.origin {
+            let at = self.location(key.span);
+            self.key(&Rc::clone(origin), &key_type, &at);
+        }
         let is_map = base_type.basic.value() == Basic::MAP;
         if is_map && let Some(name) = key_type.as_text() {
             let name = name.to_owned();

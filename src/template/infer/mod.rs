@@ -33,6 +33,8 @@ pub(crate) struct Infer<'a> {
     engine: &'a Engine,
     lets: &'a Lets,
     vars: BTreeMap<String, Type<'a>>,
+    /// The types of the keys of maps, by path.
+    keys: BTreeMap<String, Basic>,
     /// The CEL rules of the CRD: the fields that they mention may depend on each other.
     rules: &'a str,
     source: Arc<Source>,
@@ -58,6 +60,7 @@ impl<'a> Infer<'a> {
             engine,
             lets,
             vars: BTreeMap::new(),
+            keys: BTreeMap::new(),
             rules,
             source: Source::new("", ""),
             macros: &[],
@@ -78,6 +81,25 @@ impl<'a> Infer<'a> {
     pub(crate) fn set(&mut self, name: &str, ty: Type<'a>) {
         let origin = ty.origin.clone().unwrap_or_else(|| Rc::from(name));
         self.vars.insert(name.to_owned(), ty.read_from(Some(origin)));
+    }
+
+    /// Sets the type of the keys of the map at a path.
+    pub(crate) fn set_keys(&mut self, path: String, keys: Basic) {
+        self.keys.insert(path, keys);
+    }
+
+    /// Reports a key that the map at a path cannot have.
+    pub(crate) fn key(&mut self, path: &str, key: &Type<'a>, at: &Location) {
+        let Some(keys) = self.keys.get(path).filter(|keys| key.basic.value().misses(**keys)) else { return };
+        let (what, help) = match *keys {
+            Basic::STRING => ("strings", "quote it, or use `| string`"),
+            _ => ("integers", "remove the quotes, or use `| int`"),
+        };
+        let message = format!("the keys of `{path}` are {what}, not {}", key.basic.value().shown());
+        let error = Diagnostic::error("type::key", message).help(help);
+        if self.seen.insert((at.source.name.clone(), at.span.start, error.message.clone())) {
+            self.found.push(error.located(at.clone()));
+        }
     }
 
     pub(crate) fn unset(&mut self, name: &str) {

@@ -53,7 +53,7 @@ pub(super) fn scope(vars: &Value) -> Scope {
 }
 
 pub(super) fn live(value: Value, ready: bool, current: bool) -> Live {
-    Live { value: Arc::new(value), ready, current }
+    Live { value: Arc::new(value), ready, current, kept: false }
 }
 
 /// The variables most tests use.

@@ -386,7 +386,8 @@ async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
     assert_eq!(made.iter().map(|item| item.effects).collect::<Vec<_>>(), [1, 1], "{made:#?}");
 }
 
-/// 70 calls of one namespace hang, more than a package may have under way. A call of another namespace is made at once.
+/// 90 calls of one namespace hang, more than it may have under way. A call of another namespace is made at once, and so is one
+/// of a cleanup in the namespace.
 #[tokio::test]
 async fn a_tenant_whose_calls_hang_delays_no_other() {
     const HANGING_ROOM: Kind = kind("hang.operetta.dev/v1", "rooms");
@@ -400,23 +401,27 @@ async fn a_tenant_whose_calls_hang_delays_no_other() {
     watching(&mut manager, 2).await;
     let (hostile, other) = (Scene::unmanaged().await, Scene::unmanaged().await);
     let of_hostile = format!("/{}/", hostile.namespace());
+    hostile.apply(&super::instance(("Room", HANGING_ROOM), "booked", json!({})).to_string()).await;
+    hostile.ready(HANGING_ROOM, "booked").await;
     api().always("POST", &of_hostile, Answer::DoneAndSilent);
-    let rooms: Vec<Value> = (0..70)
+    let rooms: Vec<Value> = (0..90)
         .map(|number| super::instance(("Room", HANGING_ROOM), &format!("r-{number}"), json!({})))
         .collect();
     hostile.apply(&json!({"apiVersion": "v1", "kind": "List", "items": rooms}).to_string()).await;
     eventually("as many calls as one namespace may have under way", LONG, async || {
         match api().calls("POST", &of_hostile).len() {
-            52.. => Ok(()),
+            69.. => Ok(()),
             count => Err(count),
         }
     })
     .await;
     other.apply(&super::instance(("Room", HANGING_ROOM), "r", json!({})).to_string()).await;
     other.ready(HANGING_ROOM, "r").await;
-    assert_eq!(api().calls("POST", &of_hostile).len(), 52);
+    hostile.kubectl(&["delete", "rooms.hang.operetta.dev", "booked"]).await;
+    assert_eq!(api().calls("DELETE", &of_hostile).len(), 1);
+    assert_eq!(api().calls("POST", &of_hostile).len(), 1 + 64 + 4);
     api().lift(&of_hostile);
-    for name in ["r-0", "r-69"] {
+    for name in ["r-0", "r-89"] {
         hostile.ready(HANGING_ROOM, name).await;
     }
 }

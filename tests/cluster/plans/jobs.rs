@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{PROCEDURE, Stage};
 use crate::support::eventually;
-use crate::support::ext::{JOB, LONG, POD, condition, is_ready, name_of};
+use crate::support::ext::{CONFIG_MAP, JOB, LONG, POD, condition, is_ready, name_of};
 use crate::support::plans::{PLAN_RUN, phase, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
@@ -37,6 +37,31 @@ async fn outputs_come_from_the_termination_message() {
     let run = stage.request(KIND, "p", "text-job", &json!({"message": "plain text"})).await;
     stage.run_is(&run, "Succeeded").await;
     stage.until("the text", PROCEDURE, "p", |o| o["status"]["note"] == "plain text").await;
+}
+
+/// Whoever may create pods can label them as pods of a Job.
+#[tokio::test]
+async fn only_pods_that_the_job_controls_have_results() {
+    let stage = stage_with("p").await;
+    let params = json!({"message": "{\"id\": \"own\"}", "after": "4s"});
+    let run = stage.request(KIND, "p", "job", &params).await;
+    let job = eventually("a Job", LONG, async || stage.jobs().await.into_keys().next().ok_or("none")).await;
+    let uid = stage.get(JOB, &job).await["metadata"]["uid"].clone();
+    // The Job controller adopts pods without a controller.
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
+    stage.apply(&config.to_string()).await;
+    let owner = stage.get(CONFIG_MAP, "other").await["metadata"]["uid"].clone();
+    let forged = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "zzz", "labels": {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": job},
+            "annotations": {"script.example.com/end": "succeed", "script.example.com/after": "0s",
+                "script.example.com/message": "{\"id\": \"forged\"}"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": owner, "controller": true}]},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/none:1"}]}});
+    stage.apply(&forged.to_string()).await;
+    stage.until("the end of the forged pod", POD, "zzz", |pod| pod["status"]["phase"] == "Succeeded").await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("the output", PROCEDURE, "p", |o| o["status"]["jobId"].is_string()).await;
+    assert_eq!(stage.get(PROCEDURE, "p").await["status"]["jobId"], "own");
 }
 
 /// Declared outputs that are missing fail the step; the Job is not run again.

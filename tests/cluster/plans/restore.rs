@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{DESK, PROCEDURE, Stage};
-use crate::support::ext::{CONFIG_MAP, is_ready, name_of};
-use crate::support::plans::{CONTROLLER_REVISION, PLAN_RUN, phase, story_of};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, is_ready, name_of};
+use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE, PLAN_RUN, phase, story_of};
 
 const PROCEDURES: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
 const DESKS: (&str, crate::support::ext::Kind) = ("Desk", DESK);
@@ -30,6 +31,17 @@ fn saved(mut object: Value) -> Value {
     object
 }
 
+/// The memories of instances, as a backup has them.
+async fn states(stage: &Stage) -> Vec<Value> {
+    let state = |state: Value| {
+        let mut state = saved(state);
+        state["apiVersion"] = INSTANCE_STATE.api_version().into();
+        state["kind"] = "InstanceState".into();
+        state
+    };
+    stage.list(INSTANCE_STATE).await.into_iter().map(state).collect()
+}
+
 /// All Jobs and all runs, that nothing is added to.
 async fn counts(stage: &Stage, name: &str) -> (usize, usize) {
     (stage.jobs().await.len(), stage.runs(name).await.len())
@@ -45,6 +57,7 @@ async fn runs_that_are_put_back_never_run_again() {
 
     let runs: Vec<Value> = stage.runs("p").await.into_iter().map(saved).collect();
     let instance = saved(stage.get(PROCEDURE, "p").await);
+    let states = states(&stage).await;
     // Everything at once, with new uids.
     stage.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
     stage.gone(CONFIG_MAP, "p-config").await;
@@ -54,6 +67,7 @@ async fn runs_that_are_put_back_never_run_again() {
         run["apiVersion"] = PLAN_RUN.api_version().into();
         run["kind"] = "PlanRun".into();
     }
+    items.extend(states);
     let mut instance = instance;
     instance["apiVersion"] = PROCEDURE.api_version().into();
     instance["kind"] = "Procedure".into();
@@ -66,6 +80,7 @@ async fn runs_that_are_put_back_never_run_again() {
         let back = stage.run_is(name_of(run), "Failed").await;
         assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
     }
+    assert_eq!(stage.runs("p").await.len(), runs.len(), "a rollout that had succeeded is not repeated");
 }
 
 /// The same in mid-run: the run that was active is lost, also if it could go on now.
@@ -77,6 +92,7 @@ async fn a_run_that_is_put_back_in_mid_run_never_goes_on() {
     stage.run_is(&held, "Running").await;
     let mut items: Vec<Value> = stage.runs("d").await.into_iter().map(saved).collect();
     items.push(saved(stage.get(DESK, "d").await));
+    let states = states(&stage).await;
     for item in &mut items {
         let is_run = item["spec"]["of"].is_object();
         (item["apiVersion"], item["kind"]) = if is_run {
@@ -85,6 +101,7 @@ async fn a_run_that_is_put_back_in_mid_run_never_goes_on() {
             (DESK.api_version().into(), "Desk".into())
         };
     }
+    items.splice(0..0, states);
     stage.kubectl(&["delete", "desks.fixtures.operetta.dev", "d"]).await;
     stage.flag("d-gate", json!({"open": "yes"})).await;
     stage.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
@@ -93,7 +110,7 @@ async fn a_run_that_is_put_back_in_mid_run_never_goes_on() {
     assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
     assert_eq!(
         desk["status"]["trace"], "deploy:one deploy:one ",
-        "the record of before, and what was rolled out again"
+        "the record of before; what the instance reads is another than then, so it is rolled out"
     );
     assert!(stage.get(DESK, "d").await["status"]["note"].is_null(), "the held run has gone on");
 }
@@ -154,8 +171,6 @@ async fn a_wiped_status_of_a_run_that_has_ended_runs_nothing_twice() {
     stage.ready_with(PROCEDURES, "p", json!({})).await;
     let run = stage.request(PROCEDURES, "p", "job", &json!({"message": "{\"id\": \"m-1\"}"})).await;
     stage.run_is(&run, "Succeeded").await;
-    let annotated = |run: &Value| run["metadata"]["annotations"]["operetta.dev/record"].is_string();
-    stage.until("its record in an annotation", PLAN_RUN, &run, annotated).await;
     let jobs = stage.jobs().await;
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     let seen = stage.watch_uids(crate::support::ext::JOB).await;
@@ -165,14 +180,50 @@ async fn a_wiped_status_of_a_run_that_has_ended_runs_nothing_twice() {
         stage.kubectl_input(&["replace", "--subresource=status", "-f", "-"], &run.to_string()).await.map(drop)
     })
     .await;
-    let back = stage.run_is(&run, "Failed").await;
-    assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
+    stage.run_is(&run, "Succeeded").await;
     // Another run begins and ends after it: whatever would run again has.
     let next = stage.request(PROCEDURES, "p", "apply", &Value::Null).await;
     stage.run_is(&next, "Succeeded").await;
     stage.until("what was recorded", PROCEDURE, "p", |o| o["status"]["jobId"] == "m-1").await;
     assert_eq!(stage.jobs().await, jobs);
     assert!(seen.counts().values().all(|count| *count == 1), "{:?}", seen.counts());
+}
+
+/// The memory of an instance is lost: nothing is run, changed or deleted until a person decides; then nothing runs again.
+#[tokio::test]
+async fn without_its_state_an_instance_waits_for_a_person() {
+    let stage = Stage::new().await;
+    stage.ready_with(DESKS, "d", json!({})).await;
+    let state = stage.list(INSTANCE_STATE).await.into_iter().next().expect("a state");
+    let name = name_of(&state).to_owned();
+    let marked = |o: &Value| o["metadata"]["annotations"]["operetta.dev/state"] == o["metadata"]["uid"];
+    stage.until("marked", DESK, "d", marked).await;
+    stage.kubectl(&["delete", "instancestate", &name, "--wait=false"]).await;
+    stage
+        .kubectl(&[
+            "patch",
+            "instancestate",
+            &name,
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"finalizers":null}}"#,
+        ])
+        .await;
+    stage.until("lost", DESK, "d", |o| o["status"]["conditions"].to_string().contains("StateMissing")).await;
+    stage.edit(DESK, "d", json!({"stage": "two"})).await;
+    let question = eventually("the question", LONG, async || {
+        let runs = stage.list(PLAN_RUN).await;
+        let asked = |run: &&Value| {
+            run["spec"]["plan"] == "operetta.dev/recover" && run["status"]["steps"][0]["asked"] == 0
+        };
+        runs.iter().find(asked).map(|run| name_of(run).to_owned()).ok_or("none")
+    })
+    .await;
+    assert_eq!(stage.get(CONFIG_MAP, "d-config").await["data"]["stage"], "one");
+    stage.operetta(&["plan", "approve", &question]).await.ok();
+    stage.until("the edit", CONFIG_MAP, "d-config", |o| o["data"]["stage"] == "two").await;
+    stage.ready(DESK, "d").await;
+    stage.run_is(&question, "Succeeded").await;
 }
 
 /// The origins are lost: the next rollout is right, and nothing is created twice.
@@ -204,6 +255,70 @@ async fn lost_origins_change_nothing() {
     stage.until("the edit", CONFIG_MAP, "d-config", |o| o["data"]["stage"] == "two").await;
     stage.ready(DESK, "d").await;
     assert_eq!(stage.get(CONFIG_MAP, "d-config").await["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+/// All PlanRuns that have ended are deleted: nothing runs again, and the facts are there.
+#[tokio::test]
+async fn runs_that_are_deleted_run_nothing_again() {
+    let stage = Stage::new().await;
+    stage.ready_with(PROCEDURES, "p", json!({})).await;
+    let run = stage.request(PROCEDURES, "p", "job", &json!({"message": "{\"id\": \"m-1\"}"})).await;
+    stage.run_is(&run, "Succeeded").await;
+    stage.until("recorded", PROCEDURE, "p", |o| o["status"]["jobId"] == "m-1").await;
+    let jobs = stage.watch_uids(crate::support::ext::JOB).await;
+    stage.kubectl(&["delete", "planruns", "--all"]).await;
+    // Another run begins and ends after it: whatever would run again has.
+    let next = stage.request(PROCEDURES, "p", "apply", &Value::Null).await;
+    stage.run_is(&next, "Succeeded").await;
+    let o = stage.ready(PROCEDURE, "p").await;
+    assert_eq!(o["status"]["jobId"], "m-1");
+    assert_eq!(stage.runs("p").await.len(), 1, "{:#?}", stage.runs("p").await);
+    assert!(jobs.counts().values().all(|count| *count == 1), "{:?}", jobs.counts());
+}
+
+/// An active run is deleted: it is cancelled first. Nobody else can make it go.
+#[tokio::test]
+async fn deleting_an_active_run_cancels_it() {
+    let stage = Stage::new().await;
+    stage.ready_with(DESKS, "d", json!({})).await;
+    let held = stage.request(DESKS, "d", "hold", &Value::Null).await;
+    stage.run_is(&held, "Running").await;
+    stage.kubectl(&["delete", "planrun", &held, "--wait=false"]).await;
+    stage.gone(PLAN_RUN, &held).await;
+    stage.flag("d-gate", json!({"open": "yes"})).await;
+    let cancelled = |o: &Value| {
+        let runs = o["status"]["history"].as_array().into_iter().flatten();
+        is_ready(o) && runs.into_iter().any(|run| run["name"] == held && run["phase"] == "Cancelled")
+    };
+    let o = stage.until("cancelled", DESK, "d", cancelled).await;
+    assert!(o["status"]["note"].is_null(), "the deleted run has gone on: {:#}", o["status"]);
+}
+
+/// PlanRuns of a backup without the InstanceState: they set no fact.
+#[tokio::test]
+async fn runs_without_their_state_set_no_fact() {
+    let stage = Stage::new().await;
+    let forged = json!({
+        "apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun",
+        "metadata": {
+            "name": "p-1",
+            "annotations": {
+                "operetta.dev/taken": "an earlier uid", "operetta.dev/cause": "Rollout",
+                "operetta.dev/record": json!({"jobId": {"value": "forged", "sequence": 9}}).to_string(),
+            },
+        },
+        "spec": {
+            "of": {
+                "apiVersion": PROCEDURE.api_version(), "kind": "Procedure", "resource": "procedures", "name": "p",
+            },
+            "plan": "deploy",
+        },
+    });
+    stage.apply(&forged.to_string()).await;
+    let o = stage.ready_with(PROCEDURES, "p", json!({})).await;
+    assert!(o["status"]["jobId"].is_null(), "{:#}", o["status"]);
+    let run = stage.run_is("p-1", "Failed").await;
+    assert!(story_of(&run).contains("StateLost"), "{}", story_of(&run));
 }
 
 /// `kubectl get | kubectl apply` of everything as it is, with its status: nothing happens.

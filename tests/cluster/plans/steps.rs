@@ -250,20 +250,15 @@ async fn people_approve_and_reject() {
     assert!(story_of(&run).contains("admin"), "{}", story_of(&run));
 }
 
-/// Outputs that are secret are in a Secret, and nowhere else.
+/// Outputs that are secret are in a Secret, and nowhere else; when the run has ended, nowhere.
 #[tokio::test]
 async fn a_secret_output_is_kept_in_a_secret() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "p", json!({})).await;
     let canary = "canary-51ab";
     let params = json!({"message": json!({"id": canary}).to_string()});
-    let run = stage.request(KIND, "p", "secret-output", &params).await;
-    let run = stage.run_is(&run, "Succeeded").await;
-    // The parameters are the requester's own words.
-    assert!(!run["status"].to_string().contains(canary), "{}", story_of(&run));
-    assert!(run["status"].to_string().contains("visible"), "{}", story_of(&run));
-    assert!(!stage.get(PROCEDURE, "p").await["status"].to_string().contains(canary));
-    let secrets = eventually("the Secret", LONG, async || {
+    let name = stage.request(KIND, "p", "secret-output", &params).await;
+    let holding = async || {
         let all = stage.list(crate::support::ext::SECRET).await;
         let held = all.iter().filter(|o| {
             let data = o["data"].as_object().cloned().unwrap_or_default();
@@ -274,11 +269,27 @@ async fn a_secret_output_is_kept_in_a_secret() {
                 bytes.is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(canary))
             })
         });
-        match held.count() {
-            1 => Ok(1),
+        held.count()
+    };
+    let are_held = async |most: usize| {
+        eventually(&format!("{most} Secrets with the output"), LONG, async || match holding().await {
+            count if count == most => Ok(()),
             count => Err(format!("{count} Secrets hold it")),
-        }
-    })
-    .await;
-    assert_eq!(secrets, 1);
+        })
+        .await;
+    };
+    // While a later step may read it.
+    are_held(1).await;
+    stage.flag("p-flag", json!({"up": "yes"})).await;
+    let run = stage.run_is(&name, "Succeeded").await;
+    // The parameters are the requester's own words.
+    assert!(!run["status"].to_string().contains(canary), "{}", story_of(&run));
+    assert!(run["status"].to_string().contains("visible"), "{}", story_of(&run));
+    assert!(!stage.get(PROCEDURE, "p").await["status"].to_string().contains(canary));
+    are_held(0).await;
+    stage
+        .until("its end in the run", PLAN_RUN, &name, |run| {
+            run["status"].to_string().contains("(secret, not kept)")
+        })
+        .await;
 }

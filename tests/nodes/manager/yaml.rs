@@ -40,7 +40,7 @@ async fn the_manager_and_etcd_come_from_yaml_and_every_write_is_made_as_the_acco
     assert!(file("docs/deploy/operetta.yaml").contains(SYSTEM));
 
     let requests = plane.audit().requests_since(Mark::START).unwrap();
-    let own = ["etcdclusters", "events", "controllerrevisions", "planruns"];
+    let own = ["etcdclusters", "events", "controllerrevisions", "planruns", "instancestates"];
     let writes = requests.iter().filter(|request| {
         request.user == user("operetta")
             && request.namespace == scene.namespace()

@@ -10,6 +10,7 @@ mod conditional;
 mod expressions;
 mod guide;
 mod mistakes;
+mod object_mistakes;
 mod outputs;
 mod packages;
 mod plan_mistakes;
@@ -58,6 +59,48 @@ struct Fixture {
     expected: Vec<String>,
 }
 
+/// A planted mistake: the file, what is replaced there, by what, and what the finding says.
+type Mistake = (&'static str, &'static str, &'static str, &'static str);
+
+/// A package with that mistake in it; `None` if there is no place for it.
+fn planted(sound: &str, (file, place, by, _): &Mistake) -> Option<BTreeMap<String, String>> {
+    let mut files = parse(sound).files;
+    let text = files.get_mut(*file).filter(|text| text.contains(place))?;
+    *text = text.replacen(place, by, 1);
+    Some(files)
+}
+
+/// All findings of a package, one line each.
+fn findings(
+    files: &BTreeMap<String, String>,
+    find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>),
+) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), files);
+    let (_, diagnostics) = find(folder.path());
+    diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect()
+}
+
+/// Each mistake has a finding that says what it should. `is_in_place`: whether a finding is where the mistake is.
+fn all_are_found(
+    sound: &str,
+    mistakes: &[Mistake],
+    find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>),
+    is_in_place: impl Fn(&Mistake, &str) -> bool,
+) {
+    let mut missed = Vec::new();
+    for mistake in mistakes {
+        let (file, place, by, wanted) = mistake;
+        let Some(files) = planted(sound, mistake) else { panic!("{file} has no {place}") };
+        let found = findings(&files, find);
+        if !found.iter().any(|line| line.contains(wanted) && is_in_place(mistake, line)) {
+            missed.push(format!("{file}: {by}\n  wanted: {wanted}\n  found: {}", found.join("\n         ")));
+        }
+    }
+    println!("{} of {} planted mistakes are found", mistakes.len() - missed.len(), mistakes.len());
+    assert!(missed.is_empty(), "{} of {} missed:\n{}", missed.len(), mistakes.len(), missed.join("\n"));
+}
+
 fn parse(text: &str) -> Fixture {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     let mut expected = Vec::new();
@@ -103,10 +146,35 @@ fn write(folder: &Path, files: &BTreeMap<String, String>) {
 }
 
 fn load(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
-    match package::load(folder) {
+    let (package, mut found) = match package::load(folder) {
         Ok((package, warnings)) => (Some(package), warnings),
         Err(diagnostics) => (None, diagnostics),
+    };
+    without_shared(&mut found);
+    (package, found)
+}
+
+/// Reads a package and holds it against the schemas, as `lint` does.
+fn lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    let (package, mut found) = whole_lint(folder);
+    found.retain(|diagnostic| diagnostic.code != "package::unused-file");
+    without_shared(&mut found);
+    (package, found)
+}
+
+/// The fixtures share a CRD of which not all use every field.
+fn without_shared(found: &mut Vec<Diagnostic>) {
+    found.retain(|diagnostic| diagnostic.code != "package::unused-field");
+}
+
+fn whole_lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
+    let (package, mut found) = package::inspect(folder);
+    for (_, diagnostic) in package.iter().flat_map(|package| package::check(&[package])) {
+        if package::is_news(&found, &diagnostic) {
+            found.push(diagnostic);
+        }
     }
+    (package, found)
 }
 
 fn shown(folder: &Path, diagnostic: &Diagnostic) -> String {

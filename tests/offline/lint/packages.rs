@@ -60,6 +60,43 @@ stringData: {ip: "{{ children.members[0].status.podIP | default('') }}", uid: "{
 }
 
 #[test]
+fn a_range_of_versions_that_no_cluster_has_is_an_error() {
+    check(
+        r#"
+//- operator.yaml
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: web}
+spec:
+  version: 0.1.0
+  requires: {kubernetes: ">=1.20, <1.30", operetta: ">=99"}
+#                        ^^^^^^^^^^^^^^^ error: no version of Kubernetes that Operetta supports (1.30 and later) is in the range >=1.20, <1.30; write for example ">=1.30"
+#                                                   ^^^^^^ error: the package requires Operetta >=99, this is 0.1.0; use another version of the package or of Operetta
+  resources:
+    - crd: crds/web.yaml
+      children: [{id: config, template: templates/cm.yaml}]
+//- crds/web.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: webs.example.org}
+spec:
+  group: example.org
+  names: {kind: Web, plural: webs, singular: web}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object}}
+//- templates/cm.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ name }}"}
+"#,
+    );
+}
+
+#[test]
 fn keys_are_told_apart_from_typos() {
     check(
         r#"

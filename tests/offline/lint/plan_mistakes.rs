@@ -165,3 +165,46 @@ fn each_mistake_is_found_and_says_what_to_do() {
     }
     assert!(wrong.is_empty(), "{wrong}");
 }
+
+/// The children of [`CHILDREN`], with volumes that outlive the instance.
+#[test]
+fn facts_about_volumes_outlive_the_instance_as_well() {
+    let found = |steps: &str, state: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = parse(BASE).files;
+        let children = "    - crd: crds/web.yaml
+      children:
+        - {id: data, template: templates/data.yaml, deletionPolicy: Retain}
+        - {id: state, template: templates/state.yaml, deletionPolicy: Retain}
+      plans:
+";
+        files.insert("operator.yaml".to_owned(), format!("{HEADER}{children}{}", plan(steps)));
+        let data = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: \"{{ name }}\"}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n";
+        files.insert("templates/data.yaml".to_owned(), data.to_owned());
+        let state = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}\"}}\ndata: {{a: \"{state}\"}}\n"
+        );
+        files.insert("templates/state.yaml".to_owned(), state);
+        files.remove("templates/cm.yaml");
+        write(folder.path(), &files);
+        let (_, diagnostics) = load(folder.path());
+        diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect::<Vec<_>>()
+    };
+    let apply = "- {name: all, apply: [data, state]}";
+    let fact = |more: &str| format!("- {{name: note, {more}}}\n{apply}");
+    let lost = found(&fact("record: {formatted: true}"), "b");
+    assert!(lost.len() == 1 && lost[0].contains("`data` outlives the instance"), "{lost:#?}");
+    assert!(lost[0].contains("from `retained.data`"), "{lost:#?}");
+    let none = Vec::<String>::new();
+    assert_eq!(found(apply, "b"), none, "no facts");
+    assert_eq!(
+        found(&fact("record: {formatted: true}"), "{{ self.data.a | default(record.formatted) }}"),
+        none
+    );
+    let known = "when: retained.data is defined, record: {formatted: true}";
+    assert_eq!(found(&fact(known), "b"), none);
+    let once = "when: record.formatted is undefined, record: {formatted: retained.data is defined}";
+    assert_eq!(found(&fact(once), "b"), none);
+    let again = found(&fact("record: {formatted: retained.data is defined}"), "b");
+    assert!(again.len() == 1 && again[0].contains("add `when: record.formatted is undefined`"), "{again:#?}");
+}

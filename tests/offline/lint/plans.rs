@@ -113,7 +113,7 @@ fn names_that_do_not_exist_are_errors() {
 #                                 ^^^ error: there is no child `confg`; did you mean `config`?
 #                                        ^^^ error: `config` has no forEach, so it has no members; write config
 #                                                                 ^^^ error: `i` is the item of a forEach and does not exist here; use it only in the template, when, key and readyWhen of that child
-#                                                                                     ^^^ error: unknown variable `m`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, refs, cluster, record, previous, run, outputs
+#                                                                                     ^^^ error: unknown variable `m`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs
             - {name: two, plan: repare}
 #                               ^^^ error: there is no plan `repare`; did you mean `repair`?
             - {name: three, plan: {name: repair, params: {form: 1}}}
@@ -128,7 +128,7 @@ fn names_that_do_not_exist_are_errors() {
             - {name: six, when: outputs.four.y or outputs.fife, record: {a: stdout, b: outputs.x}}
 #                               ^^^ error: the step `four` has no output `y`; did you mean `outputs.four.x`?
 #                                                 ^^^ error: there is no step `fife` before this one; did you mean `outputs.five`?
-#                                                                           ^^^ error: unknown variable `stdout`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, refs, cluster, record, previous, run, outputs
+#                                                                           ^^^ error: unknown variable `stdout`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs
 #                                                                                      ^^^ error: there is no step `x` before this one; there is five, four, three, two, one
             - {name: seven, when: run.stp or run.params.x, onFailure: Contine, wait: {until: self.x}}
 #                                 ^^^ error: `run.stp` does not exist; did you mean `run.step`?
@@ -166,7 +166,7 @@ fn steps_that_cannot_be_are_errors() {
 #                    ^^^ error: two steps beside each other have the name `a`; rename one of them
 #                                                ^^^ error: the step `a` has two actions: apply and delete; make them two steps
             - {name: b, wait: {duration: 10}, retries: {limit: -1}, until: spec.size}
-#                    ^^^ error: `retries` has no effect on the wait step `b`; remove it: it belongs to job, exec, http
+#                    ^^^ error: `retries` has no effect on the wait step `b`; remove it: it belongs to job, exec, http, patch
 #                    ^^^ error: `until` has no effect on the wait step `b`; remove it, or add a step {name: ..., wait: {until: ...}}
 #                                        ^^^ error: a duration needs a unit, is the number 10; write 10s
 #                                                              ^^^ error: must be a number from 0 to 1000, is the number -1
@@ -182,6 +182,9 @@ fn steps_that_cannot_be_are_errors() {
 #                    ^^^ error: `ftp://x` is not an http or https URL; write the whole URL: https://api.example.com/x
 #                             ^^^ error: the request has two bodies: json and form; remove one of them
 #                                      ^^^ error: must be one of GET, HEAD, POST, PUT, PATCH, DELETE
+            - {name: g2, http: {url: http://x, key: "", auth: {basic: {username: "a:b", password: c}}}}
+#                                                   ^^^ error: `key` is empty: each effect needs an idempotency key of its own
+#                                                                                ^^^ error: auth.basic.username contains `:`, which no user name of basic authentication can have
             - {name: g, http: {url: http://x, method: PUT, body: a, auth: {}, headers: {Authorization: x, "a b": c, Host: h}, tls: {cert: x}, hosts: ["http://x"]}, expect: 200}
 #                             ^^^ error: a client certificate needs both tls.cert and tls.key; add the other one
 #                                                                         ^^^ error: auth has neither `bearer` nor `basic`; write auth: {bearer: "{{ refs.token.data.token | b64decode }}"}
@@ -290,6 +293,7 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
 #                                                                                                              ^^^ error: `refs.tls.data` is secret and must not decide whether a step runs, or is done; test whether it exists (`is defined`), or compare it with a literal of the package
 #                                                                                                                                                 ^^^ error: `refs.tls.data` is secret and must not be in the command of an exec, its container or its message; write it to stdin: processes and audit logs show arguments
             - {name: h, exec: {child: config, command: [/bin/sh, -c, "echo {{ spec.host }}"]}, idempotent: true}
+#                    ^ warning: the step `h` needs `config`, which no earlier step applies; add `config` to an apply step before it; children that no step names come last
 #                                                                             ^^^ warning: `spec.host` is part of a shell script: a quote or a `;` in it would be executed; leave out the shell and list the arguments, or pass it as an argument ([sh, -c, 'echo "$1"', sh, "{{ x }}"]), or use `| shell_quote`
             - {name: i, job: {template: templates/own.yaml}}
             - {name: j, http: {url: http://x}, outputs: {t: {value: body.t, secret: true}}, record: {t: outputs.t}}

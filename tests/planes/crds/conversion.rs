@@ -79,6 +79,26 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
     manager.kill9();
     assert_eq!(live("sizes").await.unwrap()["spec"]["versions"].as_array().unwrap().len(), 1);
 
+    // A preview shows what a manager with a webhook does: nothing is lost.
+    let preview = async |args: &[&str]| {
+        let args: Vec<&str> = ["preview", &folder].into_iter().chain(args.iter().copied()).collect();
+        let output = crate::support::operetta(plane().await.kubeconfig_path(), &args).await;
+        (output.status.code(), output.stdout.clone(), output.stderr)
+    };
+    let (code, told, errors) = preview(&["-o", "json"]).await;
+    let report: Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}{errors}"));
+    let crd = &report["crds"][0];
+    assert!(code == Some(0) && crd["write"] == "Updated" && crd["rejected"].is_null(), "{report:#}");
+    assert_eq!(report["summary"]["refused"], 0, "{report:#}");
+    assert!(!told.contains("clientConfig"), "{crd:#}");
+    let changes =
+        report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap());
+    let values: Vec<&Value> = changes
+        .flat_map(|change| change["fields"].as_array().unwrap())
+        .filter(|field| field["path"].as_str().is_some_and(|path| path.starts_with("data")))
+        .collect();
+    assert_eq!(values, [&json!(null); 0], "the children have the converted values");
+
     // With it, the objects are converted and stored in the new version.
     let mut manager = run_webhook("sizes", &folder).await;
     until_versions("sizes", &["v1alpha1", "v1"], &["v1"]).await;

@@ -7,8 +7,22 @@ use serde_json::json;
 use super::{first, reference, second};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
-use crate::support::faults::case::Case;
+use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
+use crate::support::plans::CONTROLLER_REVISION;
+
+/// A package with a plan that patches an object.
+const PROCEDURES: Subject = Subject {
+    folder: "tests/fixtures/packages/plans-steps",
+    name: "plans-steps",
+    group: "fixtures.operetta.dev",
+    version: "v1",
+    kind: "Procedure",
+    plural: "procedures",
+    inner: None,
+    children: &[CONFIG_MAP],
+    elsewhere: &[],
+};
 
 /// 7: what was written is not known; it is looked at, and nothing is made or taken twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,5 +298,61 @@ async fn one_that_hangs_holds_up_no_other() {
     let process = case.start().await;
     case.ready("hangs").await;
     let process = case.stays(process, &["hangs", "free-a", "free-b", "free-c"]).await;
+    case.finish(process).await;
+}
+
+/// A patch of a step is tried again until its timeout, as what a step applies is; not before the time that the server asks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_of_a_step_is_tried_again() {
+    let case = Case::of(&PROCEDURES, 12).await;
+    let process = case.start().await;
+    case.apply("i-patch", &json!({})).await;
+    case.ready("i-patch").await;
+    let faults = [
+        Fault::Answer(Answer::status(429, "TooManyRequests").retry_after(3)),
+        Fault::Answer(Answer::status(503, "ServiceUnavailable")),
+        Fault::Answer(Answer::status(409, "Conflict")),
+        Fault::Refused,
+        Fault::Cut,
+    ];
+    for (index, fault) in faults.into_iter().enumerate() {
+        let target = format!("target-{index}");
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": target}});
+        case.scene.apply(&map.to_string()).await;
+        let mark = case.wire.mark();
+        case.wire.rule(Rule::on(&[Verb::Patch], fault).plural("configmaps").name(&target).times(2));
+        let params = json!({"target": target});
+        let run = case.scene.request(("Procedure", case.kind), "i-patch", "patch", &params).await;
+        case.scene.run_is(&run, "Succeeded").await;
+        assert_eq!(case.scene.get(CONFIG_MAP, &target).await["data"]["marked"], "i-patch");
+        let mut tried = case.wire.writes(mark);
+        tried.retain(|entry| entry.call.name == target);
+        assert_eq!(tried.len(), 3, "{}", story(&tried));
+        if index == 0 {
+            assert!(tried.windows(2).all(|two| two[1].at - two[0].at >= 3.0), "{}", story(&tried));
+        }
+    }
+    case.finish(process).await;
+}
+
+/// The creation of an object may conflict with another one, such as a quota. What follows is not done without the object.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_of_another_object_is_no_object_that_exists() {
+    let case = Case::of(&PROCEDURES, 13).await;
+    let process = case.start().await;
+    let mark = case.wire.mark();
+    for plural in ["planruns", "instancestates", "controllerrevisions"] {
+        let conflict = Fault::Answer(Answer::status(409, "Conflict"));
+        let rule = Rule::on(&[Verb::Create], conflict).namespace(case.scene.namespace()).plural(plural);
+        case.wire.rule(rule.times(2));
+    }
+    case.apply("i-quota", &json!({})).await;
+    case.ready("i-quota").await;
+    let writes = case.wire.writes(mark);
+    for plural in ["planruns", "instancestates", "controllerrevisions"] {
+        let tried = writes.iter().filter(|e| e.call.verb == Verb::Create && e.call.plural == plural).count();
+        assert_eq!(tried, 3, "{plural}:\n{}", story(&writes));
+    }
+    assert_eq!(case.scene.list(CONTROLLER_REVISION).await.len(), 1);
     case.finish(process).await;
 }

@@ -99,3 +99,100 @@ async fn a_forbidden_preview_does_not_prevent_an_upgrade() {
     upgraded.ok();
     scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
 }
+
+/// Adds settings to the only child of the first resource.
+fn set_child(package: &Package, settings: &str) {
+    let path = std::path::Path::new(package.folder()).join("operator.yaml");
+    let manifest = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, manifest.replacen(".yaml}]", &format!(".yaml, {settings}}}]"), 1)).unwrap();
+}
+
+#[tokio::test]
+async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview() {
+    // A CRD without a package stays, which users in the tests of the shared one may not list.
+    let cluster = &Cluster::start().await;
+    let parts = |value: &str| [Part::new("hats", super::SIZE, value), Part::new("caps", super::SIZE, value)];
+    let package = Package::of("hats", "0.1.0", &parts("old"));
+    let folder = package.folder();
+    cluster.install(&package).await;
+    let operator = cluster.until("hats", "installed", is_active).await;
+    let revision = operator["status"]["activeRevision"].as_str().unwrap();
+    let digest = revision.rsplit_once('-').unwrap().1;
+    // It is active, though no instance reports it.
+    let (code, told) = cluster.told(&["preview", folder]).await;
+    assert!(code == 0 && told.contains(&format!("(active: 0.1.0-{digest} in 0)")), "{code} {told}");
+
+    let scene = scene(cluster).await;
+    for plural in ["hats", "caps"] {
+        let name = format!("my-{plural}");
+        scene.apply(&super::instance(plural, &name, &json!({"size": 3}))).await;
+        scene.ready(super::kind_named(plural), &name).await;
+    }
+    // A CRD that is left out is refused while it has instances, as the manager refuses it.
+    package.write("0.2.0", &parts("old")[..1]);
+    set_child(&package, "when: spec.size > 9, deletionPolicy: Retain");
+    let (code, told) = cluster.told(&["preview", folder]).await;
+    for words in ["CRD caps.ops.example.org: refused", "of which there is 1 instance"] {
+        assert!(code == 3 && told.contains(words), "{words}: {code} {told}");
+    }
+    let refused = cluster.operetta(&["upgrade", folder]).await;
+    assert!(refused.stderr.contains("CRD caps.ops.example.org refused"), "{}", refused.stderr);
+    assert!(refused.fails().contains("of which there is 1 instance"));
+    scene.kubectl(&["delete", "caps.ops.example.org", "my-caps"]).await;
+    let (code, told) = cluster.told(&["preview", folder, "--fail-on", "recreated,pruned,rights"]).await;
+    for words in [
+        "CRD caps.ops.example.org: dropped",
+        "the CRD stays, and it has no instances",
+        "retained   config   ConfigMap",
+        "was last applied with another deletionPolicy than Retain",
+    ] {
+        assert!(code == 0 && told.contains(words), "{words}: {code} {told}");
+    }
+    // The policy counts that the object never got.
+    cluster.operetta(&["upgrade", folder]).await.ok();
+    let is_retained = |object: &Value| object["metadata"]["annotations"]["operetta.dev/retained"] == "true";
+    scene.until("retained", CONFIG_MAP, "my-hats", is_retained).await;
+
+    package.write("0.3.0", &parts("old")[..1]);
+    cluster.operetta(&["upgrade", folder]).await.ok();
+    scene.until("adopted again", CONFIG_MAP, "my-hats", |object| !is_retained(object)).await;
+    package.write("0.4.0", &parts("old")[..1]);
+    set_child(&package, "when: spec.size > 9");
+    for (what, expected) in [("rights,recreated,refused", 0), ("pruned", 6)] {
+        for command in [&["preview", folder][..], &["upgrade", folder, "--preview"]] {
+            let args: Vec<&str> = command.iter().copied().chain(["--fail-on", what]).collect();
+            let (code, told) = cluster.told(&args).await;
+            assert_eq!(code, expected, "{args:?}: {told}");
+            assert_eq!(told.contains("--fail-on: 1 object would be pruned"), code == 6, "{told}");
+        }
+    }
+    for wrong in [&["upgrade", folder, "--fail-on", "pruned"][..], &["preview", folder, "--fail-on", "all"]] {
+        assert_eq!(cluster.told(wrong).await.0, 2, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_ends_with_the_policy_that_it_was_judged_with() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("stamps", "0.1.0", "old");
+    let folder = package.folder();
+    let write = |version: &str, value: &str, settings: &str| {
+        package.write(version, &[Part::new("stamps", super::SIZE, value)]);
+        let path = std::path::Path::new(folder).join("templates/stamps.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}immutable: true\n")).unwrap();
+        set_child(&package, settings);
+    };
+    write("0.1.0", "old", "deletionPolicy: Delete");
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    write("0.2.0", "new", "deletionPolicy: Delete");
+    let refused = cluster.operetta(&["upgrade", folder]).await.fails();
+    assert!(refused.contains("immutable"), "{refused}");
+    // The same object is desired. Only what may be done for it differs.
+    write("0.3.0", "new", "deletionPolicy: Delete, onImmutableChange: Recreate");
+    cluster.operetta(&["upgrade", folder]).await.ok();
+    scene.until("recreated", CONFIG_MAP, "one", |object| object["data"]["value"] == "new").await;
+}

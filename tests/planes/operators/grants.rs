@@ -76,4 +76,21 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
         scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == "new").await;
         assert!(scene.find(ACCOUNT, name).await.is_some());
     }
+
+    // By command the rights come once the manager lacks nothing but them.
+    package.write("0.3.0", &[Part::new("badges", SIZE, "newer")]);
+    let path = std::path::Path::new(package.folder());
+    std::fs::write(
+        path.join("templates/quota.yaml"),
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: \"{{ name }}\"}\nspec: {hard: {pods: 99}}\n",
+    )
+    .unwrap();
+    let manifest = std::fs::read_to_string(path.join("operator.yaml")).unwrap();
+    let children = "children: [{id: quota, template: templates/quota.yaml}, ";
+    std::fs::write(path.join("operator.yaml"), manifest.replace("children: [", children)).unwrap();
+    cluster.operetta(&["upgrade", package.folder(), "--accept-rights"]).await.ok();
+    for name in ["one", "two"] {
+        scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == "newer").await;
+        assert!(scene.find(kind("v1", "resourcequotas"), name).await.is_some());
+    }
 }

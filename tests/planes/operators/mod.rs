@@ -3,13 +3,18 @@
 
 mod changes;
 mod grants;
+mod handover;
 mod life;
 mod migration;
 mod refused;
 mod removal;
+mod review;
+mod rightless;
 mod runs;
 mod settings;
 mod stages;
+mod stored;
+mod tenants;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
+use crate::support::barrier::Address;
+use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG, Scene, condition, is_ready, uid_of};
 
 /// A package with an instance, and another revision that is stored and not active: the names of both.
@@ -211,7 +213,7 @@ async fn a_kind_with_instances_stays_whenever_a_manager_starts() {
     scene.apply(&super::instance("doubles", "one", &json!({}))).await;
     scene.ready(super::kind_named("doubles"), "one").await;
     package.write("0.2.0", &[Part::new("halves", SIZE, "new")]);
-    let words = "doubles.ops.example.org, of which there are 1 instances";
+    let words = "doubles.ops.example.org, of which there is 1 instance";
     let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
     assert!(code == 1 && told.contains(words), "{code} {told}");
     for marker in ["afters", "laters"] {
@@ -282,4 +284,90 @@ async fn a_broken_operator_does_not_keep_the_manager_from_being_ready() {
             && line.contains("OperatorRevision broken-0123456789 does not exist"),
         "{table}"
     );
+}
+
+/// Says what the package requires.
+fn require(package: &Package, what: &str) {
+    let path = std::path::Path::new(package.folder()).join("operator.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("spec:\n", &format!("spec:\n  requires: {{{what}}}\n"), 1)).unwrap();
+}
+
+#[tokio::test]
+async fn a_package_for_another_kubernetes_is_refused_and_the_last_good_revision_stays() {
+    let cluster = Cluster::start().await;
+    let (package, scene, first, _) = two_revisions(&cluster, "elders").await;
+    require(&package, "kubernetes: \">=1.99\"");
+    let second = package.revision().await;
+    let folder = package.folder();
+    for args in [
+        &["upgrade", folder][..],
+        &["upgrade", folder, "--preview"],
+        &["preview", folder],
+        &["lint", folder, "--cluster"],
+    ] {
+        let (code, told) = cluster.told(args).await;
+        assert!(
+            code == 1 && told.contains("requires Kubernetes >=1.99, and this cluster has 1."),
+            "{args:?}: {told}"
+        );
+    }
+    assert!(cluster.find(REVISION, &second).await.is_none());
+    // From Git.
+    for object in package.printed().await {
+        apply(&cluster, &object).await;
+    }
+    let told = cluster.until_refused("elders", "KubernetesUnsupported").await;
+    assert!(told.contains("requires Kubernetes >=1.99, and this cluster has 1."), "{told}");
+    assert!(told.ends_with(&format!("{first} stays active")), "{told}");
+    assert_eq!(condition(&cluster.find(OPERATOR, "elders").await.unwrap(), "Stalled")["status"], "True");
+    works_with(&scene, "old").await;
+    let address = Address::of(&cluster.manager.lock().unwrap());
+    eventually("the conditions in the metrics", LONG, async || {
+        let metrics = address.metrics().await;
+        let line = |kind: &str, holds: u8| {
+            format!("operetta_operator_condition{{package=\"elders\",condition=\"{kind}\"}} {holds}")
+        };
+        let all = [line("Active", 1), line("Ready", 0), line("Stalled", 1)];
+        if all.iter().all(|line| metrics.contains(line)) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    // After a restart it is the recorded revision that is loaded.
+    cluster.restart(async || {}).await;
+    cluster.until_refused("elders", "KubernetesUnsupported").await;
+    works_with(&scene, "old").await;
+    // A revision that was active before the cluster was upgraded past it stays so.
+    let status = json!({"status": {"activeRevision": second}}).to_string();
+    cluster
+        .restart(async || {
+            let args = ["patch", "operator", "elders", "--subresource=status", "--type=merge", "-p", &status];
+            cluster.kubectl(&args, "").await.ok();
+        })
+        .await;
+    let told = |operator: &Value| condition(operator, "KubernetesUnsupported")["status"] == "True";
+    let operator = cluster.until("elders", "active and told", |o| is_active(o) && told(o)).await;
+    assert_eq!(operator["status"]["activeRevision"], second.as_str());
+    works_with(&scene, "new").await;
+}
+
+#[tokio::test]
+async fn a_package_for_another_operetta_is_refused_and_the_last_good_revision_stays() {
+    let cluster = Cluster::shared().await;
+    let (package, scene, first, _) = two_revisions(cluster, "futures").await;
+    let (mut other, _) = operetta::package::load(package.folder().as_ref()).unwrap();
+    require(&package, "operetta: \">=99\"");
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == 1 && told.contains("the package requires Operetta >=99"), "{told}");
+    // As an Operetta that it supports would have stored it, from Git.
+    other.files = operetta::package::Files::read(package.folder().as_ref()).unwrap();
+    other.digest = other.files.digest();
+    let packed = operetta::operators::pack(&other, MANAGERS).unwrap();
+    for object in &packed.objects {
+        apply(cluster, &object.body).await;
+    }
+    name_revision(cluster, "futures", &packed.revision).await;
+    let told = cluster.until_refused("futures", "PackageRefused").await;
+    assert!(told.contains("the package requires Operetta >=99"), "{told}");
+    assert!(told.ends_with(&format!("{first} stays active")), "{told}");
+    works_with(&scene, "old").await;
 }

@@ -174,3 +174,99 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
     scene.gone(CONFIG_MAP, "one").await;
     assert!(cluster.crd("halts.ops.example.org").await.is_none());
 }
+
+/// What is there of the manager and of its packages.
+async fn exists(cluster: &Cluster, kind: &str, name: &str) -> bool {
+    let args = ["-n", MANAGERS, "get", kind, name, "-o", "name", "--ignore-not-found"];
+    let output = cluster.kubectl(&args, "").await;
+    // Without its CRD there is no such kind.
+    output.status.success() && !output.stdout.is_empty()
+}
+
+/// The manager of the test is another one than the installed one, whose pods are fake.
+#[tokio::test]
+async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to() {
+    const UNINSTALL: [&str; 2] = ["manager", "uninstall"];
+    const MANAGER: [(&str, &str); 10] = [
+        ("deployment", "operetta"),
+        ("service", "operetta-webhook"),
+        ("service", "operetta-metrics"),
+        ("poddisruptionbudget", "operetta"),
+        ("networkpolicy", "operetta"),
+        ("serviceaccount", "operetta"),
+        ("clusterrole", "operetta-manager"),
+        ("clusterrolebinding", "operetta-manager:packages"),
+        ("rolebinding", "operetta-manager"),
+        ("validatingadmissionpolicy", "operetta-system.manager.operetta.dev"),
+    ];
+    const OWN: [(&str, &str); 5] = [
+        ("namespace", MANAGERS),
+        ("crd", "operators.operetta.dev"),
+        ("crd", "planruns.operetta.dev"),
+        ("validatingadmissionpolicy", "planruns.operetta.dev"),
+        ("validatingadmissionpolicybinding", "instancestates.operetta.dev"),
+    ];
+    let cluster = Cluster::start().await;
+    let install =
+        ["manager", "install", "--wait", "false", "--replicas", "1", "--set", "networkPolicy.enabled=true"];
+    cluster.operetta(&install).await.ok();
+    let package = Package::new("stays", "0.1.0", "{{ spec.size }}");
+    cluster.install(&package).await;
+    let scene = scene(&cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    let child = scene.get(CONFIG_MAP, "one").await;
+
+    let (code, told) = cluster.told(&UNINSTALL).await;
+    assert!(code == 1 && told.contains("1 package is installed: stays"), "{told}");
+    let keep = [&UNINSTALL[..], &["--packages", "keep"]].concat();
+    let (code, told) = cluster.told(&[&keep[..], &["--all"]].concat()).await;
+    assert!(code == 2 && told.contains("--all deletes the CRD of Operators"), "{told}");
+    for (kind, name) in MANAGER.iter().chain(&OWN) {
+        assert!(exists(&cluster, kind, name).await, "{kind} {name}");
+    }
+    // A manager that was started by hand leads. The one of this test has no election.
+    #[expect(clippy::disallowed_methods, reason = "a Lease has the time of day")]
+    let now = format!("{:.6}", k8s_openapi::jiff::Timestamp::now());
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "operetta", "namespace": MANAGERS},
+        "spec": {"holderIdentity": "laptop_1", "leaseDurationSeconds": 3600, "renewTime": now},
+    });
+    cluster.kubectl(&["create", "-f", "-"], &lease.to_string()).await.ok();
+    let (code, told) = cluster.told(&[&keep[..], &["--timeout", "1s"]].concat()).await;
+    assert!(code == 4 && told.contains("laptop_1 still holds the Lease"), "{told}");
+    cluster.kubectl(&["-n", MANAGERS, "delete", "lease", "operetta"], "").await.ok();
+    assert!(exists(&cluster, "clusterrole", "operetta-manager").await);
+    cluster
+        .restart(async || {
+            let told = cluster.operetta(&keep).await.ok();
+            assert!(told.contains("the manager is removed"), "{told}");
+            for (kind, name) in MANAGER {
+                assert!(!exists(&cluster, kind, name).await, "{kind} {name} is left");
+            }
+            for (kind, name) in OWN {
+                assert!(exists(&cluster, kind, name).await, "{kind} {name}");
+            }
+            assert!(is_active(&cluster.find(OPERATOR, "stays").await.unwrap()));
+            let after = scene.get(CONFIG_MAP, "one").await;
+            assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)));
+            // Again, which is nothing to do.
+            cluster.operetta(&keep).await.ok();
+        })
+        .await;
+    // Another manager goes on.
+    scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 3}})).await;
+    scene.until("managed", CONFIG_MAP, "one", |o| o["data"]["value"] == "3").await;
+
+    cluster.operetta(&[&UNINSTALL[..], &["--packages", "delete"]].concat()).await.ok();
+    scene.gone(CONFIG_MAP, "one").await;
+    assert!(cluster.find(OPERATOR, "stays").await.is_none());
+    cluster.manager.lock().unwrap().kill9();
+    let told = cluster.operetta(&[&UNINSTALL[..], &["--all"]].concat()).await.ok();
+    assert!(told.contains("all that was its own are removed"), "{told}");
+    for (kind, name) in &OWN[1..] {
+        assert!(!exists(&cluster, kind, name).await, "{kind} {name} is left");
+    }
+    let namespace = cluster.find(crate::support::ext::kind("v1", "namespaces"), MANAGERS).await;
+    assert!(namespace.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
+}

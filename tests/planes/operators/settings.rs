@@ -42,18 +42,21 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     scene.ready(package.kind(), "two").await;
     let after = scene.get(CONFIG_MAP, "one").await;
     assert_eq!(after["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]);
-    // What is wrong does not count, and the Operator says so.
-    patch(&cluster, "greets", &json!({"defaults": {"greting": "x"}})).await;
+    // While one is wrong the last valid ones stay in effect, also after a restart. The Operator names all that are wrong.
+    patch(&cluster, "greets", &json!({"defaults": {"greting": "x", "greeting": 3, "count": 4}})).await;
     let told = cluster.until_refused("greets", "SpecInvalid").await;
     assert!(told.contains("spec.defaults.greting") && told.contains("it has count, greeting"), "{told}");
-    patch(&cluster, "greets", &json!({"defaults": {"greting": null, "greeting": 3}})).await;
-    shows("hello 2").await;
-    let told = cluster.until_refused("greets", "SpecInvalid").await;
     assert!(
         told.contains("spec.defaults.greeting") && told.contains("a string there, not a number"),
         "{told}"
     );
+    repaired(&scene, "hi 2").await;
+    cluster.restart(async || {}).await;
+    repaired(&scene, "hi 2").await;
+    patch(&cluster, "greets", &json!({"defaults": {"greting": null, "greeting": "ho"}})).await;
+    shows("ho 4").await;
     patch(&cluster, "greets", &json!({"defaults": null})).await;
+    shows("hello 2").await;
     cluster.until("greets", "active", is_active).await;
 }
 

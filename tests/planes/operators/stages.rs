@@ -200,18 +200,38 @@ async fn a_pinned_instance_keeps_its_revision() {
     };
     assert_eq!(values().await, ["old", "new"]);
     let operator = cluster.until("pins", "active", is_active).await;
+    let ready = condition(&operator, "Ready");
+    let told = "1 instance keeps an earlier revision: 1 pinned by spec.upgrade.pin";
+    assert_eq!(
+        (&ready["reason"], &ready["status"]),
+        (&json!("InstancesKept"), &json!("True")),
+        "{operator:#}"
+    );
+    assert!(ready["message"].as_str().unwrap().ends_with(told), "{operator:#}");
     assert_eq!(operator["status"]["revisions"].as_array().unwrap().len(), 2, "{operator:#}");
     // Also after a restart, when the revision has to be read.
     cluster.restart(async || {}).await;
     scene.kubectl(&["delete", "configmap", "i-000"]).await;
     scene.until("made anew", CONFIG_MAP, "i-000", |o| value(o) == "old").await;
     assert_eq!(values().await, ["old", "new"]);
-    set_upgrade(&cluster, "pins", &json!(null)).await;
-    scene.until("upgraded", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
+    // Neither the label nor a pause keeps the revision for longer than the Operator says.
+    let pause = async |value: Value| {
+        let patch = json!({"metadata": {"annotations": {"operetta.dev/paused": value}}});
+        scene.patch(package.kind(), "i-000", "merge", &patch).await;
+    };
+    pause(json!("true")).await;
+    scene.until("paused", package.kind(), "i-000", |o| condition(o, "Ready")["reason"] == "Paused").await;
+    let held = json!({"pin": {"matchLabels": {"keep": "yes"}}, "maxHoldSeconds": 0});
+    set_upgrade(&cluster, "pins", &held).await;
     let one = |operator: &Value| {
         is_active(operator) && operator["status"]["revisions"].as_array().unwrap().len() == 1
     };
     cluster.until("pins", "of one revision", one).await;
+    let moved = scene.get(package.kind(), "i-000").await;
+    assert_eq!(condition(&moved, "Ready")["reason"], "Paused", "{moved:#}");
+    assert_eq!(values().await, ["old", "new"], "it is paused");
+    pause(Value::Null).await;
+    scene.until("upgraded", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
     // What is no selector or number is refused by the API server, or by the manager.
     for wrong in
         [json!({"maxUnavailable": 0}), json!({"maxUnavailable": "200%"}), json!({"pin": {"matchLabels": 1}})]
@@ -322,6 +342,28 @@ pub(super) async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) ->
     Some(Process { manager, life })
 }
 
+/// Runs a manager that ends with its kth write, or until `done`. Whether it has ended.
+pub(super) async fn dies_at(
+    k: usize,
+    wire: &Wire,
+    plane: &operetta::local::ControlPlane,
+    done: impl AsyncFnOnce(),
+) -> bool {
+    let fault = if k % 2 == 1 { Fault::DieBefore } else { Fault::DieAfter };
+    wire.rule(Rule::on(WRITES, fault).skip(k - 1).times(1));
+    let mut died = true;
+    if let Some(process) = start(wire, plane).await {
+        died = tokio::select! {
+            () = process.life.over() => true,
+            () = done() => false,
+        };
+        process.life.end();
+        drop(process.manager);
+    }
+    wire.heal();
+    died
+}
+
 /// Upgrades and rollbacks, each with a manager that ends with its kth write, until there is none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
@@ -358,23 +400,10 @@ async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
         let forth: (&str, &dyn Fn(&Value) -> bool, _) = (&second, &is_paused, &new);
         for (revision, holds, expected) in [back, forth] {
             name(revision).await;
-            let fault = if k % 2 == 1 { Fault::DieBefore } else { Fault::DieAfter };
-            wire.rule(Rule::on(WRITES, fault).skip(k - 1).times(1));
             let done = async || {
                 cluster.until("dies", "done", |operator| is_at(operator, revision, holds)).await;
             };
-            if let Some(process) = start(&wire, &plane).await {
-                let has_died = tokio::select! {
-                    () = process.life.over() => true,
-                    () = done() => false,
-                };
-                died |= has_died;
-                process.life.end();
-                drop(process.manager);
-            } else {
-                died = true;
-            }
-            wire.heal();
+            died |= dies_at(k, &wire, &plane, &done).await;
             let process = start(&wire, &plane).await.expect("it lives");
             done().await;
             eventually(&format!("the end of an undisturbed one, k = {k}"), LONG, async || {

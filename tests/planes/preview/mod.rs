@@ -200,7 +200,11 @@ async fn check_fields(scene: &Scene, report: &Value, about: &str) {
                 continue;
             }
             let pointer = format!("/{}", path.replace('.', "/"));
-            let value = live.pointer(&pointer).cloned().unwrap_or_default();
+            let mut value = live.pointer(&pointer).cloned().unwrap_or_default();
+            if let Some(owners) = value.as_array().filter(|_| path == "metadata.ownerReferences") {
+                let name = |owner: &Value| format!("{}/{}", owner["kind"], owner["name"]).replace('"', "");
+                value = owners.iter().map(name).collect();
+            }
             assert_eq!(value, field["after"], "{path} of {object}; {about}");
         }
     }
@@ -376,6 +380,11 @@ fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String
         if !is_shown {
             return Err(format!("{mutation:?} does not show"));
         }
+    }
+    let plans = report["instances"].as_array().into_iter().flatten();
+    let mut plans = plans.flat_map(|instance| instance["plans"].as_array().into_iter().flatten());
+    if let Some(plan) = plans.find(|plan| plan["revision"] != report["package"]["revision"]) {
+        return Err(format!("a plan would run with the revision {}", plan["revision"]));
     }
     let is_rollout = case.new.has_plans() && crd["write"] != "Refused";
     if predicted_plans(report).is_empty() == is_rollout {

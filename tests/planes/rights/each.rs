@@ -209,7 +209,7 @@ impl Case {
 pub(super) async fn install(plane: &ControlPlane, folder: &str, namespaces: &BTreeSet<String>) {
     store(plane, folder, namespaces).await;
     let name = package::load(Path::new(folder)).unwrap().0.name;
-    until(plane, &name, "active", |operator| condition(operator, "Ready")["status"] == "True").await;
+    until(plane, &name, "active", |operator| condition(operator, "Active")["status"] == "True").await;
 }
 
 /// The same, without waiting.

@@ -103,7 +103,7 @@ async fn what_would_give_a_package_more_rights_is_refused_before_the_first_child
     let (greeds, hooks) = (greeds.path().to_str().unwrap(), hooks.path().to_str().unwrap());
     grant(&plane, &[greeds], |_| {}).await;
     grant(&plane, &[hooks], |objects| {
-        for rules in rules_named(objects, "operetta-hooks") {
+        for rules in rules_named(objects, "operetta:hooks") {
             rules.retain(|rule| !rule["resources"].to_string().contains("validatingwebhookconfigurations"));
         }
     })

@@ -29,7 +29,7 @@ async fn grant_in(plane: &ControlPlane, folder: &str, scenes: &[&Scene]) {
     grant_with(plane, &flags, &[folder], |objects| {
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole").map(name_of);
         let of_account: Vec<&str> =
-            roles.filter(|name| !name.contains("-site-") && !name.contains("-hello-")).collect();
+            roles.filter(|name| !name.contains(":site:") && !name.contains(":hello:")).collect();
         assert_eq!(of_account, [""; 0], "the account has Roles only");
     })
     .await;
@@ -153,6 +153,16 @@ async fn a_package_without_its_rights_harms_no_other() {
     // Nothing at all is granted to one; neither its children nor its instances can be listed.
     let here = names(&[&scene]);
     grant_in(&plane, SITES, &[&scene]).await;
+    // Without a role that names its CRD the manager could not even register its kind.
+    let crd = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "hello-crd", "labels": {"operetta.dev/aggregate-to-manager": "true"}},
+        "rules": [{
+            "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": ["greetings.examples.operetta.dev"], "verbs": ["create", "patch"],
+        }],
+    });
+    kubectl_of(&plane, &["apply", "-f", "-"], &crd.to_string()).await.ok();
     store(&plane, HELLO, &here).await;
     install(&plane, SITES, &here).await;
     eventually("the kind of the other", LONG, async || {
@@ -169,9 +179,17 @@ async fn a_package_without_its_rights_harms_no_other() {
         // The manager may neither act as the account nor list the instances.
         let words =
             ["operetta rbac", "impersonate", "operetta-hello", "instances greetings.examples.operetta.dev"];
-        told["status"] == "True" && words.iter().all(|word| text.contains(word))
+        let ready = condition(operator, "Ready");
+        let is_ready = ready["status"] == "True" || ready["reason"] != "RightsMissing";
+        told["status"] == "True" && !is_ready && words.iter().all(|word| text.contains(word))
     };
     until(&plane, "hello", "its rights are missing", refused).await;
+    let status = crate::support::operetta(plane.kubeconfig_path(), &["manager", "status"]).await.stdout;
+    assert!(
+        status.contains("hello: rights are missing: ")
+            && status.contains("apply what `operetta rbac` prints"),
+        "{status}"
+    );
     until_missing(&plane, "site", &BTreeSet::new()).await;
     is_ready(&operetta, "instances greetings.examples.operetta.dev").await;
     repaired(&scene, "docs").await;
@@ -193,7 +211,7 @@ async fn a_package_without_its_rights_harms_no_other() {
 
 async fn revoke_watch(plane: &Arc<ControlPlane>, scene: &Scene) {
     let role =
-        kubectl_of(plane, &["-n", scene.namespace(), "get", "role", "operetta-hello", "-o", "json"], "")
+        kubectl_of(plane, &["-n", scene.namespace(), "get", "role", "operetta:hello", "-o", "json"], "")
             .await;
     let mut role: Value = serde_json::from_str(&role.ok()).unwrap();
     for rule in role["rules"].as_array_mut().unwrap() {

@@ -33,8 +33,10 @@ impl Reasons {
     /// Whether a run that has failed leaves something undone. A request whose steps have changed nothing of the instance
     /// leaves it as it was: what it was asked for is not done, but the instance is what its spec says.
     fn leaves_undone(&self, run: &PlanRun, status: &RunStatus) -> bool {
-        let has_changed =
-            !(status.applied.is_empty() && status.deleted.is_empty() && status.record.is_empty());
+        let has_changed = !(status.applied.is_empty()
+            && status.deleted.is_empty()
+            && status.record.is_empty()
+            && !run.has_recorded);
         match run.cause() {
             Cause::Rollout => self.is_rollout_needed,
             Cause::Loss => has_changed || self.losses.contains(&run.spec.plan),
@@ -50,13 +52,11 @@ impl Runs<'_> {
     pub(super) fn tell(&mut self, reasons: &Reasons) {
         let plans = &self.ctx.origin.resource.plans;
         let active = self.history.exclusive(plans);
-        let has_started =
-            |run: &PlanRun| run.status.as_ref().is_some_and(|status| status.started_at.is_some());
         let started: Vec<&PlanRun> =
-            self.history.runs.iter().rev().filter(|run| has_started(run)).copied().collect();
+            self.history.runs.iter().rev().filter(|run| run.has_started()).copied().collect();
         let last = started.iter().find(|run| is_exclusive(run, plans)).copied();
         self.summary.0 = active.or(last).map(announcement);
-        self.summary.1 = json!(plan::history(&self.plans.runs));
+        self.summary.1 = json!(plan::history(self.plans.runs.iter().chain(&self.plans.strangers)));
         for (name, message) in &self.plans.unreadable {
             let (run, reason) = (name.clone(), "Unreadable".to_owned());
             self.findings.push(Finding::RunFailed { run, reason, message: message.clone(), is_undone: true });
@@ -77,6 +77,8 @@ impl Runs<'_> {
         let mut seen = BTreeSet::new();
         for run in started.iter().filter(|run| run.cause() != Cause::Rollout && is_known(run)) {
             let is_told = || undone.iter().any(|undone| undone.name == run.name);
+            // Whoever deletes a PlanRun does not want to be told of it any more.
+            let is_told = || is_told() || !run.has_object();
             if seen.insert(&run.spec.plan) && run.phase() == Phase::Failed && !is_told() {
                 failed.push((run, false));
             }
@@ -90,20 +92,19 @@ impl Runs<'_> {
                 is_undone,
             });
         }
-        let absent: Vec<String> = self.history.absent().iter().map(ToString::to_string).collect();
+        if active.is_none()
+            && reasons.is_rollout_needed
+            && let Some(run) = last_rollout.filter(|run| run.phase() == Phase::Cancelled)
+        {
+            self.findings.push(Finding::RolloutCancelled { run: run.name.clone() });
+        }
+        let is_wanted = |name: &String| self.target.newest.iter().any(|member| member.name == *name);
+        let absent = self.history.absent();
+        let absent: Vec<String> = absent.iter().map(ToString::to_string).filter(is_wanted).collect();
         if active.is_none() && !absent.is_empty() && !plans.is_empty() {
             self.findings.push(Finding::StaysDeleted { items: absent });
         }
     }
-}
-
-/// The rollouts that have succeeded as the status of an instance says.
-pub(super) fn rolled_out(status: &Value) -> BTreeSet<String> {
-    let listed = status["history"].as_array().into_iter().flatten();
-    let succeeded = listed
-        .chain([&status["plan"]])
-        .filter(|run| run["cause"] == Cause::Rollout.as_str() && run["phase"] == "Succeeded");
-    succeeded.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// What `status.plan` says of a run.

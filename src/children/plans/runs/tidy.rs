@@ -1,4 +1,4 @@
-//! What is written about runs that have ended: which children exist since, the record, released Jobs, and what is pruned.
+//! What is written about runs that have ended: which children exist since, released PlanRuns and Jobs, and what is pruned.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,17 @@ use serde_json::json;
 
 use super::super::effects::reference;
 use super::super::history::item_id;
+use super::super::secrets::drop_unneeded;
 use super::super::{RunAction, RunObject, RunRef};
 use super::Runs;
+use crate::children::names;
 use crate::children::origins::ItemId;
 use crate::children::target::Item;
 use crate::package::plan::OnLoss;
-use crate::plan::{self, Member, PlanRun, RECORD};
+use crate::plan::{self, Member, PlanRun, RUN_FINALIZER};
 
 impl Runs<'_> {
-    /// Notes on runs that have ended which items exist since, if a plan restores them when they are lost: an object that is
+    /// The memory with which items exist since the rollouts ended, if a plan restores them when they are lost: an object that is
     /// gone cannot say that it was there.
     fn note_created(&mut self) {
         let origins = self.ctx.origins;
@@ -44,6 +46,7 @@ impl Runs<'_> {
                 unrecorded.remove(&origins.in_newest(item_id(member)));
             }
         }
+        let mut changed = Vec::new();
         for run in rollouts.into_iter().filter(|run| run.is_final()) {
             let Some(mut status) = run.status.clone() else { continue };
             status.uncreated.retain(|member| !new.contains_key(&origins.in_newest(item_id(member))));
@@ -52,34 +55,47 @@ impl Runs<'_> {
                 status.applied.extend(std::mem::take(&mut unrecorded).into_values());
             }
             if run.status.as_ref() != Some(&status) {
-                self.actions.push(RunAction::store(run, &status, Vec::new()));
+                changed.push((run.uid.clone(), status));
             }
+        }
+        if !changed.is_empty() {
+            let memory = self.plans.state.memory.with_states(changed);
+            self.actions.push(self.plans.remember(&memory));
         }
     }
 
-    /// Notes what exists, repeats the record on the newest run that has ended, releases Jobs, and prunes.
+    /// Marks an instance that has a memory, so that it is known to be lost if it is missing.
+    fn mark_instance(&mut self) {
+        let annotations = &self.ctx.snapshot.instance["metadata"]["annotations"];
+        let uid = self.ctx.origin.uid();
+        if self.plans.state.object.is_some() && annotations[names::STATE] != uid {
+            let mark = vec![(names::STATE.to_owned(), Some(uid.to_owned()))];
+            self.actions.push(RunAction::Annotate(mark));
+        }
+    }
+
+    /// Notes what exists, releases PlanRuns and Jobs of runs that have ended, and prunes.
     pub(super) fn tidy(&mut self) {
+        self.mark_instance();
         self.note_created();
         if !self.actions.is_empty() {
             return;
         }
-        let newest = self.history.runs.iter().rev().find(|run| run.is_final());
-        if let Some(run) = newest
-            && !self.record.is_empty()
-            && !run.annotations.contains_key(RECORD)
-            && !run.deleting
-        {
-            let record = serde_json::to_string(&self.record).unwrap_or_default();
-            let patch = json!({"metadata": {"annotations": {RECORD: record}}});
-            self.actions.push(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)));
+        let all = self.plans.runs.iter().chain(&self.plans.strangers);
+        for run in all.filter(|run| run.is_final() && run.has_object() && run.has_finalizer()) {
+            self.actions.push(released(run));
         }
-        for run in &self.plans.runs {
+        for run in self.plans.runs.iter().filter(|run| run.has_object()) {
             if let Some(status) = &run.status {
                 let effects = self.in_world(run, |world| plan::releases(status, world));
                 self.actions.extend(effects.iter().filter_map(|effect| self.naming.action(run, effect)));
             }
         }
-        for run in plan::prunable(&self.plans.runs, self.plans.now) {
+        // Their steps name the Jobs that are released, so these come first.
+        if self.actions.is_empty() {
+            self.actions.extend(drop_unneeded(self.plans));
+        }
+        for run in plan::prunable(self.plans.runs.iter().chain(&self.plans.strangers), self.plans.now) {
             self.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
         }
         for origin in &self.plans.origins {
@@ -92,4 +108,11 @@ impl Runs<'_> {
             }
         }
     }
+}
+
+/// Removes the finalizer from a PlanRun.
+pub fn released(run: &PlanRun) -> RunAction {
+    let rest: Vec<&String> = run.finalizers.iter().filter(|name| *name != RUN_FINALIZER).collect();
+    let patch = json!({"metadata": {"finalizers": rest}});
+    RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch))
 }

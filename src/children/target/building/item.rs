@@ -8,7 +8,7 @@ use super::super::Item;
 use super::{Building, Computed, is_ready};
 use crate::api::ObjectRef;
 use crate::children::desired::Desired;
-use crate::children::diff::{is_covered, owns_extra_fields};
+use crate::children::diff::{is_covered, is_of_former_package, owns_extra_fields};
 use crate::children::names;
 use crate::children::observed::Observed;
 use crate::children::render::render;
@@ -24,11 +24,22 @@ impl<'a> Building<'a> {
         key: Option<&str>,
         scope: &Scope,
     ) -> Option<String> {
-        let live = self.find(number, key);
-        let live = live.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false)));
-        let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+        let observed = |object: &ObjectRef| self.named(object).map(|observed| &**observed);
         let ctx = &self.sides[position].ctx;
-        render(ctx, child, key, &scope.with("self", live), &observed).ok().map(|desired| desired.hash)
+        let scope = self.with_self(scope, self.find_any(number, key));
+        render(ctx, child, key, &scope, &observed).ok().map(|desired| desired.hash)
+    }
+
+    /// The live object of a child and key, or the one that a deleted instance of that name has left.
+    fn find_any(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
+        self.find(number, key).or_else(|| self.find_retained(number, key))
+    }
+
+    /// The scope of a child's template, with its live object.
+    fn with_self(&self, scope: &Scope, live: Option<&Arc<Observed>>) -> Scope {
+        let is_own = |o: &Observed| *o.instance_uid == *self.ctx.origin.uid();
+        let live = live.map(|o| self.live(o, is_own(o) && is_ready(o), false));
+        scope.with("self", live.map_or(Var::Undefined, Var::Object))
     }
 
     pub(super) fn item(
@@ -42,44 +53,44 @@ impl<'a> Building<'a> {
         let ctx = &self.sides[origin].ctx;
         let key_text = key.as_ref().map(names::key_text);
         self.ctx.budget.about(&name);
-        let before = self.find(number, key_text.as_deref());
-        let with_self = |live_object: Option<&Arc<Observed>>| {
-            scope.with(
-                "self",
-                live_object.map_or(Var::Undefined, |o| Var::Object(self.live(o, is_ready(o), false))),
-            )
-        };
-        let mut scope = with_self(before);
+        let before = self.find_any(number, key_text.as_deref());
+        let outer = scope;
+        let mut scope = self.with_self(outer, before);
         let rendered = |scope: &Scope| {
-            let observed = |object: &ObjectRef| self.by_object.get(object).map(|observed| &***observed);
+            let observed = |object: &ObjectRef| self.named(object).map(|observed| &**observed);
             render(ctx, child, key_text.as_deref(), scope, &observed)
                 .map_err(|error| self.explained(computed, error))
         };
         let mut desired = rendered(&scope);
-        // Its labels were changed, so it is found by its name. A template that keeps values of `self` must not lose
-        // them.
+        // Its labels were changed, or it is one of several that former instances have left, so it is found by its name. A
+        // template that keeps values of `self` must not lose them.
+        let is_own = |o: &Observed| *o.instance_uid == *ctx.origin.uid();
         if let Ok(first) = &desired
-            && let Some(named) = self.by_object.get(&first.object).copied()
+            && let Some(named) = self.named(&first.object)
             && before.is_none_or(|before| !Arc::ptr_eq(before, named))
-            && *named.instance_uid == *ctx.origin.uid()
-            && named.is_made_by_us()
+            && (self.retained_by_object.contains_key(&named.object) || is_own(named) && named.is_made_by_us())
         {
-            let scope_of_named = with_self(Some(named));
+            let scope_of_named = self.with_self(outer, Some(named));
             let as_named = rendered(&scope_of_named);
             if as_named.as_ref().is_ok_and(|desired| desired.object == named.object) {
                 (scope, desired) = (scope_of_named, as_named);
             }
         }
         // The live object is the one of the target's very name; another of the same key is to be pruned.
-        let observed = match &desired {
-            Ok(desired) => self.by_object.get(&desired.object).copied(),
+        let live = match &desired {
+            Ok(desired) => self.named(&desired.object),
             Err(_) => before,
         };
-        let observed = observed.filter(|o| *o.instance_uid == *ctx.origin.uid()).cloned();
+        let observed = live.filter(|o| is_own(o)).cloned();
+        let retained = live.filter(|o| self.retained_by_object.contains_key(&o.object)).cloned();
         let has_completed = desired.as_ref().is_ok_and(|i| i.completion.as_ref().is_some_and(|c| c.recorded));
         let done = has_completed && observed.as_ref().is_none_or(|observed| observed.terminating);
         let observed = observed.filter(|_| !done);
-        let ready = if done { Ok(()) } else { self.ready(computed, observed.as_ref(), &scope) };
+        let ready = match &retained {
+            _ if done => Ok(()),
+            Some(_) => Err("was left by a former instance of that name, and is not adopted yet".into()),
+            None => self.ready(computed, observed.as_ref(), &scope),
+        };
         let meets_lost_when =
             observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
                 let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
@@ -110,6 +121,7 @@ impl<'a> Building<'a> {
             key,
             desired,
             observed,
+            retained,
             ready,
             done,
             needs_no_body,
@@ -162,6 +174,7 @@ fn terminating(observed: &Observed) -> String {
 fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
     observed.desired.as_deref() == Some(&desired.hash)
         && observed.mark == observed.settled
+        && !is_of_former_package(desired, observed)
         && is_covered(desired, observed)
         && !owns_extra_fields(desired, observed, true)
 }

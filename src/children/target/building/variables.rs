@@ -1,6 +1,6 @@
 //! `children.<id>` in expressions: the live objects of a child.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -18,13 +18,50 @@ impl Building<'_> {
         if let Some(reason) = self.kind_unknown(child) {
             return Var::Unknown(reason);
         }
-        let all = self.by_child[number].all();
         let flags = |o: &Observed| self.live(o, is_ready(o), false);
         if child.for_each.is_some() {
-            Var::Map(all.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect())
-        } else {
-            self.find(number, None).map_or(Var::Undefined, |o| Var::Object(flags(o)))
+            let own = self.by_child[number].all();
+            let mut map: Vec<_> =
+                own.map(|o| (typed_key(o.key.as_deref().unwrap_or_default()), flags(o))).collect();
+            map.extend(
+                self.retained_members(number)
+                    .filter(|(key, _)| !self.has_own(number, key))
+                    .map(|(key, o)| (typed_key(key), self.live(o, false, false))),
+            );
+            return Var::Map(map);
         }
+        let own = self.find(number, None).map(|o| flags(o));
+        let live = own.or_else(|| Some(self.live(self.find_retained(number, None)?, false, false)));
+        live.map_or(Var::Undefined, Var::Object)
+    }
+
+    /// `retained.<id>` of each child: the objects that deleted instances of that name have left.
+    pub(super) fn retained_vars(&self, position: usize) -> BTreeMap<String, Var> {
+        let origins = self.ctx.origins;
+        let children = origins.at(position).resource.children.iter().enumerate();
+        let var = |(index, child): (usize, &Child)| {
+            let number = origins.number_at(position, index);
+            let live = |o: &Observed| self.live(o, false, false);
+            let var = match self.kind_unknown(child) {
+                Some(reason) => Var::Unknown(reason),
+                None if child.for_each.is_some() => Var::Map(
+                    self.retained_members(number).map(|(key, o)| (typed_key(key), live(o))).collect(),
+                ),
+                None => self.find_retained(number, None).map_or(Var::Undefined, |o| Var::Object(live(o))),
+            };
+            (child.id.clone(), var)
+        };
+        children.map(var).collect()
+    }
+
+    /// The objects of a `forEach` child that deleted instances of that name have left, one a key.
+    fn retained_members(&self, number: usize) -> impl Iterator<Item = (&str, &Arc<Observed>)> {
+        let keys: BTreeSet<&str> = self.retained[number].0.keys().copied().flatten().collect();
+        keys.into_iter().filter_map(move |key| Some((key, self.find_retained(number, Some(key))?)))
+    }
+
+    fn has_own(&self, number: usize, key: &str) -> bool {
+        self.by_child[number].0.contains_key(&Some(key))
     }
 
     /// `children.<id>` once its items are known, with the readiness of each and whether it is current.
@@ -34,7 +71,12 @@ impl Building<'_> {
             return Var::Unknown(reason);
         }
         let one = |item: &Item| {
-            let Some(observed) = item.observed.as_ref() else { return jobs::remembered(item) };
+            let Some(observed) = item.observed.as_ref() else {
+                let key = item.key.as_ref().map(names::key_text);
+                let retained = || self.find_retained(number, key.as_deref());
+                let retained = item.retained.as_ref().or_else(retained);
+                return jobs::remembered(item).or_else(|| Some(self.live(retained?, false, false)));
+            };
             Some(self.live(observed, item.ready.is_ok(), is_newest(&self.newest, item)))
         };
         if child.for_each.is_none() {
@@ -49,7 +91,13 @@ impl Building<'_> {
         for observed in self.by_child[number].all() {
             let key = observed.key.as_deref().unwrap_or_default();
             if !wanted.contains(key) {
-                map.push((typed_key(key), self.live(observed, false, false)));
+                let live = self.live(observed, false, false);
+                map.push((typed_key(key), Live { kept: observed.retained == Some(true), ..live }));
+            }
+        }
+        for (key, observed) in self.retained_members(number) {
+            if !wanted.contains(key) && !self.has_own(number, key) {
+                map.push((typed_key(key), Live { kept: true, ..self.live(observed, false, false) }));
             }
         }
         Var::Map(map)
@@ -57,7 +105,8 @@ impl Building<'_> {
 
     pub(super) fn live(&self, observed: &Observed, ready: bool, current: bool) -> Live {
         let value = self.values.get(&observed.object).cloned();
-        Live { value: value.unwrap_or_else(|| Arc::new(value_of(observed))), ready, current }
+        let value = value.unwrap_or_else(|| Arc::new(value_of(observed)));
+        Live { value, ready, current, kept: false }
     }
 
     fn kind_unknown(&self, child: &Child) -> Option<String> {

@@ -138,3 +138,48 @@ plans:
         world.runs.runs.values().map(|run| &run["status"]["record"]["told"]["value"]).collect();
     assert!(told.contains(&&json!("y")), "{:?}", world.phases());
 }
+
+/// What a step computes of parameters has a budget of its own: what exceeds it fails that step, its handler runs, and the rest of the
+/// instance goes on.
+#[test]
+fn a_step_that_exceeds_a_limit_fails_and_stops_nothing_else() {
+    let resource = "
+children:
+  - {id: m, template: templates/m.yaml}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  count:
+    params: {type: object, required: [most], properties: {most: {type: integer}}}
+    steps:
+      - name: all
+        onFailure: tell
+        steps: [{name: sum, record: {sum: range(run.params.most) | sum}}]
+  tell:
+    steps: [{name: told, record: {told: \"'yes'\"}}]
+status: {told: record.told}
+";
+    let small = Totals { fuel: 5_000, ..Totals::FULL };
+    for (totals, most) in [(Totals::FULL, 900_000), (small, 9_000)] {
+        let package = package(resource, &[("m", config("{{ name }}-m"))]);
+        let mut world = World::with_runs(package, &json!({"text": "x"}));
+        assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+        world.totals = totals;
+        request(&mut world, "mine", "count");
+        world.store().runs.get_mut("mine").unwrap()["spec"]["params"] = json!({"most": most});
+        world.edit(json!({"text": "y"}));
+        let decision = world.decide();
+        assert!(decision.exceeded.is_none(), "{:?}", decision.verdict);
+        world.settle();
+        let status = world.store().runs["mine"]["status"].clone();
+        assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("RecordFailed")));
+        assert!(status["message"].as_str().unwrap().contains("limit"), "{status:#}");
+        assert!(status["steps"].to_string().contains("told"), "{status:#}");
+        // What is lost is made again.
+        let key = world.objects.keys().next().unwrap().clone();
+        assert!(world.remove(&key).is_some());
+        world.settle();
+        assert!(world.objects.contains_key(&key));
+    }
+}

@@ -29,7 +29,8 @@ fn awaited(world: &World) -> String {
 fn pod(job: &Value, status: &Value) -> Arc<Referred> {
     let value = json!({
         "metadata": {"name": "j-1", "namespace": "n", "uid": "p",
-            "labels": {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}},
+            "labels": {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]},
+            "ownerReferences": [{"controller": true, "uid": job["metadata"]["uid"]}]},
         "status": status,
     });
     Arc::new(Referred {
@@ -72,7 +73,43 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
         world.foreign = vec![pod(&job, &status)];
         assert!(awaited(&world).ends_with(why), "{}", awaited(&world));
     }
+    // Labels alone prove nothing.
+    let mut forged = (*pod(&job, &json!({"phase": "Pending"})).value).clone();
+    forged["metadata"]["ownerReferences"] = json!([]);
+    let forged =
+        Referred { namespace: Some("n".into()), name: "j-2".into(), value: Arc::new(forged), ready: false };
+    world.foreign = vec![Arc::new(forged)];
+    assert!(awaited(&world).ends_with("it has no pod"), "{}", awaited(&world));
     // Once it runs, its pods are not watched any more.
     world.store().jobs[0]["status"] = json!({"active": 1, "ready": 1});
     assert!(!asks_for_pods(&world) && awaited(&world).ends_with("is not done"));
+}
+
+/// A volume claim stays for as long as a pod names it, also one that has ended.
+#[test]
+fn jobs_whose_results_are_recorded_hold_no_volume_that_is_being_deleted() {
+    let mut world =
+        World::with_runs(package(PLANS, &[("c", config("{{ name }}")), ("job", JOB.to_owned())]), &json!({}));
+    world.settle();
+    let ended = |name: &str, ttl: Value| {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+            "spec": {"ttlSecondsAfterFinished": ttl}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    };
+    world.store().jobs = vec![ended("recorded", json!(600)), ended("unread", Value::Null)];
+    let deleted = |world: &World| -> Vec<String> {
+        let actions = world.decide().actions;
+        let name = |action: &Action| match action {
+            Action::Run(run) => match &**run {
+                RunAction::Delete(RunObject::Job, job) => Some(job.name.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        actions.iter().filter_map(name).collect()
+    };
+    assert!(deleted(&world).is_empty());
+    let claim = world.objects.get_mut("ConfigMap/a").unwrap();
+    claim.terminating = true;
+    claim.held_by = vec!["kubernetes.io/pvc-protection".into()];
+    assert_eq!(deleted(&world), ["recorded"]);
 }

@@ -15,6 +15,7 @@ plans:
     steps:
       - {{name: note, record: {{lost: run.lost}}}}
       - {{name: again, forEach: {{in: run.lost, as: lost}}, delete: ['m[{{{{ lost.key }}}}]']}}
+      - {{name: works, when: spec.stop, fail: {{message: never}}}}
       - {{name: back, apply: [m]}}
 {more}"
     );
@@ -146,9 +147,11 @@ plans:
     assert_eq!(world.phases()[1], ("failover".into(), Phase::Failed));
     world.edit(json!({"size": 2, "text": "y", "stop": true}));
     settle_without(&mut world, "a-1");
-    let recorded = world.store().runs["a-3"]["status"]["applied"].to_string();
+    let rollout = world.phases().iter().rposition(|(plan, _)| plan == "deploy").unwrap();
+    let rollout = format!("a-{}", rollout + 1);
+    let recorded = world.store().runs[&rollout]["status"]["applied"].to_string();
     assert!(recorded.contains("\"key\":1"), "the rollout has come to it: {recorded}");
-    world.store().runs.get_mut("a-3").unwrap()["spec"]["cancel"] = true.into();
+    world.store().runs.get_mut(&rollout).unwrap()["spec"]["cancel"] = true.into();
     settle_without(&mut world, "a-1");
     world.edit(json!({"size": 2, "text": "y", "stop": false}));
     world.now += Duration::from_secs(3_600);
@@ -242,4 +245,57 @@ plans:
         assert_eq!(runs, plans, "{value}");
         assert_eq!(world.log, ["Create m"], "{value}");
     }
+}
+
+/// A member is lost while a rollout that adds another one has not come to it. The run for the loss applies all members: the new one,
+/// too, which no rollout has reached.
+#[test]
+fn a_run_for_a_loss_applies_what_no_rollout_has_reached() {
+    let grow = "  grow:
+    trigger: {changed: [spec.size]}
+    steps:
+      - {name: gate, wait: {until: record.lost is defined}}
+      - {name: new, apply: [m]}
+";
+    let mut world = deployed(grow);
+    world.edit(json!({"size": 3, "text": "x"}));
+    world.settle();
+    assert_eq!(world.phases()[1], ("grow".into(), Phase::Running));
+    world.remove("ConfigMap/a-0");
+    world.settle();
+    let phases = world.phases();
+    assert!(
+        phases.contains(&("failover".into(), Phase::Succeeded)),
+        "{phases:?}\n{:?}",
+        world.decide().findings
+    );
+    assert_eq!(world.names(), ["a-0", "a-1", "a-2"]);
+    // The rollout is decided again, and ends.
+    assert_eq!(phases.last(), Some(&("grow".into(), Phase::Succeeded)));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+}
+
+/// What a failed run for a loss has noted ends with the run that brings the child back.
+#[test]
+fn a_loss_that_is_over_is_not_remembered() {
+    let drop = "  drop:
+    steps:
+      - {name: drop, delete: ['m[0]']}
+      - {name: never, fail: {message: never}}
+";
+    let mut world = World::with_runs(package_of(drop), &json!({"size": 2, "stop": true}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    world.remove("ConfigMap/a-0");
+    world.settle();
+    assert_eq!(world.phases()[1], ("failover".into(), Phase::Failed));
+    // It has deleted what was left, and the child is lost nevertheless.
+    world.edit(json!({"size": 2, "stop": false}));
+    world.now += Duration::from_secs(60);
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert!(world.phases().contains(&("failover".into(), Phase::Succeeded)), "{:?}", world.phases());
+    let losses = |world: &World| world.phases().iter().filter(|(plan, _)| plan == "failover").count();
+    let before = losses(&world);
+    request(&mut world, "mine", "drop");
+    world.settle();
+    assert_eq!((losses(&world), world.names()), (before, vec!["a-1"]), "{:?}", world.phases());
 }

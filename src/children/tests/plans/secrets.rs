@@ -93,6 +93,40 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
     assert!(log.iter().any(|line| line.contains("Bearer s3cret")), "{log:?}");
 }
 
+/// The outputs of a run that has failed stay for a retry, those of another one are not kept when it has ended.
+#[test]
+fn secret_outputs_go_when_nothing_can_read_them() {
+    let steps = "      - {name: login, http: {method: POST, url: 'http://a.example'}, outputs: {token: {value: body.token, secret: true}}}\n      \
+                 - {name: use, http: {method: POST, url: 'http://a.example', auth: {bearer: '{{ outputs.login.token }}'}}}\n";
+    let answer = |world: &mut World, run: &str, step: &str, status: u16| {
+        let body = json!({"token": "s3cret"});
+        let reply = HttpReply { status, headers: Vec::new(), body, retry_after: None };
+        let answered = Call::Answered(Answer::Http(reply));
+        let is_it = |key: &&CallKey| &*key.run == run && &*key.step == step;
+        let last =
+            world.store().calls.requests.keys().filter(is_it).map(|key| key.attempt).max().unwrap_or(0);
+        let key = CallKey { run: run.into(), step: step.into(), attempt: last + 1 };
+        world.store().calls.requests.insert(key, Arc::new(answered));
+        world.store().log.clear();
+        advance(world);
+        world.store().log.iter().filter(|line| line.starts_with("empty")).count()
+    };
+    for (status, ends, emptied) in [(200, "Succeeded", 1), (400, "Failed", 0)] {
+        let mut world = deployed(steps);
+        request(&mut world, "mine", "ask");
+        advance(&mut world);
+        assert_eq!(answer(&mut world, "uid-mine", "login", 200), 0);
+        assert_eq!(answer(&mut world, "uid-mine", "use", status), emptied);
+        let run = &world.store().runs["mine"]["status"];
+        assert_eq!(run["phase"], ends, "{run:#}");
+        assert_eq!(run.to_string().contains("not kept"), emptied > 0, "{run:#}");
+        // It is done once.
+        world.store().log.clear();
+        advance(&mut world);
+        assert!(world.store().log.is_empty(), "{:?}", world.store().log);
+    }
+}
+
 #[test]
 fn a_command_runs_in_the_pod_that_its_controller_owns() {
     let steps = "      - {name: run, exec: {child: sts, ordinal: 0, command: [echo]}, idempotent: true}\n";

@@ -1,6 +1,7 @@
-//! Statuses of runs that somebody deletes.
+//! PlanRuns whose status, or which themselves, somebody deletes; and instances whose memory is lost.
 
 use super::*;
+use crate::plan::RUN_FINALIZER;
 
 fn deployed() -> World {
     let resource = "
@@ -25,6 +26,13 @@ fn open(world: &mut World) {
     world.write("ConfigMap/a-c", |object| object["data"]["open"] = "yes".into());
 }
 
+fn ready() -> World {
+    let mut world = deployed();
+    open(&mut world);
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    world
+}
+
 /// Decides and acts; the status of the instance is written when nothing is left to do.
 fn settle(world: &mut World) -> Verdict {
     let verdict = world.settle();
@@ -38,52 +46,180 @@ fn wipe(world: &mut World, run: &str) {
     world.store().runs.get_mut(run).unwrap().as_object_mut().unwrap().remove("status");
 }
 
+fn memory(world: &mut World) -> Value {
+    world.store().state.as_ref().unwrap()["spec"].clone()
+}
+
 #[test]
-fn a_rollout_that_has_succeeded_is_not_repeated_though_its_status_is_deleted() {
-    for with_other in [false, true] {
-        let mut world = deployed();
-        open(&mut world);
-        assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
-        if with_other {
-            // The status of the instance shows another run now; its history shows both.
-            request(&mut world, "mine", "other");
-            settle(&mut world);
-        }
-        let runs = world.phases().len();
-        wipe(&mut world, "a-1");
+fn a_rollout_that_has_succeeded_is_not_repeated_whatever_becomes_of_its_plan_run() {
+    let cases: [fn(&mut World); 3] = [
+        |world| wipe(world, "a-1"),
+        |world| drop(world.store().runs.remove("a-1")),
+        |world| {
+            world.store().runs.get_mut("a-1").unwrap()["status"] =
+                json!({"phase": "Failed", "cause": "Rollout", "record": {"x": {"value": 1, "sequence": 9}}});
+        },
+    ];
+    for case in cases {
+        let mut world = ready();
+        case(&mut world);
         world.restart();
         assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
-        assert_eq!(world.phases().len(), runs, "{:?}", world.phases());
-        let status = &world.store().runs["a-1"]["status"];
-        assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("StateLost")));
+        assert_eq!(world.phases(), [("deploy".into(), Phase::Succeeded)]);
+        assert_eq!(memory(&mut world)["record"], Value::Null, "a forged fact");
         // It still is what the next change is compared with.
         world.edit(json!({"text": "y"}));
         settle(&mut world);
-        assert_eq!(world.phases().len(), runs + 1);
+        assert_eq!(world.phases().len(), 2);
         assert_eq!(world.value("a-c", "text"), "y");
     }
 }
 
 #[test]
 fn a_rollout_whose_status_is_deleted_on_its_way_is_not_repeated_by_itself() {
-    for forgets_all in [false, true] {
-        let mut world = deployed();
-        settle(&mut world);
-        assert_eq!(world.phases(), [("deploy".into(), Phase::Running)]);
-        wipe(&mut world, "a-1");
-        if forgets_all {
-            world.instance["status"] = json!({});
-        }
-        world.restart();
-        let Verdict::Stalled { message, .. } = settle(&mut world) else { panic!() };
-        assert!(
-            message.contains("its state is lost") && message.contains("Delete this PlanRun"),
-            "{message}"
-        );
-        assert_eq!(world.phases(), [("deploy".into(), Phase::Failed)]);
-        // A person has it repeated.
+    let mut world = deployed();
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Running)]);
+    wipe(&mut world, "a-1");
+    world.restart();
+    let Verdict::Stalled { message, .. } = settle(&mut world) else { panic!() };
+    assert!(message.contains("its state is lost"), "{message}");
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Failed)]);
+}
+
+#[test]
+fn a_deleted_run_is_cancelled_and_released() {
+    let mut world = deployed();
+    let run = &world.store().runs["a-1"];
+    assert_eq!(run["metadata"]["finalizers"], json!([RUN_FINALIZER]));
+    world.store().runs.get_mut("a-1").unwrap()["metadata"]["deletionTimestamp"] = "t".into();
+    settle(&mut world);
+    let run = &world.store().runs["a-1"];
+    assert_eq!((&run["status"]["phase"], &run["status"]["reason"]), (&json!("Cancelled"), &json!("Deleted")));
+    assert_eq!(run["metadata"]["finalizers"], json!([]));
+    // Its finalizer was removed by force.
+    let mut world = deployed();
+    world.store().runs.clear();
+    settle(&mut world);
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Cancelled)]);
+}
+
+#[test]
+fn facts_survive_the_runs_that_recorded_them() {
+    let mut world = ready();
+    request(&mut world, "mine", "other");
+    settle(&mut world);
+    assert_eq!(memory(&mut world)["record"]["note"]["value"], "other");
+    world.store().runs.clear();
+    world.restart();
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    assert_eq!(memory(&mut world)["record"]["note"]["value"], "other");
+    assert_eq!(world.phases().len(), 2);
+}
+
+#[test]
+fn restored_runs_never_run() {
+    let mut world = ready();
+    let mut restored = world.store().runs["a-1"].clone();
+    restored["metadata"]["name"] = "a-9".into();
+    restored["metadata"]["uid"] = "another".into();
+    restored.as_object_mut().unwrap().remove("status");
+    world.store().runs.insert("a-9".into(), restored);
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    let status = &world.store().runs["a-9"]["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("StateLost")));
+    // Its name is not taken again.
+    world.edit(json!({"text": "y"}));
+    settle(&mut world);
+    assert_eq!(world.value("a-c", "text"), "y");
+}
+
+#[test]
+fn without_its_memory_an_instance_does_nothing_until_a_person_decides() {
+    for (verdict, runs) in [("Approve", 0), ("Reject", 1)] {
+        let mut world = ready();
+        world.store().state = None;
         world.store().runs.clear();
+        world.remove("ConfigMap/a-c");
+        world.restart();
+        let Verdict::Stalled { reason, message } = settle(&mut world) else { panic!() };
+        assert_eq!(reason, "StateMissing");
+        assert!(message.contains("operetta plan approve a-recover-"), "{message}");
+        assert!(!world.server.objects.contains_key("ConfigMap/a-c"), "nothing is created");
+        let question = world.store().runs.keys().next().unwrap().clone();
+        let answer = |by: &str| json!({"step": "approve", "verdict": verdict, "by": by});
+        let account = answer("system:serviceaccount:n:default");
+        let spec = &mut world.store().runs.get_mut(&question).unwrap()["spec"];
+        spec["approvals"] = json!([account]);
+        assert!(matches!(settle(&mut world), Verdict::Stalled { .. }));
+        let spec = &mut world.store().runs.get_mut(&question).unwrap()["spec"];
+        spec["approvals"] = json!([account, answer("ann")]);
         settle(&mut world);
-        assert_eq!(world.phases(), [("deploy".into(), Phase::Running)]);
+        let rollouts = world.store().runs.keys().filter(|name| **name != question).count();
+        assert_eq!(rollouts, runs, "{verdict}");
+        assert!(world.server.objects.contains_key("ConfigMap/a-c"), "{verdict}");
+        assert_eq!(world.store().runs[&question]["status"]["phase"], "Succeeded");
     }
+}
+
+#[test]
+fn the_memory_of_a_restored_instance_is_taken_over() {
+    let mut world = ready();
+    request(&mut world, "mine", "other");
+    settle(&mut world);
+    world.store().runs.clear();
+    world.instance["metadata"]["uid"] = "restored".into();
+    world.remove("ConfigMap/a-c");
+    world.restart();
+    settle(&mut world);
+    let memory = memory(&mut world);
+    assert_eq!((&memory["uid"], &memory["record"]["note"]["value"]), (&json!("restored"), &json!("other")));
+    assert_eq!(world.instance["metadata"]["annotations"]["operetta.dev/state"], "restored");
+}
+
+#[test]
+fn a_copy_of_an_instance_without_its_memory_is_not_deployed() {
+    let mut world = ready();
+    let before = world.phases().len();
+    world.store().state = None;
+    world.store().runs.clear();
+    world.instance["metadata"]["uid"] = "copy".into();
+    world.remove("ConfigMap/a-c");
+    let Verdict::Stalled { message, .. } = settle(&mut world) else { panic!() };
+    assert!(message.contains("remove the annotation operetta.dev/state"), "{message}");
+    world.instance["metadata"]["annotations"].as_object_mut().unwrap().remove("operetta.dev/state");
+    settle(&mut world);
+    assert_eq!(world.phases().len(), before);
+}
+
+#[test]
+fn what_0_1_0_stored_is_taken_over_without_a_run() {
+    let mut world = ready();
+    request(&mut world, "mine", "other");
+    settle(&mut world);
+    // As a manager without InstanceStates had it.
+    world.store().state = None;
+    world.instance["metadata"]["annotations"].as_object_mut().unwrap().remove("operetta.dev/state");
+    let record = json!({"note": {"value": "other", "sequence": 1}});
+    world.store().runs.get_mut("mine").unwrap()["metadata"]["annotations"]["operetta.dev/record"] =
+        record.to_string().into();
+    world.store().states_since = Some(Timestamp::from_second(1_800_000_000).unwrap());
+    world.restart();
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    assert_eq!(world.phases().len(), 2);
+    assert_eq!(memory(&mut world)["record"]["note"]["value"], "other");
+    assert_eq!(memory(&mut world)["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_altered_origin_is_not_rendered() {
+    let mut world = ready();
+    for origin in &mut world.store().origins {
+        origin["data"]["instance"]["spec"]["text"] = "forged".into();
+    }
+    world.restart();
+    settle(&mut world);
+    assert_eq!(world.value("a-c", "text"), "x");
+    world.edit(json!({"text": "y"}));
+    settle(&mut world);
+    assert_eq!(world.value("a-c", "text"), "y");
 }

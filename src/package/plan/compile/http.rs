@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::package::compile::Compiler;
 use crate::package::decode::{At, Named};
 use crate::package::manifest::TemplateText;
-use crate::package::plan::{Auth, Body, Http, Tls, manifest};
+use crate::package::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};
 use crate::template::Text;
 
 /// The most bytes of an answer.
@@ -48,7 +48,7 @@ impl Compiler<'_> {
         let auth = manifest.auth.as_ref().map(|auth| self.auth(auth));
         let headers = manifest.headers.as_ref().map(|headers| self.headers(headers)).unwrap_or_default();
         let hosts = manifest.hosts.iter().flatten().filter_map(|host| self.host(host)).collect();
-        let key = self.template_text(manifest.key.as_ref());
+        let key = manifest.key.as_ref().and_then(|key| self.checked(key, check_key));
         let tls = manifest.tls.as_ref().map(|tls| Tls {
             ca: self.template_text(tls.ca.as_ref()),
             cert: self.template_text(tls.cert.as_ref()),
@@ -81,7 +81,7 @@ impl Compiler<'_> {
         match (&auth.value.bearer, &auth.value.basic) {
             (Some(bearer), None) => self.text(&bearer.0).map(Auth::Bearer),
             (None, Some(basic)) => {
-                let username = self.text(&basic.username.0.as_ref()?.0);
+                let username = self.checked(basic.username.0.as_ref()?, check_user);
                 let password = self.text(&basic.password.0.as_ref()?.0);
                 Some(Auth::Basic(username?, password?))
             }
@@ -97,6 +97,15 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    /// A text that must meet a rule. If it is a literal, the rule is checked now.
+    fn checked(&mut self, source: &TemplateText, rule: fn(&str) -> Result<(), &'static str>) -> Option<Text> {
+        let text = self.text(&source.0)?;
+        if let Some(Err(why)) = text.as_literal().and_then(|value| value.as_str()).map(rule) {
+            self.diagnostics.push(source.0.error("package::value", why));
+        }
+        Some(text)
     }
 
     fn named(&mut self, named: &Named<TemplateText>) -> Vec<(String, Text)> {

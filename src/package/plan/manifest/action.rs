@@ -250,6 +250,12 @@ manifest! {
         "count" count: Option<Count>,
         /// Whether the requester's own approval does not count. Default: false.
         "notRequester" not_requester: Option<bool>,
+        /// The groups of users whose members may answer, for example [dba]. Without it: all users with the verb approve on
+        /// the instance.
+        "groups" groups: Option<Vec<At<String>>>,
+        /// Whether approvals by ServiceAccounts count. Whoever may create pods in a namespace can act as any of its
+        /// accounts. Default: false.
+        "serviceAccounts" service_accounts: Option<bool>,
     }
 }
 

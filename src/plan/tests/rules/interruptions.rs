@@ -96,10 +96,36 @@ fn runs_that_wait_for_approval_block_nobody_and_do_not_swap_places_forever() {
     manager.asks("two");
     manager.settle();
     assert_eq!(manager.active(), ["two"]);
-    let yes = Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), message: None };
+    let yes =
+        Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), ..Approval::default() };
     manager.run_mut("one").spec.approvals.push(yes);
     manager.settle();
     assert_eq!(manager.active(), ["one"]);
+}
+
+#[test]
+fn a_run_that_must_not_be_interrupted_holds_its_place_while_it_waits_for_approval() {
+    let mut manager = Manager::new();
+    manager.create("one", "restore");
+    manager.settle();
+    manager.asks("one");
+    manager.create("two", "repair");
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.active(), ["one"]);
+    // The same of a rollout.
+    let mut manager = Manager::new();
+    manager.plans.iter_mut().for_each(|plan| plan.interruptible = false);
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.asks("x-2");
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    manager.revision = "2".into();
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
 }
 
 #[test]
@@ -139,4 +165,83 @@ fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
     manager.settle();
     let active = manager.active();
     assert!(active.len() == 2 && active[0] == "b", "the failover runs beside the backup: {active:?}");
+}
+
+#[test]
+fn a_request_of_higher_priority_goes_before_the_rollout_that_waits_for_it() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    // Without a priority it waits, and says for whom.
+    manager.create("first", "repair");
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    assert_eq!(manager.run("first").status.as_ref().unwrap().message, "run x-2 goes first");
+    manager.plans.iter_mut().filter(|plan| plan.name == "restore").for_each(|plan| plan.priority = 1);
+    manager.create("second", "restore");
+    manager.settle();
+    assert_eq!(manager.active(), ["second"]);
+    assert_eq!(manager.run("first").status.as_ref().unwrap().message, "run second goes first");
+}
+
+#[test]
+fn a_second_loss_goes_first_where_a_step_lets_others_in() {
+    let member = |key: i32| Member::new("members", Some(json!(key)));
+    for lets_in in [None, Some(false), Some(true)] {
+        let mut manager = Manager::new();
+        manager.losses = vec![("failover".into(), vec![member(0)])];
+        manager.settle();
+        assert_eq!(manager.active(), ["x-2"]);
+        manager.run_mut("x-2").status.as_mut().unwrap().step_interruptible = lets_in;
+        manager.losses = vec![("failover".into(), vec![member(0), member(1)])];
+        manager.settle();
+        // One run for the second loss, not one after another.
+        assert!(!manager.run("x-3").status.as_ref().unwrap().lost.is_empty());
+        let first = if lets_in == Some(true) { "x-3" } else { "x-2" };
+        assert_eq!(manager.active(), [first], "{lets_in:?}");
+        assert!(manager.runs.iter().all(|run| run.name != "x-4"));
+        let left =
+            if lets_in == Some(true) { Vec::new() } else { vec![("failover".into(), vec![member(1)])] };
+        manager.losses = left;
+        manager.end(first, Phase::Succeeded);
+        manager.settle();
+        let second = if lets_in == Some(true) { "x-2" } else { "x-3" };
+        assert_eq!(manager.active(), [second], "{lets_in:?}");
+    }
+}
+
+#[test]
+fn a_cancelled_run_for_a_loss_is_repeated_after_a_pause() {
+    let mut manager = Manager::new();
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    manager.run_mut("x-2").spec.cancel = true;
+    manager.settle();
+    assert_eq!(manager.phase("x-2").0, Phase::Cancelled);
+    assert!(manager.active().is_empty());
+    manager.now += 11;
+    manager.settle();
+    assert_eq!(manager.active(), ["x-3"]);
+}
+
+#[test]
+fn a_cancelled_rollout_is_retried_and_one_that_was_replaced_is_not() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.run_mut("x-2").spec.cancel = true;
+    manager.settle();
+    assert_eq!(manager.phase("x-2").0, Phase::Cancelled);
+    manager.create("again", "update");
+    manager.run_mut("again").spec.retry_of = Some("x-2".into());
+    manager.settle();
+    assert_eq!(manager.active(), ["again"]);
+    manager.spec = json!({"size": 3});
+    manager.settle();
+    assert_eq!(manager.phase("again").0, Phase::Superseded);
+    manager.create("third", "update");
+    manager.run_mut("third").spec.retry_of = Some("again".into());
+    manager.settle();
+    assert_eq!(manager.phase("third"), (Phase::Failed, "NotRetryable"));
 }

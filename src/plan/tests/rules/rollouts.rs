@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Manager;
-use crate::plan::{Approval, Cause, Phase, StepPhase, StepState, Verdict};
+use crate::plan::{Approval, Cause, Member, Phase, StepPhase, StepState, Verdict};
 
 #[test]
 fn a_newer_spec_replaces_a_rollout_and_a_newer_revision_follows() {
@@ -54,7 +54,8 @@ fn an_approval_carries_over_to_a_rollout_that_asks_the_same() {
     manager.spec = json!({"size": 2});
     manager.settle();
     manager.asks("x-2");
-    let yes = Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), message: None };
+    let yes =
+        Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), ..Approval::default() };
     manager.run_mut("x-2").spec.approvals.push(yes);
     manager.spec = json!({"size": 3});
     manager.settle();
@@ -75,4 +76,44 @@ fn a_spec_that_is_edited_back_to_a_failed_one_is_rolled_out_again() {
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!((manager.phase("x-3").0, manager.active()), (Phase::Superseded, vec!["x-4"]));
+}
+
+/// The key from which the idempotency keys of a run derive.
+fn key<'m>(manager: &'m Manager, run: &str) -> &'m str {
+    manager.run(run).status.as_ref().unwrap().key()
+}
+
+#[test]
+fn a_rollout_that_is_repeated_keeps_its_key() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.losses = vec![("failover".into(), vec![Member::new("a", None)])];
+    manager.settle();
+    manager.losses.clear();
+    manager.end("x-3", Phase::Succeeded);
+    manager.settle();
+    assert_eq!((manager.phase("x-2").0, manager.active()), (Phase::Superseded, vec!["x-4"]));
+    assert_eq!(key(&manager, "x-4"), key(&manager, "x-2"), "it rolls out the same");
+    // Back to what was, and to the same once more: these are other changes.
+    manager.end("x-4", Phase::Succeeded);
+    for (run, size) in [("x-5", 1), ("x-6", 2)] {
+        manager.spec = json!({"size": size});
+        manager.settle();
+        manager.end(run, Phase::Succeeded);
+        manager.settle();
+        assert_ne!(key(&manager, run), key(&manager, "x-4"), "{run}");
+    }
+}
+
+#[test]
+fn a_rollout_that_a_newer_revision_replaces_while_it_waits_for_approval_keeps_its_key() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.asks("x-2");
+    manager.revision = "2".into();
+    manager.settle();
+    assert_eq!((manager.phase("x-2"), manager.active()), ((Phase::Superseded, "NewerRevision"), vec!["x-3"]));
+    assert_eq!(key(&manager, "x-3"), key(&manager, "x-2"));
 }

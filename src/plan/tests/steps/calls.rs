@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::super::build::{exec, http, note, plan};
+use super::super::build::{exec, http, note, plan, text};
 use super::super::sim::{Sim, cut, exit, status};
 use super::member;
+use crate::package::plan::{Action, Auth};
 use crate::plan::{Effect, Member, MemberState, Phase, RunStatus, StepPhase, idempotency_key};
 use crate::template::Var;
 
@@ -28,6 +29,27 @@ fn http_retries_use_one_key_and_give_up_on_other_answers() {
         ("UnexpectedAnswer", "step `book`: the server answered 400")
     );
     assert_eq!(sim.cluster.requests.len(), 1);
+}
+
+#[test]
+fn a_request_with_an_unusable_user_or_key_is_not_sent() {
+    let unusable = [
+        ("auth.basic.username contains `:`", None, Some("{{ name }}:b")),
+        ("`key` is empty", Some("{{ '' }}"), None),
+        ("`key` is empty", Some("{{ ' ' }}"), None),
+    ];
+    for (words, key, user) in unusable {
+        let mut book = http("book", "POST", "http://h/b");
+        if let Action::Http(http) = &mut book.action {
+            http.key = key.map(text);
+            http.auth = user.map(|user| Auth::Basic(text(user), text("{{ 'x:y' }}")));
+        }
+        let mut sim = Sim::new(vec![plan("deploy", vec![book])]);
+        let status = sim.finish();
+        assert_eq!(status.phase, Phase::Failed);
+        assert!(status.message.contains(words), "{}", status.message);
+        assert!(sim.cluster.requests.is_empty());
+    }
 }
 
 #[test]

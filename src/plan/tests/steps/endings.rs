@@ -1,9 +1,12 @@
 //! Interrupted, cancelled and retried runs.
 
+use std::time::Duration;
+
 use serde_json::json;
 
-use super::super::build::{apply, http, job, plan};
+use super::super::build::{apply, approve, fail, http, job, patch, plan, wait};
 use super::super::sim::{Sim, cut, status};
+use crate::package::plan::Step;
 use crate::plan::request::CallFailure;
 use crate::plan::{Directive, Ending, JobResult, Phase, PlanRun, StepPhase, retried};
 
@@ -40,6 +43,20 @@ fn interruption_settles_what_is_in_flight_first() {
     assert_eq!(sim.finish().phase, Phase::Succeeded);
     let slow = sim.status().step("slow").unwrap();
     assert_eq!((slow.attempt, slow.failures), (2, 0));
+}
+
+#[test]
+fn messages_of_a_run_contain_no_unsafe_characters() {
+    let message = "over\u{1b}[2J\nthere \u{202e}now";
+    let shown = "over\\u{1b}[2J there \\u{202e}now";
+    let text = format!("{{{{ {} }}}}", json!(message));
+    let mut sim = Sim::new(vec![plan("deploy", vec![fail("stop", &text)])]);
+    let status = sim.finish();
+    assert_eq!((status.phase, &status.message), (Phase::Failed, &format!("step `stop`: {shown}")));
+    assert_eq!(status.steps[0].message, shown);
+    let mut sim = Sim::new(vec![plan("deploy", vec![approve("ask", &text, 1)])]);
+    sim.settle();
+    assert_eq!(sim.status().step("ask").unwrap().message, shown);
 }
 
 /// Between its attempts a request without an answer is in flight as well, whatever retries its step has.
@@ -130,4 +147,46 @@ fn a_retried_run_continues_at_its_failed_step() {
     assert_eq!(sim.cluster.created_jobs.len(), 1, "a step that has succeeded does not run again");
     assert_eq!(sim.cluster.requests[0].1, sim.cluster.requests[1].1, "the key is that of the first run");
     assert_eq!(sim.status().step("book").unwrap().attempt, 2);
+}
+
+#[test]
+fn a_patch_is_tried_again_until_the_timeout_of_its_step() {
+    let again = || Err(CallFailure::TryAgain("too many requests".into(), Some(Duration::from_secs(7))));
+    let run = |step: Step, replies: Vec<_>| {
+        let mut sim = Sim::new(vec![plan("deploy", vec![step])]);
+        sim.cluster.replies.insert("mark".into(), replies);
+        sim.finish();
+        (sim.status().phase, sim.status().reason.clone(), sim.cluster.requests.len())
+    };
+    assert_eq!(run(patch("mark"), vec![again(); 9]), (Phase::Succeeded, String::new(), 10));
+    let refused = Err(CallFailure::Refused("no such object".into()));
+    assert_eq!(run(patch("mark"), vec![again(), refused]), (Phase::Failed, "Refused".into(), 2));
+    assert_eq!(
+        run(patch("mark").retries(Some(1), 2), vec![again(); 20]),
+        (Phase::Failed, "TryAgain".into(), 2)
+    );
+    let (phase, reason, requests) = run(patch("mark").timeout("20s"), vec![again(); 20]);
+    assert_eq!((phase, reason.as_str(), requests), (Phase::Failed, "Timeout", 3));
+}
+
+/// A manager that dies loses of what a step has waited at most an eighth of its timeout.
+#[test]
+fn the_time_that_a_step_has_waited_survives_restarts() {
+    let mut sim = Sim::new(vec![plan("deploy", vec![wait("ready", "spec.never is defined").timeout("10m")])]);
+    let from = sim.now;
+    for _ in 0..1000 {
+        let wake = sim.settle().wake;
+        if sim.status().phase != Phase::Running {
+            break;
+        }
+        sim.now += wake.unwrap().min(Duration::from_secs(20));
+        // It dies every two minutes.
+        if sim.now.checked_sub(from).unwrap().as_secs().is_multiple_of(120) {
+            sim.restart();
+        }
+    }
+    assert_eq!((sim.status().phase, sim.status().reason.as_str()), (Phase::Failed, "Timeout"));
+    let passed = sim.now.checked_sub(from).unwrap();
+    assert!(passed >= Duration::from_secs(600) && passed <= Duration::from_secs(1200), "{passed:?}");
+    assert!(sim.history.len() < 20, "{}", sim.history.len());
 }

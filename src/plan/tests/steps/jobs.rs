@@ -1,5 +1,7 @@
 //! Steps that run a Job.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::super::build::{apply, http, job, phase, plan};
@@ -73,4 +75,33 @@ fn a_job_that_takes_too_long_is_deleted_before_the_step_fails() {
     sim.cluster.job_results.insert("add".into(), vec![JobResult::Reading]);
     assert_eq!(sim.finish().reason, "Timeout");
     assert!(sim.cluster.jobs.is_empty());
+}
+
+#[test]
+fn a_job_whose_pod_does_not_start_is_deleted_and_its_attempt_has_failed() {
+    for (retries, ended, reason) in [(1, Phase::Succeeded, ""), (0, Phase::Failed, "JobNotStarted")] {
+        let mut sim = Sim::new(vec![plan("deploy", vec![job("add").retries(Some(retries), 1)])]);
+        sim.cluster.job_results.insert("add".into(), vec![JobResult::Reading]);
+        while sim.cluster.jobs.is_empty() {
+            sim.turn();
+        }
+        let stuck = sim.cluster.jobs.values_mut().next().unwrap();
+        stuck.result = None;
+        stuck.message = Some("pod a: container work: ErrImagePull".into());
+        stuck.start_left = Some(Duration::from_secs(30));
+        for _ in 0..5 {
+            sim.turn();
+        }
+        assert_eq!(sim.cluster.jobs.len(), 1, "it may start yet");
+        sim.cluster.jobs.values_mut().next().unwrap().start_left = Some(Duration::ZERO);
+        let status = sim.finish().clone();
+        assert_eq!((status.phase, status.reason.as_str()), (ended, reason), "{status:?}");
+        assert_eq!(sim.cluster.created_jobs.len(), 1 + usize::try_from(retries).unwrap());
+        if ended == Phase::Failed {
+            assert!(
+                status.message.contains("within 5 minutes: pod a: container work: ErrImagePull"),
+                "{status:?}"
+            );
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! What a step waits for: values, approvals, time. What it says when it times out.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::super::build::{apply, approve, exec, job, note, pause, phase, plan, text, wait};
 use super::super::sim::{Sim, exit};
-use crate::package::plan::Step;
-use crate::plan::{Approval, JobResult, Member, MemberState, Phase, StepPhase, Verdict};
+use crate::package::plan::{Action, Step};
+use crate::plan::{
+    Approval, JobResult, Member, MemberState, Phase, Protection, StepPhase, Verdict, answered,
+};
 use crate::template::Var;
 
 #[test]
@@ -26,8 +30,6 @@ fn unknown_waits_until_the_timeout() {
 
 #[test]
 fn approvals_are_bound_to_their_question() {
-    let yes =
-        |by: &str| Approval { step: "sure".into(), verdict: Verdict::Approve, by: by.into(), message: None };
     let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Delete {{ name }}?", 2)])]);
     sim.run.spec.approvals.push(yes("early"));
     let progress = sim.settle();
@@ -44,6 +46,120 @@ fn approvals_are_bound_to_their_question() {
     sim.settle();
     sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes("bob") });
     assert_eq!(sim.finish().message, "step `sure`: bob has rejected: Delete x?");
+}
+
+fn yes(by: &str) -> Approval {
+    Approval { step: "sure".into(), verdict: Verdict::Approve, by: by.into(), ..Approval::default() }
+}
+
+const ACCOUNT: &str = "system:serviceaccount:team-a:default";
+
+/// Whoever may create pods in a namespace can act as its accounts, so an admin could approve what they have requested.
+#[test]
+fn approvals_by_service_accounts_count_only_if_the_step_says_so() {
+    let asking = |service_accounts: bool| {
+        let mut step = approve("sure", "Sure?", 2);
+        if let Action::Approve { service_accounts: counts, .. } = &mut step.action {
+            *counts = service_accounts;
+        }
+        let mut sim = Sim::new(vec![plan("deploy", vec![step])]);
+        sim.settle();
+        for by in ["bob", ACCOUNT] {
+            sim.run.spec.approvals.push(yes(by));
+        }
+        sim
+    };
+    let mut sim = asking(false);
+    let message = sim.settle().waiting[0].message.clone();
+    assert_eq!(message, format!("Sure? (1 of 2 approvals: bob, not counted: {ACCOUNT} (a ServiceAccount))"));
+    sim.run.spec.approvals.push(yes("ann"));
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
+    assert_eq!(asking(true).finish().phase, Phase::Succeeded);
+    // A no of an account counts.
+    let mut sim = asking(false);
+    sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes(ACCOUNT) });
+    assert_eq!(sim.finish().reason, "Rejected");
+}
+
+#[test]
+fn what_is_asked_shows_what_was_given_and_when() {
+    let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Sure?", 2)])]);
+    sim.settle();
+    sim.run.spec.requested_by = Some("eve".into());
+    sim.now += Duration::from_secs(60);
+    let now =
+        jiff::Timestamp::from_second(1_767_225_600 + i64::try_from(sim.now.as_secs()).unwrap()).unwrap();
+    for by in ["eve", "bob", "bob"] {
+        sim.run.spec.approvals.push(yes(by));
+    }
+    let message = sim.settle().waiting[0].message.clone();
+    assert_eq!(message, "Sure? (1 of 2 approvals: bob, not counted: eve (the requester))");
+    let seen = &sim.status().answers;
+    assert!(seen.iter().all(|answer| answer.at == now.to_string()), "{seen:?}");
+    assert_eq!(seen.len(), 3);
+    assert!(sim.status().message.ends_with(&message));
+}
+
+/// The API server compares the groups of a user with those that the status of the step names.
+#[test]
+fn the_groups_of_a_step_are_asked_for_and_bound_to_its_approvals() {
+    let with_groups = |groups: &[&str]| {
+        let mut step = approve("sure", "Sure?", 1);
+        if let Action::Approve { groups: wanted, .. } = &mut step.action {
+            *wanted = groups.iter().map(|group| (*group).to_owned()).collect();
+        }
+        Sim::new(vec![plan("deploy", vec![step])])
+    };
+    let mut sim = with_groups(&["dba", "leads"]);
+    let message = sim.settle().waiting[0].message.clone();
+    assert_eq!(message, "Sure? (by members of dba or leads)");
+    assert_eq!(sim.status().step("sure").unwrap().groups, ["dba", "leads"]);
+    sim.run.spec.approvals.push(yes("bob"));
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
+    let carried = answered(&sim.run);
+    assert_eq!(carried[0].groups, ["dba", "leads"]);
+    // Another run that asks the same of fewer people does not take it over.
+    for (groups, phase) in [
+        (&["dba"][..], Phase::Running),
+        (&["dba", "leads"], Phase::Succeeded),
+        (&["leads", "x", "dba"], Phase::Succeeded),
+        (&[], Phase::Succeeded),
+    ] {
+        let mut next = with_groups(groups);
+        next.run.status.as_mut().unwrap().approvals.clone_from(&carried);
+        assert_eq!(next.finish().phase, phase, "{groups:?}");
+    }
+    let mut unchecked = with_groups(&["dba"]);
+    unchecked.run.status.as_mut().unwrap().approvals =
+        vec![Approval { message: Some("Sure?".into()), groups: Vec::new(), ..yes("eve") }];
+    assert_eq!(unchecked.finish().phase, Phase::Running);
+}
+
+#[test]
+fn answers_that_the_api_server_has_not_checked_never_count() {
+    let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Sure?", 1)])]);
+    sim.settle();
+    sim.protection.broken = Some("the policy is missing".into());
+    sim.run.spec.approvals.push(yes("eve"));
+    sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes("eve") });
+    let message = sim.settle().waiting[0].message.clone();
+    assert!(message.ends_with("but answers do not count now: the policy is missing"), "{message}");
+    sim.protection = Protection::default();
+    let message = sim.settle().waiting[0].message.clone();
+    assert_eq!(message, "Sure? (not counted: eve (not checked by an admission policy))");
+    assert!(answered(&sim.run).is_empty());
+    sim.run.spec.approvals.push(yes("ann"));
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
+    assert_eq!(answered(&sim.run).len(), 1);
+
+    // While a changed policy is being checked, an answer waits.
+    let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Sure?", 1)])]);
+    sim.settle();
+    sim.protection.is_unknown = true;
+    sim.run.spec.approvals.push(yes("ann"));
+    assert_eq!(sim.finish().phase, Phase::Running);
+    sim.protection = Protection::default();
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
 }
 
 #[test]

@@ -30,8 +30,10 @@ fn paths_into_live_objects() {
 #          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `refs.pods[].status.podIp`; did you mean `refs.pods[].status.podIP`?
         f: children.each.a.metadata.nam
 #          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `children.each.a.metadata.nam`; did you mean `children.each.a.metadata.name`?
+        old: retained.each.a.metadata.nam
+#            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `retained.each.a.metadata.nam`; did you mean `retained.each.a.metadata.name`?
         g: children.web.status.readyReplicas.x
-#          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: a whole number has no fields: `x`
+#          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: a whole number has no fields: `x`; use the value itself, without `.x`
         h: instance.metadata.labls.a
 #          ^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `instance.metadata.labls`; did you mean `instance.metadata.labels`?
         i: refs.pods[0].status.phase == 'Runing'

@@ -106,6 +106,7 @@ spec:
   progressDeadlineSeconds: {{ spec.size if spec.debug else 'never' }}
 #                             ^^^^^^^^^ error: `spec.progressDeadlineSeconds` of a Deployment takes a whole number, not a string
   selector: {matchLabels: {app: {{ spec.size }}}}
+#                               ^ warning: spec.selector of a Deployment cannot be changed, and `spec.size` of an instance can; make the field immutable in the CRD: x-kubernetes-validations: [{rule: self == oldSelf}]; or set onImmutableChange: Recreate for `web`
 #                                  ^^^^^^^^^ error: `spec.selector.matchLabels.app` of a Deployment takes a string, not a whole number; quote the expression: quotes make it a string
   template:
     metadata: {labels: {app: x}}

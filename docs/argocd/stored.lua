@@ -1,0 +1,2 @@
+-- Health of an OperatorRevision and of an InstanceState: they are data.
+return {status = "Healthy", message = "stored"}

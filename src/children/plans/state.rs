@@ -1,0 +1,185 @@
+//! The memory of an instance as it is stored: an `InstanceState`, which only managers may write. See `crate::plan::Memory`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{PlanSnapshot, RunAction, RunRef};
+use crate::children::names;
+use crate::crd::API_VERSION;
+use crate::plan::crds::INSTANCE_STATE;
+use crate::plan::{self, Memory, Of, PlanRun, Recalled, RunStatus, content_digest};
+
+/// What is known of the memory of an instance.
+#[derive(Debug, Clone, Default)]
+pub struct InstanceMemory {
+    /// The memory.
+    pub memory: Memory,
+    /// The `InstanceState`; `None` if there is none yet.
+    pub object: Option<RunRef>,
+    /// Whether the memory is to be written before anything is decided from it.
+    pub is_unwritten: bool,
+    /// Why the memory is lost. Nothing is decided then until a person says how to go on.
+    pub lost: Option<String>,
+    /// What people are told when the memory is written.
+    pub note: Option<&'static str>,
+}
+
+/// What the memory is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored<'a> {
+    /// The instance.
+    pub instance: &'a Value,
+    /// How PlanRuns name it.
+    pub of: &'a Of,
+    /// The `InstanceState` of its name.
+    pub object: Option<&'a Value>,
+    /// The ControllerRevisions of instances of its name.
+    pub origins: &'a [Value],
+    /// When the CustomResourceDefinition of `InstanceState` was created. Managers of version 0.1.0 had none: what they stored
+    /// for older instances is in PlanRuns.
+    pub since: Option<Timestamp>,
+    /// The time of day.
+    pub now: Timestamp,
+}
+
+/// The name of the `InstanceState` of an instance.
+pub fn state_name(of: &Of) -> String {
+    let group = of.api_version.split('/').next().unwrap_or_default();
+    let digest = names::short_hash(&format!("{}.{group}", of.kind), 5);
+    format!("{}-{digest}", names::label_value(&of.name))
+}
+
+/// The digests of the contents of origins, by the names of their ControllerRevisions.
+fn digest_of(origins: &[Value], name: &str) -> Option<String> {
+    let origin = origins.iter().find(|origin| origin["metadata"]["name"] == name)?;
+    Some(content_digest(&origin["data"]))
+}
+
+/// The memory of an instance, and which of its runs count.
+pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recalled) {
+    let Stored { instance, of, object, origins, since, now } = stored;
+    let metadata = &instance["metadata"];
+    let uid = metadata["uid"].as_str().unwrap_or_default();
+    let marker = metadata["annotations"][names::STATE].as_str();
+    let name = state_name(of);
+    let parsed = object.map(|object| Memory::deserialize(&object["spec"]));
+    let reference = object.map(RunRef::of);
+    let known = match parsed {
+        // What is left of a former instance.
+        Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {
+            InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
+        }
+        Some(Ok(memory)) if memory.uid == uid => InstanceMemory { memory, ..InstanceMemory::default() },
+        Some(Ok(_)) if marker == Some(uid) => lost(format!(
+            "InstanceState {name} is that of another instance of this name: restore the one of this instance"
+        )),
+        Some(Ok(memory)) => InstanceMemory {
+            memory: memory.restored(uid, &now.to_string()),
+            is_unwritten: true,
+            note: Some(
+                "takes over the InstanceState of a former instance of this name: its facts and what its runs did",
+            ),
+            ..InstanceMemory::default()
+        },
+        Some(Err(error)) => lost(format!("InstanceState {name} cannot be read: {error}")),
+        None if marker == Some(uid) => lost(format!("InstanceState {name} is gone: restore it")),
+        None if marker.is_some() => lost(format!(
+            "the instance is a copy or was restored, and InstanceState {name} is missing: restore it, or remove the annotation \
+             {} to start as a new instance",
+            names::STATE
+        )),
+        None => {
+            let created =
+                metadata["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+            let is_older = created.zip(since).is_some_and(|(created, since)| created < since);
+            if is_older && runs.iter().any(|run| run.status.is_some()) {
+                let digest = |name: &str| digest_of(origins, name);
+                let memory = Memory::migrated(of.clone(), uid, &runs, &digest);
+                InstanceMemory { memory, is_unwritten: true, ..InstanceMemory::default() }
+            } else {
+                InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
+            }
+        }
+    };
+    let recalled = known.memory.recall(runs);
+    (InstanceMemory { object: reference, ..known }, recalled)
+}
+
+fn lost(why: String) -> InstanceMemory {
+    InstanceMemory { lost: Some(why), ..InstanceMemory::default() }
+}
+
+/// The ControllerRevisions of an instance among those of instances of its name: it is named by the label, or the memory knows the
+/// content, as of a restored instance.
+pub fn own_origins(mut origins: Vec<Value>, uid: &str, memory: &Memory) -> Vec<Value> {
+    origins.retain(|origin| {
+        let known = origin["metadata"]["name"].as_str().and_then(|name| memory.origin_digest(name));
+        origin["metadata"]["labels"][names::RUN_OF] == uid
+            || known.is_some_and(|known| known == content_digest(&origin["data"]))
+    });
+    origins
+}
+
+impl PlanSnapshot {
+    /// The memory with what the stored state of active runs says beyond it, if it says more. `next`: the states that are about
+    /// to be stored, by uid.
+    pub(super) fn absorbed(&self, next: &[(&str, &RunStatus)], current: (&str, &Value)) -> Option<Memory> {
+        let digest = |name: &str| {
+            let is_current = || (name == current.0).then(|| content_digest(current.1));
+            digest_of(&self.origins, name).or_else(is_current)
+        };
+        let status_of =
+            |run: &'_ PlanRun| next.iter().find(|(uid, _)| *uid == run.uid).map(|(_, status)| *status);
+        let is_live = |run: &&PlanRun| run.known == plan::Known::Yes;
+        let wiped = |run: &&PlanRun| run.known == plan::Known::Wiped && status_of(run).is_some();
+        let runs = self.runs.iter().filter(|run| is_live(run) || wiped(run));
+        let runs = runs.filter_map(|run| Some((run, status_of(run).or(run.status.as_ref())?)));
+        self.state.memory.absorb(runs, &digest)
+    }
+
+    /// The facts of the instance. What a request says beside the memory is none.
+    pub(super) fn facts(&self) -> BTreeMap<String, plan::Recorded> {
+        self.state.memory.facts(self.runs.iter().filter(|run| run.known == plan::Known::Yes))
+    }
+
+    /// Writes the memory of the instance.
+    pub(super) fn remember(&self, memory: &Memory) -> RunAction {
+        RunAction::Remember {
+            state: self.state.object.clone(),
+            body: Box::new(json!({
+                "apiVersion": API_VERSION,
+                "kind": INSTANCE_STATE.kind,
+                "metadata": {
+                    "name": state_name(&memory.of),
+                    "namespace": self.namespace,
+                    "labels": {names::MANAGED_BY: "operetta"},
+                    "finalizers": [names::STATE],
+                },
+                "spec": memory.to_json(),
+            })),
+            note: self.state.note,
+        }
+    }
+
+    /// Whether the content of an origin is what it was when a run was started from it.
+    pub(super) fn is_unaltered(&self, origin: &Value) -> bool {
+        let name = origin["metadata"]["name"].as_str().unwrap_or_default();
+        let known = self.state.memory.origin_digest(name);
+        known.is_none_or(|known| known == content_digest(&origin["data"]))
+    }
+
+    /// Notes that the instance has nothing left, before its finalizer is removed; `None` if that is noted.
+    pub(super) fn ended(&self) -> Option<RunAction> {
+        let is_noted =
+            self.state.object.is_none() || self.state.lost.is_some() || self.state.memory.has_ended;
+        (!is_noted).then(|| self.remember(&Memory { has_ended: true, ..self.state.memory.clone() }))
+    }
+
+    /// Deletes the memory once the instance is gone.
+    pub(super) fn forget(&self) -> Option<RunAction> {
+        Some(RunAction::DeleteState(self.state.object.clone()?))
+    }
+}

@@ -1,0 +1,461 @@
+//! Which run may apply which child, what blocks what and who goes first, explored: all interleavings of what users, clusters and
+//! failures do with what the manager does, in small worlds. The decisions are the real ones; only the server is in memory.
+//!
+//! Two worlds that differ only in times count as one. A crash is an event like the others; crashes at each write are explored
+//! elsewhere (`plan::tests::crashes`, and on a real API server).
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use super::*;
+
+/// What happens at any moment, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// Another `spec.size`.
+    Size(u64),
+    /// Another `spec.text`.
+    Text(&'static str),
+    /// The member with this number is lost.
+    Lose(u64),
+    /// A user requests a run of a plan.
+    Request(&'static str),
+    /// A user cancels the active run.
+    Cancel,
+    /// Steps fail from now on.
+    Break,
+    /// They do not any more.
+    Mend,
+    /// The manager starts again.
+    Restart,
+}
+
+/// How many runs a world may have, which bounds what is tried again for ever.
+const MOST_RUNS: usize = 9;
+
+/// Rollouts that wait for a member, and a plan for losses that applies all members.
+const RESOURCE: &str = "
+refs:
+  - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+children:
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  grow:
+    trigger: {changed: [spec.size]}
+    steps:
+      - {name: shrink, forEach: {in: \"children.m | keys | select('ge', spec.size) | list\", as: i}, delete: ['m[{{ i }}]']}
+      - {name: whole, wait: {until: \"children.m[0] is ready\"}}
+      - {name: works, when: refs.broken is defined, fail: {message: broken}}
+      - {name: new, forEach: {in: range(spec.size), as: i}, apply: ['m[{{ i }}]']}
+  update:
+    trigger: {changed: [spec.text]}
+    steps:
+      - name: each
+        forEach: {in: range(spec.size), as: i}
+        steps:
+          - {name: whole, wait: {until: \"children.m[0] is ready\"}}
+          - {name: works, when: refs.broken is defined, fail: {message: broken}}
+          - {name: one, apply: ['m[{{ i }}]']}
+  failover:
+    steps:
+      - {name: note, record: {lost: \"run.lost | default([]) | length\"}}
+      - {name: drop, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
+      - {name: works, when: refs.broken is defined, fail: {message: broken}}
+      - {name: back, apply: [m]}
+  repair:
+    priority: 1
+    steps:
+      - {name: drop, delete: ['m[0]']}
+      - {name: works, when: refs.broken is defined, fail: {message: broken}}
+      - {name: back, apply: ['m[0]']}
+  backup:
+    exclusive: false
+    steps:
+      - {name: note, record: {saved: \"'yes'\"}}
+";
+
+/// As the package of etcd does: a plan for losses runs the plan that resizes, which deletes, applies one member at a time and waits for
+/// each; it lets a run for another loss go first while it waits.
+const CAREFUL: &str = "
+refs:
+  - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+children:
+  - {id: config, template: templates/config.yaml}
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}, maxUnavailable: 1, dependsOn: [config]}
+plans:
+  deploy:
+    steps:
+      - {name: config, apply: [config]}
+      - {name: resize, plan: resize}
+  update:
+    trigger: {changed: [spec.text]}
+    steps:
+      - {name: works, when: refs.broken is defined, fail: {message: broken}}
+      - {name: config, apply: [config]}
+      - {name: each, forEach: {in: range(spec.size), as: i}, when: 'children.m[i] is not current', apply: ['m[{{ i }}]']}
+  resize:
+    trigger: {changed: [spec.size]}
+    steps:
+      - {name: shrink, forEach: {in: \"children.m | default({}) | keys | select('ge', spec.size) | list\", as: i}, delete: ['m[{{ i }}]']}
+      - name: grow
+        forEach: {in: range(spec.size), as: i}
+        steps:
+          - {name: works, when: refs.broken is defined, fail: {message: broken}}
+          - {name: clean, when: 'children.m[i] is undefined', delete: ['m[{{ i }}]']}
+          - {name: start, apply: ['m[{{ i }}]'], until: 'children.m[i] is defined'}
+          - {name: ready, interruptible: true, wait: {until: 'children.m[i] is ready'}}
+  failover:
+    steps:
+      - {name: clean, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
+      - {name: replace, plan: resize}
+  repair:
+    priority: 1
+    interruptible: false
+    steps:
+      - {name: drop, delete: ['m[0]']}
+      - {name: replace, plan: resize}
+  backup:
+    exclusive: false
+    steps:
+      - {name: whole, wait: {until: 'children.m[0] is ready'}}
+      - {name: note, record: {saved: \"'yes'\"}}
+";
+
+/// What an exploration has come to.
+#[derive(Debug, Default)]
+struct Explored {
+    worlds: usize,
+    steps: usize,
+    ends: usize,
+    /// Ends where a person has to go on, and could.
+    resumed: usize,
+}
+
+impl Explored {
+    fn add(&mut self, more: &Self) {
+        self.worlds += more.worlds;
+        self.steps += more.steps;
+        self.ends += more.ends;
+        self.resumed += more.resumed;
+    }
+}
+
+struct Explorer {
+    events: Vec<Event>,
+    seen: HashSet<u64>,
+    explored: Explored,
+}
+
+impl Explorer {
+    fn explore(resource: &str, size: u64, events: &[Event]) -> Explored {
+        let mut templates = vec![("m", config("{{ name }}-{{ i }}"))];
+        if resource.contains("id: config") {
+            templates.push(("config", config("z")));
+        }
+        let package = package(resource, &templates);
+        let mut world = World::with_runs(package, &json!({"size": size, "text": "x"}));
+        world.settle();
+        assert!(matches!(world.decide().verdict, Verdict::Ready { .. }), "{:?}", world.decide().verdict);
+        world.quick = false;
+        let mut explorer =
+            Self { events: events.to_vec(), seen: HashSet::new(), explored: Explored::default() };
+        let all = (1u32 << events.len()) - 1;
+        explorer.visit(world, all, &mut Vec::new());
+        explorer.explored
+    }
+
+    fn visit(&mut self, world: World, left: u32, trace: &mut Vec<String>) {
+        if !self.seen.insert(key_of(&world, left)) {
+            return;
+        }
+        self.explored.worlds += 1;
+        if world.runs.runs.len() > MOST_RUNS {
+            told(&world, "runs are started again and again", trace);
+        }
+        let mut moved = false;
+        let mut next = |explorer: &mut Self, what: String, world: World, left: u32| {
+            explorer.explored.steps += 1;
+            trace.push(what);
+            explorer.visit(world, left, trace);
+            trace.pop();
+        };
+        let decision = world.decide();
+        let wake = decision.again;
+        if !decision.actions.is_empty() {
+            moved = true;
+            let mut world = world.clone();
+            world.log.clear();
+            let writes: Vec<String> = decision.actions.iter().filter_map(brief).collect();
+            world.carry_out(decision.actions, decision.target_changes);
+            next(self, format!("{} {}", world.log.join(", "), writes.join(", ")), world, left);
+        }
+        let starting = |observed: &Observed| observed.readiness != Readiness::Ready;
+        if world.objects.values().any(starting) {
+            moved = true;
+            let mut world = world.clone();
+            for object in world.objects.values_mut() {
+                object.readiness = Readiness::Ready;
+            }
+            next(self, "ready".into(), world, left);
+        }
+        for (index, event) in self.events.clone().into_iter().enumerate() {
+            let bit = 1 << index;
+            let is_possible = match event {
+                Event::Mend => !world.foreign.is_empty(),
+                // An edit back comes after the edit.
+                Event::Size(_) => self.events[..index]
+                    .iter()
+                    .zip(0..)
+                    .all(|(before, at)| !matches!(before, Event::Size(_)) || left & (1 << at) == 0),
+                _ => true,
+            };
+            if left & bit != 0 && is_possible {
+                let mut world = world.clone();
+                happen(&mut world, event);
+                next(self, format!("{event:?}"), world, left & !bit);
+            }
+        }
+        if moved {
+            return;
+        }
+        if let Some(wake) =
+            wake.filter(|_| has_open(&world) || !matches!(decision.verdict, Verdict::Ready { .. }))
+        {
+            let mut world = world.clone();
+            world.now += wake;
+            return next(self, format!("{wake:?} pass"), world, left);
+        }
+        if left == 0 {
+            self.explored.ends += 1;
+            self.end(world, &decision.verdict, trace);
+        }
+    }
+
+    /// Nothing happens any more.
+    fn end(&mut self, mut world: World, verdict: &Verdict, trace: &[String]) {
+        if has_open(&world) {
+            told(&world, "a run waits for ever", trace);
+        }
+        if !matches!(verdict, Verdict::Ready { .. }) {
+            // A person goes on with the newest rollout that has not succeeded.
+            self.explored.resumed += 1;
+            let mut runs = world.runs.snapshot(world.now, &world.instance).runs;
+            runs.sort_by_key(PlanRun::number);
+            let is_ended = |run: &&PlanRun| matches!(run.phase(), Phase::Failed | Phase::Cancelled);
+            let Some(last) = runs.iter().rev().find(is_ended) else {
+                told(&world, "it is not Ready, and nothing says why", trace);
+            };
+            retry(&mut world, last);
+            world.quick = true;
+            for object in world.objects.values_mut() {
+                object.readiness = Readiness::Ready;
+            }
+            for _ in 0..20 {
+                world.settle();
+                match world.decide().again {
+                    Some(wake) if has_open(&world) => world.now += wake,
+                    _ => break,
+                }
+            }
+            if !matches!(world.decide().verdict, Verdict::Ready { .. }) {
+                told(&world, "a retry does not help", trace);
+            }
+        }
+        let size = world.instance["spec"]["size"].as_u64().unwrap();
+        let mut wanted: Vec<String> = (0..size).map(|i| format!("a-{i}")).collect();
+        if world.package.resources[0].children.len() > 1 {
+            wanted.push("z".to_owned());
+        }
+        if world.names() != wanted {
+            told(&world, "Ready without what is wanted", trace);
+        }
+        for name in &wanted {
+            if world.value(name, "text") != world.instance["spec"]["text"] {
+                told(&world, "Ready with an old target", trace);
+            }
+        }
+    }
+}
+
+fn told(world: &World, why: &str, trace: &[String]) -> ! {
+    let findings: Vec<String> = world.decide().findings.iter().map(ToString::to_string).collect();
+    let run = |run: &Value| {
+        let (status, spec) = (&run["status"], &run["spec"]);
+        json!([run["metadata"]["name"], spec["plan"], status["phase"], status["reason"], status["message"]])
+            .to_string()
+    };
+    let runs: Vec<String> = world.runs.runs.values().map(run).collect();
+    panic!(
+        "{why}\n{:?}\n{}\n{}\n{:?}\n{}",
+        world.decide().verdict,
+        findings.join("\n"),
+        runs.join("\n"),
+        world.names(),
+        trace.join("\n")
+    );
+}
+
+/// What the trace says of a write of a run.
+fn brief(action: &Action) -> Option<String> {
+    let Action::Run(action) = action else { return None };
+    let action = match &**action {
+        RunAction::If { then, .. } => then,
+        action => action,
+    };
+    Some(match action {
+        RunAction::Create(_, body) => format!("create {}", body["metadata"]["name"]),
+        RunAction::Store { run, status, .. } => {
+            let mut steps = status["steps"].as_array().into_iter().flatten();
+            let step = steps.rfind(|step| step["finishedAt"].is_null());
+            format!("{} is {} {}", run.name, status["phase"], step.map_or(&Value::Null, |step| &step["path"]))
+        }
+        RunAction::Remember { body, .. } => format!("remember {}", body["spec"]["active"]),
+        RunAction::Change(_, run, patch) => format!("{} {patch}", run.name),
+        _ => return None,
+    })
+}
+
+fn retry(world: &mut World, run: &PlanRun) {
+    request(world, "again", &run.spec.plan);
+    world.store().runs.get_mut("again").unwrap()["spec"]["retryOf"] = run.name.as_str().into();
+}
+
+fn has_open(world: &World) -> bool {
+    world.runs.snapshot(world.now, &world.instance).runs.iter().any(|run| !run.is_final())
+}
+
+fn happen(world: &mut World, event: Event) {
+    let edit = |world: &mut World, field: &str, value: Value| {
+        let mut spec = world.instance["spec"].clone();
+        spec[field] = value;
+        world.edit(spec);
+    };
+    match event {
+        Event::Size(size) => edit(world, "size", size.into()),
+        Event::Text(text) => edit(world, "text", text.into()),
+        Event::Lose(member) => drop(world.remove(&format!("ConfigMap/a-{member}"))),
+        Event::Request(plan) => request(world, plan, plan),
+        Event::Cancel => {
+            let active = world.runs.runs.values_mut().find(|run| run["status"]["phase"] == "Running");
+            if let Some(run) = active {
+                run["spec"]["cancel"] = true.into();
+            }
+        }
+        Event::Break => {
+            let value = Arc::new(json!({"metadata": {"name": "broken", "namespace": "n"}}));
+            world.foreign.push(Arc::new(Referred {
+                namespace: Some("n".into()),
+                name: "broken".into(),
+                value,
+                ready: true,
+            }));
+        }
+        Event::Mend => world.foreign.clear(),
+        Event::Restart => world.restart(),
+    }
+}
+
+/// What tells a world from others: all but times and versions.
+fn key_of(world: &World, left: u32) -> u64 {
+    fn strip(value: &Value, text: &mut String) {
+        const TIMES: [&str; 9] = [
+            "startedAt",
+            "finishedAt",
+            "created",
+            "creationTimestamp",
+            "resourceVersion",
+            "usedMilliseconds",
+            "sinceMilliseconds",
+            "message",
+            "stepsDigest",
+        ];
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map.iter().filter(|(name, _)| !TIMES.contains(&name.as_str())) {
+                    let _ = write!(text, "{name}:");
+                    strip(value, text);
+                }
+                text.push(';');
+            }
+            Value::Array(items) => {
+                for item in items {
+                    strip(item, text);
+                }
+                text.push(']');
+            }
+            other => drop(write!(text, "{other},")),
+        }
+    }
+    let mut text = format!("{left} {}", world.foreign.len());
+    strip(&world.instance["spec"], &mut text);
+    strip(&world.instance["metadata"]["annotations"], &mut text);
+    for (name, object) in &world.objects {
+        let _ = write!(
+            text,
+            "{name} {} {}",
+            world.server.objects[name]["data"],
+            object.readiness == Readiness::Ready
+        );
+    }
+    for (name, run) in &world.runs.runs {
+        text.push_str(name);
+        strip(run, &mut text);
+    }
+    strip(world.runs.state.as_ref().unwrap_or(&Value::Null), &mut text);
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What may happen in a world of that size; what belongs together happens in this order. `all`: or only what matters most.
+fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
+    let mut pool = vec![
+        vec![Event::Size(size + 1), Event::Size(size)],
+        vec![Event::Text("y")],
+        vec![Event::Lose(0)],
+        vec![Event::Lose(1)],
+        vec![Event::Request("repair")],
+        vec![Event::Cancel],
+        vec![Event::Break, Event::Mend],
+    ];
+    if all {
+        pool.push(vec![Event::Size(size + 1)]);
+        pool.push(vec![Event::Size(size - 1)]);
+        pool.push(vec![Event::Request("backup")]);
+        pool.push(vec![Event::Restart]);
+    }
+    pool
+}
+
+/// Explores all choices of so many of what may happen.
+fn explore_choices(resource: &str, size: u64, pool: &[Vec<Event>], choices: usize) -> Explored {
+    let mut total = Explored::default();
+    for chosen in 0u32..1 << pool.len() {
+        if chosen.count_ones() as usize != choices {
+            continue;
+        }
+        let events: Vec<Event> = (0..pool.len())
+            .filter(|index| chosen & (1 << index) != 0)
+            .flat_map(|index| pool[index].clone())
+            .collect();
+        total.add(&Explorer::explore(resource, size, &events));
+    }
+    total
+}
+
+/// Of each two things that happen; with `OPERETTA_SWEEP=1` of more of them, and with `OPERETTA_SWEEP=3` of three.
+#[test]
+fn no_interleaving_of_runs_is_a_deadlock_or_loses_a_loss() {
+    let sweep = std::env::var("OPERETTA_SWEEP").unwrap_or_default();
+    let choices = if sweep == "3" { 3 } else { 2 };
+    for (resource, size) in [(CAREFUL, 3), (RESOURCE, 2)] {
+        let pool = pool(size, !sweep.is_empty());
+        let explored = explore_choices(resource, size, &pool, choices);
+        eprintln!("{size} members, {choices} of {}: {explored:?}", pool.len());
+        assert!(explored.ends > 200 && explored.resumed > 10, "{explored:?}");
+    }
+}

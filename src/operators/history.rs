@@ -1,0 +1,119 @@
+//! The history of an `Operator`: which revisions it has named, who has named them, and what became of each.
+
+use serde_json::{Map, Value, json};
+
+use super::{Facts, Target};
+use crate::printable;
+
+/// How many entries the status has at most.
+const MOST: usize = 10;
+/// The longest text of an entry, in characters.
+const TEXT: usize = 300;
+/// The field manager of `operetta install`, `upgrade` and `rollback`.
+pub const INSTALLER: &str = "operetta-install";
+/// Annotation of an `Operator`: the revision that these commands have named, and the user who gave the command, with a space between.
+pub const NAMED_BY: &str = "operetta.dev/named-by";
+
+/// Who has named the revision of an `Operator`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Author {
+    /// The field manager that owns `spec.revision`, such as `kubectl-edit`.
+    pub manager: Option<String>,
+    /// The user, if a command of Operetta has named it and says so.
+    pub user: Option<String>,
+}
+
+impl Author {
+    /// Of a live `Operator`.
+    pub fn of(operator: &Value) -> Self {
+        let meta = &operator["metadata"];
+        let entries = meta["managedFields"].as_array().into_iter().flatten();
+        let owners = entries.filter(|entry| !entry["fieldsV1"]["f:spec"]["f:revision"].is_null());
+        let manager = owners.max_by_key(|entry| entry["time"].as_str()).and_then(|e| e["manager"].as_str());
+        let named = meta["annotations"][NAMED_BY].as_str().and_then(|named| named.split_once(' '));
+        // An annotation stays when another client names a revision.
+        let is_ours = |revision: &str| operator["spec"]["revision"] == revision && manager == Some(INSTALLER);
+        let user = named.filter(|(revision, _)| is_ours(revision)).map(|(_, user)| short(user));
+        Self { manager: manager.map(short), user }
+    }
+}
+
+/// The history as it is to be; `None` if there is none. `current`: the status as it is.
+pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
+    let mut all = current["history"].as_array().cloned().unwrap_or_default();
+    if current["targetRevision"] != facts.target {
+        if let Some(last) = all.first_mut().filter(|last| last["endedAt"].is_null()) {
+            last["result"] = "Superseded".into();
+            last["endedAt"] = now.into();
+        }
+        let Author { manager, user } = &facts.author;
+        let fields = [
+            ("revision", Some(facts.target)),
+            ("fromRevision", current["activeRevision"].as_str()),
+            ("fromVersion", current["version"].as_str()),
+            ("manager", manager.as_deref()),
+            ("user", user.as_deref()),
+            ("startedAt", Some(now)),
+        ];
+        let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        all.insert(0, Value::Object(fields.collect::<Map<_, _>>()));
+        all.truncate(MOST);
+    }
+    let last = all.first_mut()?;
+    if last["revision"] == facts.target && last["endedAt"].is_null() {
+        let (reason, why) = facts.progress.reason();
+        let (result, message) = match &facts.progress {
+            Target::Active { .. } => ("Completed", None),
+            Target::Paused(_) => ("Paused", Some(why)),
+            progress if progress.is_stalled() => ("Stalled", Some(format!("{reason}: {why}"))),
+            _ => ("InProgress", None),
+        };
+        last["result"] = result.into();
+        if result == "Completed" {
+            last["endedAt"] = now.into();
+        }
+        if let Some((_, version)) = facts.active.filter(|(active, _)| *active == facts.target) {
+            last["version"] = version.into();
+        }
+        if let Some(fields) = last.as_object_mut() {
+            fields.remove("message");
+            fields.extend(message.map(|message| ("message".to_owned(), short(&message).into())));
+        }
+    }
+    Some(Value::Array(all))
+}
+
+fn short(text: &str) -> String {
+    let text = printable::sentence(text);
+    if text.chars().count() <= TEXT {
+        return text.into_owned();
+    }
+    text.chars().take(TEXT - 1).chain(['…']).collect()
+}
+
+/// The schema of the history.
+pub(super) fn schema() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let time =
+        |description: &str| json!({"type": "string", "format": "date-time", "description": description});
+    json!({
+        "type": "array", "maxItems": MOST, "x-kubernetes-list-type": "atomic",
+        "description": "The revisions that the spec has named last, the newest first.",
+        "items": {
+            "type": "object",
+            "required": ["revision", "startedAt", "result"],
+            "properties": {
+                "revision": text("The OperatorRevision that the spec named."),
+                "version": text("The version of the package in it, if it became active."),
+                "fromRevision": text("The OperatorRevision that was active until then."),
+                "fromVersion": text("The version of the package in that."),
+                "manager": text("The field manager that has named it, such as kubectl-edit."),
+                "user": text("The user who gave the command, as `operetta install`, `upgrade` and `rollback` record it."),
+                "startedAt": time("Since when the spec named it, as the manager has seen it."),
+                "endedAt": time("Since when all instances have it that are to have it, or another one was named."),
+                "result": text("InProgress, Paused, Stalled, Completed, or Superseded: another revision was named before it was completed."),
+                "message": text("Why it is paused or stalled."),
+            },
+        },
+    })
+}

@@ -1,0 +1,38 @@
+//! CEL rules of a CRD that no API server compiles.
+
+use crate::crd;
+use crate::diag::Diagnostic;
+use crate::package::{Resource, place};
+use crate::yaml::{self, Node};
+
+/// Reports rules that do not compile. A manager leaves this to its API server.
+pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
+    let at = &resource.crd_location;
+    let problems = crd::cel_problems(&resource.crd);
+    if problems.is_empty() {
+        return Vec::new();
+    }
+    let documents = yaml::parse(&at.source, &yaml::Options::default()).unwrap_or_default();
+    // A file is the CRD, or contains it.
+    let node = documents
+        .iter()
+        .find_map(|root| if at.span.end == 0 { Some(root) } else { find(root, at.span.start) });
+    let diagnostic = |(path, (message, help)): (String, crd::CelProblem)| {
+        let error = Diagnostic::error("package::cel", format!("the CEL rule does not compile: {message}"));
+        let error = match node {
+            Some(node) => error.at(&at.source, place(node, &path)),
+            None => error.located(at.clone()),
+        };
+        error.path(path).help(help)
+    };
+    problems.into_iter().map(diagnostic).collect()
+}
+
+/// The outermost map that begins there.
+fn find(node: &Node, start: usize) -> Option<&Node> {
+    if node.span.start == start && node.as_map().is_some() {
+        return Some(node);
+    }
+    let entries = node.as_map().into_iter().flatten().map(|(_, value)| value);
+    entries.chain(node.as_seq().into_iter().flatten()).find_map(|below| find(below, start))
+}

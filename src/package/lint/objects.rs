@@ -1,0 +1,141 @@
+//! The objects that the children of a resource make, with their names as far as they are known before rendering.
+
+use super::sketch::{At, Part, Sketches, Text};
+use super::workloads::{is_built_in, pod_path};
+use crate::api::Gvk;
+use crate::diag::{Location, Source, Span};
+use crate::package::Resource;
+use crate::package::plan::{Action, Plan};
+use crate::package::refs::Target;
+use crate::template::{Engine, Known, Pattern, PatternPart};
+
+/// What the texts of a resource mean.
+pub(super) struct Names<'a> {
+    engine: &'a Engine,
+    known: Known<'a>,
+    /// Whether `name` is the name of the instance: partials may get another one.
+    has_name: bool,
+    here: Location,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(engine: &'a Engine, known: Known<'a>) -> Self {
+        let has_name = !engine.partial_variables().contains("name");
+        let here = Location::new(&Source::new("", ""), Span::new(0, 0));
+        Self { engine, known, has_name, here }
+    }
+
+    /// What is known of a string of `operator.yaml`.
+    pub(super) fn pattern(&self, text: &crate::template::Text) -> Pattern {
+        self.engine.pattern(text, self.known)
+    }
+
+    /// What is known of a scalar of a template.
+    pub(super) fn of_text(&self, text: &Text) -> Pattern {
+        let written = match text {
+            Text::Literal(text) => return Pattern::literal(text),
+            Text::Computed(written) => written,
+        };
+        match self.engine.text(written, &self.here) {
+            Ok(text) => {
+                let pattern = self.pattern(&text);
+                if self.has_name || !pattern.has_instance() { pattern } else { Pattern::unknown() }
+            }
+            Err(_) => Pattern::unknown(),
+        }
+    }
+
+    /// What is known of a part of a template.
+    pub(super) fn of_part(&self, part: Part<'_>) -> Pattern {
+        // A statement may give the variable another value.
+        let sets_name = ["set name", "for name"].iter().any(|words| part.source().text.contains(words));
+        let pattern = part.text().map_or_else(Pattern::unknown, |text| self.of_text(&text));
+        if sets_name && pattern.has_instance() { Pattern::unknown() } else { pattern }
+    }
+}
+
+/// An object.
+pub(super) struct Object<'a> {
+    /// The id of the child.
+    pub(super) child: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) name: Pattern,
+    /// Its template, if it is known.
+    pub(super) root: Option<Part<'a>>,
+}
+
+/// The objects of a resource.
+pub(super) struct Objects<'a> {
+    pub(super) made: Vec<Object<'a>>,
+    /// Names of objects that the package only reads or patches.
+    pub(super) foreign: Vec<(&'a str, Pattern)>,
+    /// Whether a controller other than those of Kubernetes may make more.
+    pub(super) others: bool,
+}
+
+impl<'a> Objects<'a> {
+    pub(super) fn of(sketches: &'a Sketches, resource: &'a Resource, names: &Names<'_>) -> Self {
+        let mut made = Vec::new();
+        let name_of = |part: Option<Part<'_>>, path: &[&str]| match part.map(|part| part.at(path)) {
+            Some(At::Part(part)) => names.of_part(part),
+            _ => Pattern::unknown(),
+        };
+        for child in &resource.children {
+            let root = sketches.root(&child.template).filter(|_| child.kinds.len() == 1);
+            for gvk in &child.kinds {
+                let name = name_of(root, &["metadata", "name"]);
+                if &*gvk.kind == "StatefulSet" {
+                    made.extend(claims(root, &child.id, &name, names));
+                }
+                made.push(Object { child: &child.id, kind: &gvk.kind, name, root });
+            }
+        }
+        let refs = resource.refs.iter().filter_map(|reference| match (&reference.gvk, &reference.target) {
+            (Some(gvk), Target::Name(name, _)) => Some((&*gvk.kind, names.pattern(name))),
+            (Some(gvk), _) => Some((&*gvk.kind, Pattern::unknown())),
+            _ => None,
+        });
+        let patched =
+            resource.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
+                Action::Patch(patch) => Some((&*patch.gvk.kind, names.pattern(&patch.name))),
+                _ => None,
+            });
+        let others = resource.children.iter().flat_map(|child| &child.kinds).any(|gvk| !is_built_in(gvk));
+        Self { foreign: refs.chain(patched).collect(), made, others }
+    }
+
+    /// The objects of a kind.
+    pub(super) fn of_kind<'o>(&'o self, kind: &'o str) -> impl Iterator<Item = &'o Object<'a>> {
+        self.made.iter().filter(move |object| object.kind == kind)
+    }
+}
+
+/// The claims of a `StatefulSet`: `<claim>-<name>-<ordinal>`.
+fn claims<'a>(root: Option<Part<'a>>, child: &'a str, name: &Pattern, names: &Names<'_>) -> Vec<Object<'a>> {
+    let object = |claim: Pattern| {
+        let mut parts = claim.0;
+        parts.push(PatternPart::Text("-".to_owned()));
+        parts.extend(name.0.iter().cloned());
+        parts.extend([PatternPart::Text("-".to_owned()), PatternPart::Unknown]);
+        Object { child, kind: "PersistentVolumeClaim", name: Pattern(parts), root: None }
+    };
+    let items = match root.map(|root| root.at(&["spec", "volumeClaimTemplates"])) {
+        Some(At::Part(list)) => list.all_items(),
+        Some(At::Absent) => return Vec::new(),
+        _ => None,
+    };
+    let Some(items) = items else { return vec![object(Pattern::unknown())] };
+    let claim = |item: Part<'_>| match item.at(&["metadata", "name"]) {
+        At::Part(part) => names.of_part(part),
+        _ => Pattern::unknown(),
+    };
+    items.into_iter().map(|item| object(claim(item))).collect()
+}
+
+/// The pod, or the template of the pods, of a child or a Job.
+pub(super) fn pod_of<'a>(root: Part<'a>, gvk: &Gvk) -> Option<Part<'a>> {
+    match root.at(pod_path(gvk)?) {
+        At::Part(part) => Some(part),
+        _ => None,
+    }
+}

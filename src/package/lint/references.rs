@@ -1,0 +1,159 @@
+//! Names and keys that pods and other objects write, compared with the objects that the package makes.
+
+use super::objects::{Names, Object, Objects};
+use super::sketch::{At, Part};
+use crate::diag::{Diagnostic, did_you_mean};
+use crate::template::{Pattern, PatternPart};
+
+/// The name of an object in a template.
+pub(super) struct Reference<'a> {
+    pub(super) kind: &'static str,
+    pub(super) name: Part<'a>,
+    /// The keys of its data that are read.
+    keys: Vec<Part<'a>>,
+    /// Whether the object may be missing.
+    pub(super) optional: bool,
+}
+
+/// The references in a pod, at any depth.
+pub(super) fn of_pod(pod: Part<'_>) -> Vec<Reference<'_>> {
+    let mut found = Vec::new();
+    pod.each_entry(&mut |key, value| found.extend(reference(key, value)));
+    found
+}
+
+/// The references to Services in an object that is no pod.
+pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
+    let mut found = Vec::new();
+    let service = |name| Reference { kind: "Service", name, keys: Vec::new(), optional: false };
+    match kind {
+        "StatefulSet" => {
+            if let At::Part(name) = root.at(&["spec", "serviceName"]) {
+                found.push(service(name));
+            }
+        }
+        "Ingress" => root.each_entry(&mut |key, value| {
+            if key == "service"
+                && let At::Part(name) = value.get("name")
+            {
+                found.push(service(name));
+            }
+        }),
+        _ => {}
+    }
+    found
+}
+
+fn reference<'a>(key: &str, value: Part<'a>) -> Option<Reference<'a>> {
+    let (kind, name_key) = match key {
+        "configMapKeyRef" | "configMapRef" | "configMap" => ("ConfigMap", "name"),
+        "secretKeyRef" | "secretRef" => ("Secret", "name"),
+        "secret" => ("Secret", "secretName"),
+        "persistentVolumeClaim" => ("PersistentVolumeClaim", "claimName"),
+        "serviceAccountName" => {
+            let kind = "ServiceAccount";
+            return Some(Reference { kind, name: value, keys: Vec::new(), optional: false });
+        }
+        _ => return None,
+    };
+    let part = |key| match value.get(key) {
+        At::Part(part) => Some(part),
+        _ => None,
+    };
+    // In a projected volume a Secret has a `name`.
+    let name = part(name_key).or_else(|| part("name"))?;
+    let items = part("items").and_then(Part::all_items).unwrap_or_default();
+    let of_items = items.into_iter().filter_map(|item| match item.get("key") {
+        At::Part(key) => Some(key),
+        _ => None,
+    });
+    let keys = part("key").into_iter().chain(of_items).collect();
+    let optional = !matches!(value.get("optional"), At::Absent);
+    Some(Reference { kind, name, keys, optional })
+}
+
+/// Reports a reference to an object, or a key, that no child makes.
+pub(super) fn check(
+    reference: &Reference<'_>,
+    objects: &Objects<'_>,
+    names: &Names<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
+    let name = names.of_part(reference.name);
+    let kind = reference.kind;
+    let candidates: Vec<&Object<'_>> = objects.of_kind(kind).collect();
+    let is_foreign = objects.foreign.iter().any(|(other, of)| *other == kind && !of.differs(&name));
+    if candidates.is_empty() || is_foreign || reference.optional {
+        return;
+    }
+    if let Some(object) = candidates.iter().find(|object| object.name.equals(&name)) {
+        return reference.keys.iter().for_each(|key| has_key(*key, kind, object, names, found));
+    }
+    if candidates.iter().any(|object| !object.name.differs(&name)) {
+        return;
+    }
+    let shown: Vec<String> = candidates.iter().map(|object| object.name.to_string()).collect();
+    // The part that all names have in common does not make them similar.
+    let short = |text: &str| text.replace("{{ name }}", "~");
+    let short_names: Vec<String> = shown.iter().map(|name| short(name)).collect();
+    let near = did_you_mean(&short(&name.to_string()), short_names.iter().map(String::as_str));
+    let near = near.filter(|near| near.contains('~') == name.has_instance());
+    let near = near.and_then(|near| shown.iter().find(|name| short(name) == near));
+    // A name without the instance's name may be of an object that others make, unless its prefix was forgotten.
+    let forgotten = || {
+        name.as_literal()
+            .and_then(|text| shown.iter().find(|known| **known == format!("{{{{ name }}}}-{text}")))
+    };
+    let near = near.or_else(forgotten);
+    if near.is_none() && (!name.has_instance() || objects.others) {
+        return;
+    }
+    let message = format!("no child is a {kind} `{name}`");
+    let help = match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "there is {}; if others make the object, declare it as a ref, or as `optional: true`",
+            shown.join(", ")
+        ),
+    };
+    let warning = Diagnostic::warning("package::no-object", message).located(reference.name.location());
+    found.push(warning.help(help));
+}
+
+/// Reports a key that an object does not have.
+fn has_key(key: Part<'_>, kind: &str, object: &Object<'_>, names: &Names<'_>, found: &mut Vec<Diagnostic>) {
+    let Some(root) = object.root else { return };
+    let fields: &[&str] = if kind == "Secret" { &["data", "stringData"] } else { &["data", "binaryData"] };
+    let mut keys = Vec::new();
+    for field in fields {
+        match root.get(field) {
+            At::Part(data) => match data.all_keys() {
+                Some(more) => keys.extend(more),
+                None => return,
+            },
+            At::Absent => {}
+            At::Open => return,
+        }
+    }
+    let known: Vec<Pattern> = keys.into_iter().map(|key| names.of_part(key)).collect();
+    let wanted = names.of_part(key);
+    if known.iter().any(|known| !known.differs(&wanted)) {
+        return;
+    }
+    let shown: Vec<String> = known.iter().map(ToString::to_string).collect();
+    let message = format!("the {kind} of `{}` has no key `{wanted}`", object.child);
+    let help = match did_you_mean(&wanted.to_string(), shown.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if shown.is_empty() => "add it to the template of the child".to_owned(),
+        None => format!("there is {}", shown.join(", ")),
+    };
+    found.push(Diagnostic::warning("package::no-object", message).located(key.location()).help(help));
+}
+
+/// Whether a reference is surely to that object.
+pub(super) fn is_to(reference: &Reference<'_>, object: &Object<'_>, names: &Names<'_>) -> bool {
+    let name = names.of_part(reference.name);
+    // Members of a forEach child have an unknown part; any of them is enough.
+    let same_parts = || name == object.name && name.0.contains(&PatternPart::Instance);
+    reference.kind == object.kind && !reference.optional && (object.name.equals(&name) || same_parts())
+}

@@ -1,0 +1,53 @@
+//! Checks between the parts of a resource that need the objects that its children make.
+
+use serde_json::{Map, Value};
+
+use super::objects::{Names, Objects, pod_of};
+use super::sketch::{At, Sketches};
+use super::{applied, containers, immutable, lengths, references};
+use crate::diag::Diagnostic;
+use crate::package::Resource;
+use crate::package::plan::{Action, Plan};
+use crate::template::{Engine, Known};
+
+/// Reports all contradictions.
+pub(in crate::package) fn relations(
+    engine: &Engine,
+    sketches: &Sketches,
+    resources: &[Resource],
+    defaults: &Map<String, Value>,
+) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for resource in resources {
+        let names = Names::new(engine, Known { lets: &resource.lets, defaults });
+        let objects = Objects::of(sketches, resource, &names);
+        let mut references = Vec::new();
+        let mut pods = Vec::new();
+        for child in &resource.children {
+            let [gvk] = child.kinds.as_slice() else { continue };
+            let Some(root) = sketches.root(&child.template) else { continue };
+            references.extend(references::of_object(root, &gvk.kind));
+            pods.extend(pod_of(root, gvk));
+        }
+        for visit in resource.plans.iter().flat_map(Plan::visits) {
+            if let Action::Job { template } = &visit.step.action
+                && let Some(At::Part(pod)) =
+                    sketches.root(template).map(|root| root.at(&["spec", "template"]))
+            {
+                pods.push(pod);
+            }
+        }
+        for pod in pods {
+            references.extend(references::of_pod(pod));
+            containers::probes(pod, &names, &mut found);
+        }
+        for reference in &references {
+            references::check(reference, &objects, &names, &mut found);
+        }
+        containers::exec(resource, &objects, &names, &mut found);
+        applied::check(resource, sketches, &objects, &names, &mut found);
+        lengths::check(resource, &objects, &mut found);
+        immutable::check(engine, sketches, resource, &mut found);
+    }
+    found
+}

@@ -1,0 +1,60 @@
+//! Answers to approve steps, as the manager has seen them: when each came, and whether it counts.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::protection::Protection;
+use super::run::{Approval, PlanRun, RunStatus, short};
+
+/// What the user name of every `ServiceAccount` begins with.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// An entry of `spec.approvals` as it was seen first. A user cannot set its time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeenAnswer {
+    /// Who answers.
+    pub by: String,
+    /// When the manager saw it first.
+    pub at: String,
+    /// Why it never counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
+}
+
+/// Records the answers that are new. They never count if the API server did not check who gave them.
+pub fn note_answers(run: &PlanRun, status: &mut RunStatus, protection: &Protection, now: Timestamp) {
+    if protection.is_unknown && protection.broken.is_none() {
+        return;
+    }
+    let ignored = protection.problem(now).map(|problem| short(&problem));
+    let new = run.spec.approvals.iter().skip(status.answers.len());
+    let seen =
+        new.map(|answer| SeenAnswer { by: answer.by.clone(), at: now.to_string(), ignored: ignored.clone() });
+    status.answers.extend(seen.collect::<Vec<_>>());
+}
+
+impl RunStatus {
+    /// The answers of a run that were recorded, with their positions; without those that never count.
+    pub fn counted<'r>(&self, run: &'r PlanRun) -> impl Iterator<Item = (usize, &'r Approval)> {
+        let answers = run.spec.approvals.iter().zip(&self.answers).enumerate();
+        answers.filter(|(_, (_, seen))| seen.ignored.is_none()).map(|(index, (answer, _))| (index, answer))
+    }
+
+    /// The users whose recorded answers never count.
+    pub fn ignored(&self, asked: usize) -> impl Iterator<Item = &str> {
+        self.answers.iter().skip(asked).filter(|seen| seen.ignored.is_some()).map(|seen| seen.by.as_str())
+    }
+}
+
+impl Approval {
+    /// Whether a `ServiceAccount` answers. Whoever may create pods of a namespace can act as any of its accounts.
+    pub fn is_by_account(&self) -> bool {
+        self.by.starts_with(SERVICE_ACCOUNT)
+    }
+
+    /// Whether an approval that another run was given was checked at least as strictly as a step with these groups asks.
+    pub(super) fn satisfies(&self, groups: &[String]) -> bool {
+        groups.is_empty() || !self.groups.is_empty() && self.groups.iter().all(|group| groups.contains(group))
+    }
+}

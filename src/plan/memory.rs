@@ -1,0 +1,542 @@
+//! The memory of an instance: what is decided from after runs have ended. It is the `spec` of the `InstanceState` of the
+//! instance, which only managers may write. A `PlanRun` is a request and the progress of a run; once it has ended, only the
+//! memory says what it did.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::history::{LISTED, needed, sorted, start_time};
+use super::run::{
+    Cause, Known, Of, Phase, PlanRun, RECOVER, Recorded, RunSpec, RunStatus, SCHEDULED_AT, StepState,
+};
+use super::start::answered;
+
+/// How many runs that have ended and that no child depends on are remembered.
+const MOST_IDLE: usize = 100;
+
+/// What is remembered of an instance.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// The instance.
+    pub of: Of,
+    /// Its uid.
+    pub uid: String,
+    /// The highest number in the names of its runs.
+    pub number: u64,
+    /// The uid of the run that may be active among those that change children.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<String>,
+    /// The facts that plans have recorded.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub record: BTreeMap<String, Recorded>,
+    /// The runs that have begun and that something is still decided from, or that the status lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RememberedRun>,
+    /// Whether the instance has been deleted and all of its children with it: nothing is taken over from it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_ended: bool,
+}
+
+/// What is remembered of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RememberedRun {
+    /// The name of the `PlanRun`.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its `creationTimestamp`.
+    pub created: String,
+    /// Its plan.
+    pub plan: String,
+    /// The name of the failed run that it resumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
+    /// The time that a schedule has set for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<String>,
+    /// The digest of the content of its origin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin_digest: Option<String>,
+    /// Whether it has recorded facts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_recorded: bool,
+    /// The digest of its steps when it ended. A retry resumes these steps, which only the `PlanRun` has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_digest: Option<String>,
+    /// Its state without steps and facts.
+    pub state: RunStatus,
+}
+
+/// The runs of an instance, as its memory and the stored `PlanRun`s have them together.
+#[derive(Debug, Default)]
+pub struct Recalled {
+    /// The runs that count: those that the memory names, and new requests.
+    pub runs: Vec<PlanRun>,
+    /// `PlanRun`s that have ended or were started before, and that the memory does not name, such as restored ones, and questions
+    /// about a lost memory. They never run.
+    pub strangers: Vec<PlanRun>,
+}
+
+/// A digest of a value, for comparison with what is stored.
+pub fn content_digest(value: &Value) -> String {
+    HEXLOWER.encode(&Sha256::digest(value.to_string()))
+}
+
+/// Whether a record lacks a fact, or has an older one.
+fn is_news(record: &BTreeMap<String, Recorded>, key: &str, fact: &Recorded) -> bool {
+    record.get(key).is_none_or(|known| known.sequence < fact.sequence)
+}
+
+/// Adds facts to a record. Of two facts of one name the newer counts.
+fn add<'f>(
+    record: &mut BTreeMap<String, Recorded>,
+    facts: impl IntoIterator<Item = (&'f String, &'f Recorded)>,
+) {
+    for (key, fact) in facts {
+        if is_news(record, key, fact) {
+            record.insert(key.clone(), fact.clone());
+        }
+    }
+}
+
+fn steps_digest(steps: &[StepState]) -> String {
+    content_digest(&serde_json::to_value(steps).unwrap_or_default())[..32].to_owned()
+}
+
+impl RememberedRun {
+    fn of(run: &PlanRun, status: &RunStatus) -> Self {
+        let is_final = status.phase.is_final();
+        let is_replaced = status.phase == Phase::Superseded;
+        let state = RunStatus {
+            approvals: if is_replaced { answered(run) } else { status.approvals.clone() },
+            steps: Vec::new(),
+            record: BTreeMap::new(),
+            ..status.clone()
+        };
+        Self {
+            name: run.name.clone(),
+            uid: run.uid.clone(),
+            created: run.created.clone(),
+            plan: run.spec.plan.clone(),
+            retry_of: run.spec.retry_of.clone(),
+            scheduled_at: run
+                .annotations
+                .get(SCHEDULED_AT)
+                .filter(|_| status.cause == Cause::Schedule)
+                .cloned(),
+            origin_digest: None,
+            has_recorded: !status.record.is_empty(),
+            steps_digest: (is_final && !status.steps.is_empty()).then(|| steps_digest(&status.steps)),
+            state,
+        }
+    }
+
+    /// The run without its object.
+    fn run(&self, of: &Of) -> PlanRun {
+        let annotations = self.scheduled_at.iter().map(|at| (SCHEDULED_AT.to_owned(), at.clone()));
+        PlanRun {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            created: self.created.clone(),
+            annotations: annotations.collect(),
+            spec: RunSpec {
+                of: of.clone(),
+                plan: self.plan.clone(),
+                retry_of: self.retry_of.clone(),
+                ..RunSpec::default()
+            },
+            status: Some(self.state.clone()),
+            known: Known::Gone,
+            has_recorded: self.has_recorded,
+            has_unknown_steps: self.steps_digest.is_some(),
+            ..PlanRun::default()
+        }
+    }
+}
+
+impl Memory {
+    /// The memory of an instance that has not run anything.
+    pub fn new(of: Of, uid: &str) -> Self {
+        Self { of, uid: uid.to_owned(), ..Self::default() }
+    }
+
+    /// As JSON.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// What the memory says of a run.
+    pub fn run(&self, uid: &str) -> Option<&RememberedRun> {
+        self.runs.iter().find(|run| run.uid == uid)
+    }
+
+    /// The digest of the content that the origin of that name has.
+    pub fn origin_digest(&self, name: &str) -> Option<&str> {
+        let mut named = self.runs.iter().filter(|run| run.state.origin.as_deref() == Some(name));
+        named.find_map(|run| run.origin_digest.as_deref())
+    }
+
+    /// The name of an origin with that content.
+    pub fn origin_with(&self, digest: &str) -> Option<&str> {
+        let is_such = |run: &&RememberedRun| run.origin_digest.as_deref() == Some(digest);
+        self.runs.iter().rev().find(is_such)?.state.origin.as_deref()
+    }
+
+    /// The facts: those that are remembered, and those that active runs have recorded since.
+    pub fn facts<'r>(&self, runs: impl IntoIterator<Item = &'r PlanRun>) -> BTreeMap<String, Recorded> {
+        let mut all = self.record.clone();
+        add(&mut all, runs.into_iter().flat_map(|run| &run.status).flat_map(|status| &status.record));
+        all
+    }
+
+    /// The runs that count, given the `PlanRun`s that name the instance.
+    pub fn recall(&self, live: Vec<PlanRun>) -> Recalled {
+        let mut recalled = Recalled::default();
+        let mut missing: BTreeMap<&str, &RememberedRun> =
+            self.runs.iter().map(|run| (run.uid.as_str(), run)).collect();
+        for mut run in live {
+            let Some(remembered) = missing.remove(run.uid.as_str()) else {
+                let has_begun =
+                    run.taken().is_some() || matches!(run.phase(), Phase::Running | Phase::Interrupted);
+                if has_begun || run.is_final() || run.spec.plan == RECOVER {
+                    recalled.strangers.push(run);
+                } else {
+                    recalled.runs.push(run);
+                }
+                continue;
+            };
+            run.known = Known::Yes;
+            run.has_recorded = remembered.has_recorded;
+            if remembered.state.phase.is_final() {
+                if run.phase() != remembered.state.phase {
+                    run.known = Known::Altered;
+                }
+                let steps = run.status.take().map(|status| status.steps).unwrap_or_default();
+                let is_unaltered = remembered.steps_digest.as_ref() == Some(&steps_digest(&steps));
+                run.has_unknown_steps = !is_unaltered && remembered.steps_digest.is_some();
+                let steps = if is_unaltered { steps } else { Vec::new() };
+                run.status = Some(RunStatus { steps, ..remembered.state.clone() });
+            } else if run.status.is_none() && run.is_taken() {
+                run.known = Known::Wiped;
+                run.status = Some(remembered.state.clone());
+            }
+            recalled.runs.push(run);
+        }
+        recalled.runs.extend(missing.into_values().map(|run| run.run(&self.of)));
+        recalled
+    }
+
+    /// The memory with a run that is about to start. `exclusive`: whether it changes children. `origin`: the name of the origin
+    /// that it starts from, unless it is a retry, and the digest of its content.
+    #[must_use]
+    pub fn with_run(&self, run: &PlanRun, exclusive: bool, origin: Option<(&str, String)>) -> Self {
+        let mut memory = self.clone();
+        if exclusive {
+            memory.active = Some(run.uid.clone());
+        }
+        memory.number = memory.number.max(run.number().unwrap_or_default());
+        if memory.run(&run.uid).is_none() {
+            let status = RunStatus { cause: run.cause(), ..run.status.clone().unwrap_or_default() };
+            let mut remembered = RememberedRun::of(run, &status);
+            (remembered.state.origin, remembered.origin_digest) =
+                origin.map(|(name, digest)| (name.to_owned(), digest)).unzip();
+            memory.runs.push(remembered);
+        }
+        memory
+    }
+
+    /// The memory with what the stored state of active runs says beyond it; `None` if they say nothing more. What has ended
+    /// does not change any more. `digest`: of the content of an origin, by its name.
+    pub fn absorb<'r>(
+        &self,
+        runs: impl IntoIterator<Item = (&'r PlanRun, &'r RunStatus)>,
+        digest: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
+        let mut memory: Option<Self> = None;
+        for (run, status) in runs {
+            let known = memory.as_ref().unwrap_or(self);
+            let Some(index) = known.runs.iter().position(|known| known.uid == run.uid) else { continue };
+            let before = &known.runs[index].state;
+            let has_news = status.phase.is_final()
+                || (&before.applied, &before.uncreated, &before.deleted, &before.origin)
+                    != (&status.applied, &status.uncreated, &status.deleted, &status.origin)
+                || status.record.iter().any(|(key, fact)| is_news(&known.record, key, fact));
+            if before.phase.is_final() || !has_news {
+                continue;
+            }
+            let memory = memory.get_or_insert_with(|| self.clone());
+            add(&mut memory.record, &status.record);
+            memory.replace(index, RememberedRun::of(run, status), digest);
+        }
+        memory.map(Self::pruned)
+    }
+
+    fn replace(&mut self, index: usize, run: RememberedRun, digest: &dyn Fn(&str) -> Option<String>) {
+        let name = run.state.origin.as_deref();
+        let before = self.runs[index].origin_digest.take();
+        let known = name.and_then(|name| self.origin_digest(name).map(str::to_owned));
+        let origin_digest = before
+            .filter(|_| self.runs[index].state.origin.as_deref() == name)
+            .or(known)
+            .or_else(|| digest(name?));
+        let has_recorded = run.has_recorded || self.runs[index].has_recorded;
+        self.runs[index] = RememberedRun { origin_digest, has_recorded, ..run };
+    }
+
+    /// The memory with another state of runs that have ended, by uid.
+    #[must_use]
+    pub fn with_states(&self, states: impl IntoIterator<Item = (String, RunStatus)>) -> Self {
+        let mut memory = self.clone();
+        for (uid, state) in states {
+            if let Some(run) = memory.runs.iter_mut().find(|run| run.uid == uid) {
+                run.state = RunStatus { steps: Vec::new(), record: BTreeMap::new(), ..state };
+            }
+        }
+        memory
+    }
+
+    /// The memory with a run that has ended because its object is gone.
+    #[must_use]
+    pub fn with_gone(&self, uid: &str, status: RunStatus) -> Self {
+        self.with_states([(uid.to_owned(), status)]).pruned()
+    }
+
+    /// Forgets the runs that nothing is decided from, and of rollouts that have ended the children that a newer one applied.
+    fn pruned(mut self) -> Self {
+        self.drop_repeated();
+        let runs: Vec<PlanRun> = self.runs.iter().map(|run| run.run(&self.of)).collect();
+        let sorted = sorted(&runs);
+        let mut kept = needed(&sorted);
+        kept.extend(sorted.iter().filter(|run| !run.is_final()).map(|run| run.name.as_str()));
+        kept.extend(
+            sorted.iter().rev().filter(|run| run.is_final()).take(LISTED).map(|run| run.name.as_str()),
+        );
+        let changes_nothing = |run: &&&PlanRun| {
+            let state = run.status.as_ref();
+            state.is_some_and(|state| {
+                state.phase.is_final() && state.applied.is_empty() && state.deleted.is_empty()
+            })
+        };
+        for run in sorted.iter().rev().filter(changes_nothing).skip(MOST_IDLE) {
+            kept.remove(run.name.as_str());
+        }
+        let kept: BTreeSet<String> = kept.into_iter().map(str::to_owned).collect();
+        self.runs.retain(|run| kept.contains(&run.name));
+        self
+    }
+
+    /// Each child is named by the newest rollout that applied it, so the memory does not grow with the number of rollouts.
+    fn drop_repeated(&mut self) {
+        let is_ended = |run: &RememberedRun| run.state.cause == Cause::Rollout && run.state.phase.is_final();
+        let mut order: Vec<usize> = (0..self.runs.len()).filter(|at| is_ended(&self.runs[*at])).collect();
+        order.sort_by_key(|at| start_time(Some(&self.runs[*at].state), &self.runs[*at].created));
+        while let Some(newest) = order.pop() {
+            if self.runs[newest].state.phase == Phase::Succeeded {
+                return;
+            }
+            let applied = self.runs[newest].state.applied.clone();
+            for older in &order {
+                let state = &mut self.runs[*older].state;
+                let existed: Vec<_> = state
+                    .applied
+                    .iter()
+                    .filter(|member| applied.contains(member) && !state.uncreated.contains(member))
+                    .cloned()
+                    .collect();
+                if state.phase == Phase::Succeeded {
+                    self.runs[newest].state.uncreated.retain(|member| !existed.contains(member));
+                    continue;
+                }
+                state.applied.retain(|member| !applied.contains(member));
+                state.uncreated.retain(|member| !applied.contains(member));
+                self.runs[newest].state.uncreated.retain(|member| !existed.contains(member));
+            }
+        }
+    }
+
+    /// What managers of version 0.1.0, which had no `InstanceState`, stored in `PlanRun`s.
+    pub fn migrated(of: Of, uid: &str, runs: &[PlanRun], digest: &dyn Fn(&str) -> Option<String>) -> Self {
+        let mut memory = Self::new(of, uid);
+        let is_own = |run: &&PlanRun| run.is_final() || run.taken() == Some(run.uid.as_str());
+        for run in sorted(runs).into_iter().filter(is_own) {
+            let Some(status) = &run.status else { continue };
+            memory = memory.with_run(run, false, None);
+            add(&mut memory.record, &run.recorded());
+            if status.phase == Phase::Running && status.exclusive != Some(false) {
+                memory.active = Some(run.uid.clone());
+            }
+            if let Some(index) = memory.runs.iter().position(|known| known.uid == run.uid) {
+                memory.replace(index, RememberedRun::of(run, status), digest);
+            }
+        }
+        memory.pruned()
+    }
+
+    /// The memory of a restored instance: its facts, and what its runs did. Runs that were active have ended.
+    #[must_use]
+    pub fn restored(&self, uid: &str, now: &str) -> Self {
+        let mut memory = Self { uid: uid.to_owned(), active: None, ..self.clone() };
+        for run in memory.runs.iter_mut().filter(|run| !run.state.phase.is_final()) {
+            run.state.phase = Phase::Cancelled;
+            "Restored".clone_into(&mut run.state.reason);
+            let message = "the instance was restored from a backup while the run was active";
+            message.clone_into(&mut run.state.message);
+            run.state.finished_at = Some(now.to_owned());
+        }
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::{Member, TAKEN};
+
+    fn of() -> Of {
+        Of { name: "x".into(), ..Of::default() }
+    }
+
+    fn run(name: &str, status: Option<RunStatus>) -> PlanRun {
+        PlanRun {
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            created: "2026-01-01T00:00:00Z".into(),
+            spec: RunSpec { of: of(), plan: "deploy".into(), ..RunSpec::default() },
+            status,
+            ..PlanRun::default()
+        }
+    }
+
+    fn status(phase: Phase) -> RunStatus {
+        RunStatus { phase, cause: Cause::Rollout, origin: Some("o".into()), ..RunStatus::default() }
+    }
+
+    fn fact(value: u64, sequence: u64) -> BTreeMap<String, Recorded> {
+        [("a".to_owned(), Recorded { value: json!(value), sequence })].into()
+    }
+
+    fn origin() -> (&'static str, String) {
+        ("o", "digest of o".to_owned())
+    }
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    fn absorb(memory: &Memory, run: &PlanRun) -> Option<Memory> {
+        memory.absorb([(run, run.status.as_ref().unwrap())], &none)
+    }
+
+    #[test]
+    fn an_active_run_is_remembered_as_far_as_it_has_come() {
+        let member = Member::new("members", Some(json!(0)));
+        let mut first = run("x-1", Some(status(Phase::Running)));
+        let memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
+        assert_eq!((memory.active.as_deref(), memory.number), (Some("uid-x-1"), 1));
+        assert_eq!(absorb(&memory, &first), None, "steps alone are no news");
+        first.status.as_mut().unwrap().applied.push(member.clone());
+        first.status.as_mut().unwrap().record = fact(1, 1);
+        let memory = absorb(&memory, &first).unwrap();
+        assert_eq!(memory.runs[0].state.applied, [member]);
+        assert_eq!(memory.record, fact(1, 1));
+        assert_eq!(absorb(&memory, &first), None);
+    }
+
+    #[test]
+    fn an_ended_run_is_as_the_memory_has_it() {
+        let mut first = run("x-1", Some(status(Phase::Running)));
+        let memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
+        first.status = Some(status(Phase::Succeeded));
+        let memory = absorb(&memory, &first).unwrap();
+        // Somebody has written another state to its object, or has deleted it.
+        let mut forged = first.clone();
+        forged.status = Some(RunStatus { record: fact(9, 9), ..status(Phase::Running) });
+        let recalled = memory.recall(vec![forged.clone()]);
+        assert_eq!((recalled.runs[0].phase(), recalled.runs[0].known), (Phase::Succeeded, Known::Altered));
+        assert!(recalled.runs[0].status.as_ref().unwrap().record.is_empty());
+        assert_eq!(absorb(&memory, &forged), None);
+        let recalled = memory.recall(Vec::new());
+        assert_eq!((recalled.runs[0].phase(), recalled.runs[0].known), (Phase::Succeeded, Known::Gone));
+    }
+
+    #[test]
+    fn steps_of_a_run_that_has_ended_count_only_if_nobody_has_altered_them() {
+        let step = StepState { path: "a".into(), ..StepState::default() };
+        let mut first = run("x-1", Some(RunStatus { steps: vec![step], ..status(Phase::Running) }));
+        let memory = Memory::new(of(), "i").with_run(&first, true, None);
+        first.status.as_mut().unwrap().phase = Phase::Failed;
+        let memory = absorb(&memory, &first).unwrap();
+        let steps =
+            |run: &PlanRun| memory.recall(vec![run.clone()]).runs[0].status.as_ref().unwrap().steps.len();
+        assert_eq!(steps(&first), 1);
+        first.status.as_mut().unwrap().steps[0].path = "b".into();
+        assert_eq!(steps(&first), 0);
+    }
+
+    #[test]
+    fn runs_that_began_without_the_memory_are_strangers() {
+        let memory = Memory::new(of(), "i");
+        let mut taken = run("x-1", None);
+        taken.annotations.insert(TAKEN.into(), "an earlier uid".into());
+        let running = run("x-2", Some(status(Phase::Running)));
+        let ended = run("x-3", Some(status(Phase::Succeeded)));
+        let request = run("x-4", None);
+        let recalled = memory.recall(vec![taken, running, ended, request]);
+        let names = |runs: &[PlanRun]| runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&recalled.runs), ["x-4"]);
+        assert_eq!(names(&recalled.strangers), ["x-1", "x-2", "x-3"]);
+    }
+
+    #[test]
+    fn a_run_whose_status_was_deleted_is_wiped() {
+        let mut first = run("x-1", Some(status(Phase::Running)));
+        let memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
+        first.status = None;
+        let recalled = memory.recall(vec![first.clone()]);
+        assert_eq!(recalled.runs[0].known, Known::Yes, "nothing of it was done yet");
+        first.annotations.insert(TAKEN.into(), first.uid.clone());
+        first.finalizers.push(super::super::run::RUN_FINALIZER.into());
+        let recalled = memory.recall(vec![first]);
+        assert_eq!(recalled.runs[0].known, Known::Wiped);
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let members: Vec<Member> = (0..50).map(|key| Member::new("members", Some(json!(key)))).collect();
+        let mut memory = Memory::new(of(), "i");
+        for number in 1..=200 {
+            let mut next = run(&format!("x-{number}"), Some(status(Phase::Running)));
+            next.created = format!("2026-01-01T{:02}:{:02}:00Z", number / 60, number % 60);
+            memory = memory.with_run(&next, true, Some(origin()));
+            let state = next.status.as_mut().unwrap();
+            state.applied.clone_from(&members);
+            state.phase = if number % 100 == 0 { Phase::Succeeded } else { Phase::Failed };
+            memory = absorb(&memory, &next).unwrap();
+            let applied: usize = memory.runs.iter().map(|run| run.state.applied.len()).sum();
+            assert!(applied <= 2 * members.len() + 50 * LISTED, "{applied} after {number}");
+        }
+        assert!(memory.runs.len() <= MOST_IDLE + 1, "{}", memory.runs.len());
+        assert_eq!(memory.number, 200);
+    }
+
+    #[test]
+    fn what_0_1_0_stored_in_runs_is_taken_over() {
+        let mut first = run("x-1", Some(status(Phase::Succeeded)));
+        first.annotations.insert(super::super::run::RECORD.into(), json!(fact(1, 1)).to_string());
+        let mut second = run("x-2", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));
+        second.annotations.insert(TAKEN.into(), second.uid.clone());
+        let memory = Memory::migrated(of(), "i", &[first, second], &|name| Some(format!("digest of {name}")));
+        assert_eq!(memory.record, fact(2, 2));
+        assert_eq!((memory.number, memory.active.as_deref()), (2, Some("uid-x-2")));
+        assert_eq!(memory.origin_digest("o"), Some("digest of o"));
+        assert_eq!(Memory::deserialize(memory.to_json()).unwrap(), memory);
+    }
+}

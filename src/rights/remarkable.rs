@@ -1,0 +1,214 @@
+//! What deserves attention in the rights of a package, and the hosts that it calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::difference::{Demands, places_text};
+use super::objects::Placement;
+use super::rules::{Place, Right, in_order};
+use crate::api::BuiltIn;
+use crate::children::names::MANAGER_NAMESPACE;
+use crate::diag::Diagnostic;
+use crate::package::plan::{Action, Http, Step};
+use crate::package::{Call, Package, RefTarget};
+use crate::template::UrlPart;
+
+/// The beginning of a remark about wildcards, of which lint warns by itself.
+const WILDCARDS: &str = "uses wildcards";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Groups whose objects decide what the API server accepts and serves.
+const SERVER: [&str; 3] = ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
+
+/// Why something is remarkable, and the resource.
+type Remark = (String, String);
+/// The verbs on it, and where.
+type Uses<'a> = (BTreeSet<&'a str>, BTreeSet<&'a Place>);
+
+/// What deserves attention, one sentence without a subject each.
+pub(super) fn remarks(demands: &Demands) -> BTreeSet<String> {
+    let mut found: BTreeMap<Remark, Uses<'_>> = BTreeMap::new();
+    for right in demands.rights.iter() {
+        for what in remarkable(demands, right) {
+            let name = right.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let of = found.entry((what.to_owned(), format!("{}{name}", right.full_resource()))).or_default();
+            of.0.insert(&right.verb);
+            of.1.insert(&right.place);
+        }
+    }
+    let sentence = |((what, resource), (verbs, places)): (Remark, Uses<'_>)| {
+        format!("{what}: {} {resource}{}", in_order(&verbs).join(", "), places_text(&places))
+    };
+    let calls = demands.calls.iter().map(|host| format!("calls {host}"));
+    found.into_iter().map(sentence).chain(calls).collect()
+}
+
+/// Why a right is remarkable.
+fn remarkable(demands: &Demands, right: &Right) -> Vec<&'static str> {
+    let Right { place, group, resource, verb, .. } = right;
+    let is = |word: &str, known: &str| word == known || word == "*";
+    let is_read = matches!(verb.as_str(), "get" | "list" | "watch");
+    let mut found = Vec::new();
+    if [group, resource, verb].into_iter().any(|word| word == "*") {
+        found.push(WILDCARDS);
+    }
+    if *place == Place::Everywhere && is(group, "") && is(resource, "secrets") {
+        found.push("reads or writes Secrets of all namespaces");
+    }
+    let into_pods = ["pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"];
+    if is(group, "") && into_pods.contains(&resource.as_str()) {
+        found.push("runs commands in pods");
+    }
+    if verb == "impersonate" || resource == "serviceaccounts/token" {
+        found.push("acts as other users");
+    }
+    if is(group, RBAC) && !is_read {
+        found.push("changes what others may do");
+    }
+    if SERVER.iter().any(|server| is(group, server)) && !is_read {
+        found.push("changes what the API server accepts");
+    }
+    match place {
+        Place::Namespace(name) if *name == demands.manager => {
+            found.push("has rights in the manager's namespace");
+        }
+        Place::Namespace(name) if name == "kube-system" => found.push("has rights in kube-system"),
+        _ => {}
+    }
+    if group != "*" && !BuiltIn::has_group(group) && !demands.is_own(right) {
+        found.push("uses kinds of others");
+    }
+    found
+}
+
+/// What `operetta lint` says of the rights of a package that serves all namespaces; `None` if nothing is remarkable.
+pub fn note(package: &Package) -> Option<Diagnostic> {
+    let rights = super::derive(&[package], &|_| None).rights;
+    let demands = Demands::of(package, &rights, &Placement::everywhere(MANAGER_NAMESPACE));
+    let remarks = remarks(&demands).into_iter().filter(|remark| !remark.starts_with(WILDCARDS));
+    let remarks: Vec<String> = remarks.collect();
+    let message = "people who install the package must agree that it";
+    let note = Diagnostic::note("rights::remarkable", message).located(package.location.clone());
+    (!remarks.is_empty()).then(|| note.help(remarks.join("\n")))
+}
+
+/// The hosts that steps and observations call.
+pub(super) fn calls(package: &Package) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for resource in &package.resources {
+        for reference in &resource.refs {
+            if let RefTarget::Observe(observation) = &reference.target
+                && let Call::Http(http) = &observation.call
+            {
+                found.extend(hosts(package, http));
+            }
+        }
+        for plan in &resource.plans {
+            of_steps(package, &plan.steps, &mut found);
+        }
+    }
+    found
+}
+
+fn of_steps(package: &Package, steps: &[Step], found: &mut BTreeSet<String>) {
+    for step in steps {
+        match &step.action {
+            Action::Steps(_, steps) => of_steps(package, steps, found),
+            Action::Http(http) => found.extend(hosts(package, http)),
+            _ => {}
+        }
+    }
+}
+
+/// The hosts that a request may go to.
+fn hosts(package: &Package, http: &Http) -> Vec<String> {
+    if !http.hosts.is_empty() {
+        return http.hosts.clone();
+    }
+    if let Some(url) = http.url.as_literal() {
+        return vec![host(url.as_str().unwrap_or_default())];
+    }
+    let values = package.engine.url_values(&http.url).unwrap_or_default();
+    let computed = values.iter().find(|value| value.part == UrlPart::Authority).map(|value| {
+        let (source, span) = (&value.location.source.text, value.location.span);
+        let written = source.get(span.start..span.end).unwrap_or_default().trim();
+        let default = written.strip_prefix("defaults.").and_then(|name| package.defaults[name].as_str());
+        default.map_or_else(|| format!("the host in `{written}`"), host)
+    });
+    let literal = || {
+        let first = http.url.location()?;
+        let before = first.source.text.get(..first.span.start)?;
+        Some(host(&before[before.rfind("://")?..]))
+    };
+    computed.or_else(literal).into_iter().collect()
+}
+
+/// The host of a URL.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::package;
+    use super::*;
+
+    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n";
+
+    fn found(spec: &str, resource: &str) -> BTreeSet<String> {
+        let package = package(spec, resource, &[("templates/a.yaml", POD)]);
+        let rights = super::super::derive(&[&package], &|_| None).rights;
+        remarks(&Demands::of(&package, &rights, &Placement::everywhere("managers")))
+    }
+
+    #[test]
+    fn what_deserves_attention_is_named() {
+        let permissions = "  permissions:
+    - {apiGroups: [\"*\"], resources: [configmaps], verbs: [get]}
+    - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind]}
+    - {apiGroups: [\"\"], resources: [serviceaccounts], verbs: [impersonate]}
+";
+        let resource = "      children: [{id: a, template: templates/a.yaml}]
+      refs:
+        - {id: theirs, apiVersion: cert-manager.io/v1, kind: Certificate, name: c}
+        - {id: there, apiVersion: v1, kind: ConfigMap, name: c, namespace: kube-system}
+        - {id: ours, apiVersion: v1, kind: ConfigMap, name: c, namespace: \"{{ operator.namespace }}\"}
+        - {id: secrets, apiVersion: v1, kind: Secret, name: c}
+        - {id: said, exec: {child: a, command: [\"true\"]}}
+        - {id: seen, http: {url: \"https://api.example.org:8443/x\"}}
+      plans:
+        work:
+          steps:
+            - {name: grant, patch: {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, name: r, merge: {rules: []}}}
+            - {name: a, http: {url: \"https://hooks.example.org/{{ name }}\"}}
+            - {name: b, http: {url: \"{{ defaults.api }}/x\"}}
+            - {name: c, http: {url: \"{{ spec.a }}\", hosts: [\"*.example.com\"]}}
+      status: {x: \"[refs.theirs, refs.there, refs.ours, refs.secrets, refs.said, refs.seen] | length\"}
+";
+        let found =
+            found(&format!("  defaults: {{api: \"https://defaults.example.org\"}}\n{permissions}"), resource);
+        for expected in [
+            "acts as other users: impersonate serviceaccounts in all namespaces",
+            "calls *.example.com",
+            "calls api.example.org:8443",
+            "calls defaults.example.org",
+            "calls hooks.example.org",
+            "changes what others may do: bind clusterroles.rbac.authorization.k8s.io view in all namespaces",
+            "changes what others may do: patch roles.rbac.authorization.k8s.io in all namespaces",
+            "has rights in kube-system: list, watch configmaps in kube-system",
+            "has rights in the manager's namespace: list, watch configmaps in managers",
+            "reads or writes Secrets of all namespaces: list, watch secrets in all namespaces",
+            "runs commands in pods: get, create pods/exec in all namespaces",
+            "uses kinds of others: list, watch certificates.cert-manager.io in all namespaces",
+            "uses wildcards: get configmaps.* in all namespaces",
+        ] {
+            assert!(found.contains(expected), "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 13, "{found:#?}");
+    }
+
+    #[test]
+    fn ordinary_rights_are_not_remarkable() {
+        assert!(found("", "      children: [{id: a, template: templates/a.yaml}]\n").is_empty());
+    }
+}

@@ -1,0 +1,202 @@
+//! What a package may do is shown before it is installed or upgraded, agreed to, and granted only if its revision is accepted.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
+use crate::support::ext::{CONFIG_MAP, condition};
+
+/// The exit code if the rights are not accepted.
+const NOT_AGREED: i32 = 5;
+
+/// Adds a child of that kind to the first resource of a package.
+fn add_child(package: &Package, id: &str, api_version: &str, kind: &str, more: &str) {
+    let path = std::path::Path::new(package.folder());
+    let text =
+        format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: \"{{{{ name }}}}\"}}\n{more}");
+    std::fs::write(path.join(format!("templates/{id}.yaml")), text).unwrap();
+    let manifest = std::fs::read_to_string(path.join("operator.yaml")).unwrap();
+    let children = format!("children: [{{id: {id}, template: templates/{id}.yaml}}, ");
+    std::fs::write(path.join("operator.yaml"), manifest.replace("children: [", &children)).unwrap();
+}
+
+/// Adds entries to the spec of a package.
+fn add_to_spec(package: &Package, text: &str) {
+    let path = std::path::Path::new(package.folder()).join("operator.yaml");
+    let manifest = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, manifest.replace("  resources:\n", &format!("{text}  resources:\n"))).unwrap();
+}
+
+/// Whether the account of a package may do something.
+async fn may(cluster: &Cluster, package: &str, verb: &str, resource: &str, namespace: &str) -> bool {
+    let user = format!("system:serviceaccount:{MANAGERS}:operetta-{package}");
+    let args = ["auth", "can-i", verb, resource, "-n", namespace, "--as", &user];
+    cluster.kubectl(&args, "").await.stdout.trim() == "yes"
+}
+
+/// Whether the stored revisions of a package have a role with rights to a resource. The manager of these tests acts with its own
+/// rights, so nothing is bound: `rights/revisions.rs` shows what is.
+async fn has_role(cluster: &Cluster, package: &str, resource: &str) -> bool {
+    let selector = format!("operetta.dev/operator={package}");
+    let found = cluster.kubectl(&["get", "clusterroles", "-l", &selector, "-o", "json"], "").await.stdout;
+    let roles: Value = serde_json::from_str(&found).unwrap();
+    let rules =
+        roles["items"].as_array().unwrap().iter().filter_map(|role| role["rules"].as_array().cloned());
+    rules.flatten().any(|rule| rule["resources"].as_array().is_some_and(|all| all.contains(&resource.into())))
+}
+
+#[tokio::test]
+async fn more_rights_than_before_are_shown_and_must_be_accepted() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("purses", "0.1.0", "old");
+    // Ordinary rights are shown.
+    let installed = cluster.operetta(&["install", package.folder()]).await;
+    let line = "get, list, watch, create, patch, delete configmaps in all namespaces";
+    assert!(installed.stderr.contains("rights: the package may\n") && installed.stderr.contains(line));
+    installed.ok();
+    assert!(has_role(cluster, "purses", "configmaps").await);
+    let before = cluster.find(OPERATOR, "purses").await.unwrap();
+
+    package.write("0.2.0", &[Part::new("purses", SIZE, "new")]);
+    add_child(&package, "account", "v1", "ServiceAccount", "automountServiceAccountToken: false\n");
+    let second = package.revision().await;
+    let gained = "rights: the package may now\n  get, list, watch, create, patch, delete serviceaccounts in all namespaces";
+    let (code, told) = cluster.told(&["upgrade", package.folder(), "--preview"]).await;
+    assert!(code == 0 && told.contains(gained), "{code} {told}");
+    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
+    assert!(code == NOT_AGREED && told.contains(gained) && told.contains("--accept-rights"), "{code} {told}");
+    // Nothing was written.
+    assert_eq!(cluster.find(OPERATOR, "purses").await.unwrap()["spec"], before["spec"]);
+    assert!(cluster.find(REVISION, &second).await.is_none());
+    assert!(!has_role(cluster, "purses", "serviceaccounts").await);
+
+    cluster.operetta(&["upgrade", package.folder(), "--accept-rights"]).await.ok();
+    cluster.until("purses", "upgraded", is_active).await;
+    assert!(has_role(cluster, "purses", "serviceaccounts").await);
+    // The same again asks nothing, nor does what loses rights.
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    package.write("0.3.0", &[Part::new("purses", SIZE, "newer")]);
+    let upgraded = cluster.operetta(&["upgrade", package.folder()]).await;
+    assert!(upgraded.stderr.contains("rights: the package may no longer\n"), "{}", upgraded.stderr);
+    upgraded.ok();
+}
+
+#[tokio::test]
+async fn remarkable_rights_must_be_accepted_at_first() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("vaults", "0.1.0", "{{ spec.size }}");
+    add_child(&package, "keys", "v1", "Secret", "data: {a: eA==}\n");
+    let lines = [
+        "remarkable: the package\n  reads or writes Secrets of all namespaces: get, list, watch, create, patch, delete secrets in",
+        "--accept-rights",
+    ];
+    let (code, told) = cluster.told(&["install", package.folder()]).await;
+    assert!(code == NOT_AGREED && lines.iter().all(|line| told.contains(line)), "{code} {told}");
+    assert!(cluster.find(OPERATOR, "vaults").await.is_none());
+    assert!(!has_role(cluster, "vaults", "secrets").await);
+    // Lint names the same, and finds nothing wrong.
+    let linted = cluster.operetta(&["lint", package.folder(), "--strict"]).await;
+    let told = linted.ok();
+    assert!(
+        told.contains("reads or writes Secrets of all namespaces") && told.contains("nothing wrong"),
+        "{told}"
+    );
+    cluster.operetta(&["install", package.folder(), "--accept-rights"]).await.ok();
+    assert!(has_role(cluster, "vaults", "secrets").await);
+}
+
+#[tokio::test]
+async fn a_refused_revision_is_granted_nothing() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("refusals", "0.1.0", "old");
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({"size": 3}))).await;
+    scene.ready(package.kind(), "one").await;
+    // Its schema would take values from the instance.
+    package.write("0.2.0", &[Part::new("refusals", "size: {type: string}", "new")]);
+    add_to_spec(&package, "  permissions:\n    - {apiGroups: [\"*\"], resources: [\"*\"], verbs: [\"*\"]}\n");
+    let (code, told) = cluster.told(&["upgrade", package.folder(), "--accept-rights"]).await;
+    assert!(
+        code == 1 && told.contains("uses wildcards: * *.*") && told.contains("stays active"),
+        "{code} {told}"
+    );
+    assert!(!may(cluster, "refusals", "delete", "nodes", "default").await);
+    assert!(!may(cluster, "refusals", "list", "secrets", scene.namespace()).await);
+    assert!(has_role(cluster, "refusals", "configmaps").await);
+}
+
+#[tokio::test]
+async fn an_installation_for_some_namespaces_is_one_command() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("tents", "0.1.0", "old");
+    let (own, others) = (scene(cluster).await, scene(cluster).await);
+    let late = format!("late-{}", own.namespace());
+    let names = format!("{},{late}", own.namespace());
+    let args = ["install", package.folder(), "--namespaces", &names];
+    let installed = cluster.operetta(&args).await;
+    installed.ok();
+    let named = |operator: &Value| operator["spec"]["namespaces"]["names"].clone();
+    let operator = cluster.find(OPERATOR, "tents").await.unwrap();
+    assert_eq!(named(&operator).as_array().unwrap().len(), 2, "{operator:#}");
+    assert!(has_role(cluster, "tents", "configmaps").await);
+    assert!(!may(cluster, "tents", "create", "configmaps", others.namespace()).await);
+    for scene in [&own, &others] {
+        scene.apply(&package.instance("one", &json!({}))).await;
+    }
+    own.ready(package.kind(), "one").await;
+    others.until("not served", package.kind(), "one", |o| condition(o, "Ready")["status"] == "Unknown").await;
+
+    // What is missing comes later.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": late}}).to_string();
+    cluster.kubectl(&["apply", "-f", "-"], &namespace).await.ok();
+    cluster.operetta(&args).await.ok();
+    // An upgrade and a rollback keep the namespaces.
+    package.write("0.2.0", &[Part::new("tents", SIZE, "new")]);
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    own.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
+    cluster.operetta(&["rollback", "tents"]).await.ok();
+    assert_eq!(named(&cluster.find(OPERATOR, "tents").await.unwrap()), named(&operator));
+    assert!(others.find(CONFIG_MAP, "one").await.is_none());
+    // One more namespace is more rights.
+    let more = format!("{names},{}", others.namespace());
+    let args = ["install", package.folder(), "--namespaces", &more];
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    assert_eq!(cluster.told(&args).await.0, NOT_AGREED);
+    cluster.operetta(&[&args[..], &["--accept-rights"]].concat()).await.ok();
+    others.ready(package.kind(), "one").await;
+}
+
+#[tokio::test]
+async fn reserved_namespaces_are_served_only_if_they_are_named() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("annexes", "0.1.0", "old");
+    cluster.install(&package).await;
+    let instance = package.instance("one", &json!({}));
+    let read = async |kind: &str| {
+        let args = ["get", kind, "one", "-n", "kube-system", "-o", "json", "--ignore-not-found"];
+        let text = cluster.kubectl(&args, "").await.ok();
+        serde_json::from_str::<Value>(&text).unwrap_or_default()
+    };
+    cluster.kubectl(&["apply", "-n", "kube-system", "-f", "-"], &instance).await.ok();
+    let told = crate::support::eventually("it is told", crate::support::ext::LONG, async || {
+        let object = read("annexes").await;
+        match condition(&object, "Ready")["message"].as_str() {
+            Some(message) => Ok(message.to_owned()),
+            None => Err(format!("{object:#}")),
+        }
+    })
+    .await;
+    assert!(
+        told.contains("does not serve the namespace kube-system") && told.contains("spec.namespaces"),
+        "{told}"
+    );
+    assert_eq!(read("configmap").await, Value::Null);
+    let args = ["install", package.folder(), "--namespaces", "kube-system", "--accept-rights"];
+    cluster.operetta(&args).await.ok();
+    crate::support::eventually("it is served", crate::support::ext::LONG, async || {
+        let object = read("configmap").await;
+        if object["data"]["value"] == "old" { Ok(()) } else { Err(format!("{object:#}")) }
+    })
+    .await;
+    cluster.kubectl(&["delete", "annexes", "one", "-n", "kube-system"], "").await.ok();
+}

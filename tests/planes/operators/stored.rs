@@ -1,0 +1,82 @@
+//! The stored revision of an active package is deleted or altered while the manager runs.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, MANAGERS, OPERATOR, Package, REVISION, is_active, scene};
+use crate::support::eventually;
+use crate::support::ext::{CONFIG_MAP, LONG, find_in, uid_of};
+
+/// Waits for an Event of the Operator with these words.
+async fn told(cluster: &Cluster, operator: &str, words: &str) {
+    eventually(words, LONG, async || {
+        let events = cluster.kubectl(&["get", "events", "-n", "default", "-o", "json"], "").await.ok();
+        let events: Value = serde_json::from_str(&events).unwrap();
+        let events = events["items"].as_array().into_iter().flatten();
+        let notes: Vec<String> = events
+            .filter(|event| {
+                event["involvedObject"]["name"] == operator && event["reason"] == "RevisionRestored"
+            })
+            .map(|event| event["message"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        if notes.iter().any(|note| note.contains(words)) { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_stored_revision_of_an_active_package_is_stored_again_at_once() {
+    let cluster = &Cluster::start().await;
+    let package = Package::new("keeps", "0.1.0", "old");
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    scene.apply(&package.instance("one", &json!({}))).await;
+    scene.ready(package.kind(), "one").await;
+    cluster.until("keeps", "active", is_active).await;
+    let revision = package.revision().await;
+    let part = format!("{revision}-0");
+    let find_part = async || find_in(&cluster.plane, CONFIG_MAP, Some(MANAGERS), &part).await;
+    let stored = find_part().await.unwrap();
+    // Until it is there again, as another object.
+    let again = async |before: &Value, what: &str| {
+        eventually(what, LONG, async || match find_part().await {
+            Some(live) if uid_of(&live) != uid_of(before) && live["binaryData"] == stored["binaryData"] => {
+                Ok(live)
+            }
+            other => Err(format!("{:#}", other.unwrap_or_default()["metadata"])),
+        })
+        .await
+    };
+    // A part is deleted.
+    cluster.kubectl(&["delete", "configmap", "-n", MANAGERS, &part], "").await.ok();
+    let live = again(&stored, "the deleted part").await;
+    told(cluster, "keeps", &format!("ConfigMap {MANAGERS}/{part} of the active revision")).await;
+    // A part is altered: it is immutable, but for its metadata.
+    let patch = json!({"metadata": {"ownerReferences": null}}).to_string();
+    cluster
+        .kubectl(&["patch", "configmap", "-n", MANAGERS, &part, "--type=merge", "-p", &patch], "")
+        .await
+        .ok();
+    let live = again(&live, "the altered part").await;
+    // The revision itself is deleted; the garbage collector deletes its parts.
+    let before = cluster.find(REVISION, &revision).await.unwrap();
+    cluster.kubectl(&["delete", "operatorrevision", &revision], "").await.ok();
+    eventually("the deleted revision", LONG, async || match cluster.find(REVISION, &revision).await {
+        Some(live) if uid_of(&live) != uid_of(&before) => Ok(()),
+        _ => Err("it is not there"),
+    })
+    .await;
+    told(cluster, "keeps", &format!("OperatorRevision {revision}")).await;
+    again(&live, "the part of the new revision").await;
+    let operator = cluster.find(OPERATOR, "keeps").await.unwrap();
+    assert!(is_active(&operator), "{operator:#}");
+    // What is stored can be loaded.
+    cluster.restart(async || {}).await;
+    let child = scene.get(CONFIG_MAP, "one").await;
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    scene.until("made anew", CONFIG_MAP, "one", |o| uid_of(o) != uid_of(&child)).await;
+    // An uninstallation leaves nothing.
+    scene.kubectl(&["delete", &format!("keeps.{}", super::GROUP), "one"]).await;
+    cluster.operetta(&["uninstall", "keeps"]).await.ok();
+    assert!(cluster.find(REVISION, &revision).await.is_none());
+    assert!(find_part().await.is_none());
+}
