@@ -31,6 +31,28 @@ pub(super) enum Ending {
     Panicked,
 }
 
+impl Ending {
+    const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Panicked];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Panicked => "panicked",
+        }
+    }
+}
+
+/// The label of a class of errors.
+fn class_label(class: Class) -> &'static str {
+    match class {
+        Class::Retry => "retry",
+        Class::Conflict => "conflict",
+        Class::NotFound => "not-found",
+        Class::Permanent => "permanent",
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfPackage {
     pub package: String,
@@ -110,6 +132,9 @@ const RUN_BUCKETS: [f64; 7] = [0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0];
 
 /// The plan of runs whose plan is not in the package: their names are up to users.
 const NO_PLAN: &str = "unknown";
+
+/// The phases in which runs end.
+const FINAL_PHASES: [&str; 4] = ["Succeeded", "Failed", "Cancelled", "Superseded"];
 
 type Histograms = Family<OfPackage, Histogram, fn() -> Histogram>;
 
@@ -276,29 +301,36 @@ impl Metrics {
         all.register("process_resident_memory_bytes", "Resident memory", metrics.memory.clone());
         all.register("operetta_uptime_seconds", "How long this process runs", metrics.uptime.clone());
         metrics.registry = all;
+        for class in [Class::Retry, Class::Conflict, Class::NotFound, Class::Permanent] {
+            let _ = metrics.child_errors.get_or_create(&OfClass { class: class_label(class) });
+        }
         metrics
     }
 
     pub(super) fn reconciled(&self, package: &str, ending: Ending, waited: Duration, took: Duration) {
-        let outcome = match ending {
-            Ending::Done => "done",
-            Ending::Failed => "failed",
-            Ending::Panicked => "panicked",
-        };
-        self.reconciles.get_or_create(&OfOutcome { package: package.to_owned(), outcome }).inc();
+        for each in Ending::ALL {
+            let of = OfOutcome { package: package.to_owned(), outcome: each.label() };
+            self.reconciles.get_or_create(&of).inc_by(u64::from(each == ending));
+        }
         let package = OfPackage { package: package.to_owned() };
         self.waited_seconds.get_or_create(&package).observe(waited.as_secs_f64());
         self.reconcile_seconds.get_or_create(&package).observe(took.as_secs_f64());
     }
 
     pub(super) fn child_error(&self, class: Class) {
-        let class = match class {
-            Class::Retry => "retry",
-            Class::Conflict => "conflict",
-            Class::NotFound => "not-found",
-            Class::Permanent => "permanent",
-        };
-        self.child_errors.get_or_create(&OfClass { class }).inc();
+        self.child_errors.get_or_create(&OfClass { class: class_label(class) }).inc();
+    }
+
+    /// Creates the counters of the plans of a kind with the value 0. Prometheus sees no increase in a counter whose first
+    /// value is 1.
+    pub(super) fn expect_runs<'a>(&self, package: &str, kind: &str, plans: impl Iterator<Item = &'a str>) {
+        for plan in plans {
+            for phase in FINAL_PHASES {
+                let (plan, phase) = (plan.to_owned(), phase.to_owned());
+                let of = EndedRun { package: package.to_owned(), kind: kind.to_owned(), plan, phase };
+                let _ = self.ended_runs.get_or_create(&of);
+            }
+        }
     }
 
     /// Parts of a run have ended, and the run is in that phase.
@@ -391,77 +423,148 @@ fn resident() -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::manager::monitor::WATCH_STATES;
+    use crate::manager::owned::RunState;
+    use crate::operators::upgrade::VERDICTS;
 
-    /// Metrics with a value of each family: without one it is not in the text.
-    fn filled() -> Metrics {
+    /// The values of the labels of a series.
+    type Labels = BTreeMap<String, BTreeSet<String>>;
+
+    /// The labels whose values are up to packages and to what the API server answers.
+    const OPEN: [&str; 8] = ["package", "kind", "plan", "step", "verb", "resource", "code", "version"];
+
+    /// All series that a manager can serve, by name, with all values of labels that are not [`OPEN`].
+    fn served() -> BTreeMap<String, Labels> {
         let requests = Requests::default();
         requests.record(&http::Request::get("/api/v1/pods").body(()).unwrap());
         let metrics = Metrics::new(&requests);
+        metrics.expect_runs("web", "webs.example.org", ["deploy"].into_iter());
         metrics.reconciled("web", Ending::Done, Duration::ZERO, Duration::ZERO);
-        metrics.child_error(Class::Permanent);
         metrics.migrated("webs.example.org", 1);
         metrics.migration_left("webs.example.org", 1);
         metrics.operator("web", &Value::Null, None);
         let (package, kind, plan) = ("web".to_owned(), "webs.example.org".to_owned(), "deploy".to_owned());
-        let of_kind = OfKind { kind: kind.clone() };
-        metrics.watch_failures.get_or_create(&of_kind).inc();
-        metrics.instances.get_or_create(&OfVerdict { kind: kind.clone(), verdict: "ready" }).inc();
-        metrics.watches.get_or_create(&OfState { state: "watching" }).inc();
+        metrics.watch_failures.get_or_create(&OfKind { kind: kind.clone() }).inc();
+        for verdict in VERDICTS {
+            metrics.instances.get_or_create(&OfVerdict { kind: kind.clone(), verdict }).inc();
+        }
+        for state in WATCH_STATES {
+            metrics.watches.get_or_create(&OfState { state }).inc();
+        }
         for family in [&metrics.ready, &metrics.running, &metrics.delayed] {
             family.get_or_create(&OfPackage { package: package.clone() }).inc();
         }
-        let of_runs = OfRunState { package: package.clone(), kind: kind.clone(), state: "active" };
-        metrics.runs.get_or_create(&of_runs).inc();
-        metrics.oldest_run.get_or_create(&of_runs).inc();
+        for state in RunState::ALL {
+            let of = OfRunState { package: package.clone(), kind: kind.clone(), state: state.label() };
+            metrics.runs.get_or_create(&of).inc();
+            metrics.oldest_run.get_or_create(&of).inc();
+        }
         let of_plan = OfPlan { package: package.clone(), kind: kind.clone(), plan: plan.clone() };
         metrics.run_seconds.get_or_create(&of_plan).observe(1.0);
-        let (step, phase) = ("all".to_owned(), "Failed".to_owned());
-        let of_step = OfStep { package: package.clone(), kind: kind.clone(), plan: plan.clone(), step };
+        let of_step = OfStep { package, kind, plan, step: "all".to_owned() };
         metrics.step_seconds.get_or_create(&of_step).observe(1.0);
-        metrics.ended_runs.get_or_create(&EndedRun { package, kind, plan, phase }).inc();
-        metrics
+        let mut served: BTreeMap<String, Labels> = BTreeMap::new();
+        for line in metrics.text().lines().filter(|line| !line.starts_with('#')) {
+            let (name, _) = line.split_once(['{', ' ']).unwrap();
+            let labels = served.entry(name.to_owned()).or_default();
+            for (label, _, value) in matchers(&line[name.len()..]) {
+                labels.entry(label.to_owned()).or_default().insert(value.to_owned());
+            }
+        }
+        served
     }
 
-    /// The names of the series that the manager serves.
-    fn served() -> BTreeSet<String> {
-        let text = filled().text();
-        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-        let series = types.flat_map(|(name, kind)| {
-            let suffixes: &[&str] = match kind {
-                "counter" => &["_total"],
-                "histogram" => &["_bucket", "_sum", "_count"],
-                "info" => &["_info"],
-                _ => &[""],
+    /// The label, the operator and the value of each matcher in the braces that a text begins with.
+    fn matchers(text: &str) -> Vec<(&str, &str, &str)> {
+        let inner =
+            text.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inner, _)| inner);
+        let mut parts = inner.split('"');
+        let mut found = Vec::new();
+        while let (Some(before), Some(value)) = (parts.next(), parts.next()) {
+            let before = before.trim_start_matches(',').trim();
+            let (label, operator) = before.split_at(before.find(['=', '!']).unwrap());
+            found.push((label, operator, value));
+        }
+        found
+    }
+
+    /// The texts of a file of alerts or of a dashboard that have this name, wherever they are.
+    fn texts<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    found.extend(value.as_str().filter(|_| key == name));
+                    texts(value, name, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| texts(item, name, found)),
+            _ => {}
+        }
+    }
+
+    /// What is wrong with the metrics, labels and values of labels of an expression.
+    fn mistakes(expression: &str, served: &BTreeMap<String, Labels>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut labels = BTreeSet::from(["instance"]);
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut rest = expression;
+        while let Some(at) = ["operetta_", "process_"].iter().filter_map(|word| rest.find(word)).min() {
+            rest = &rest[at..];
+            let name = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
+            rest = &rest[name.len()..];
+            let Some(of) = served.get(name) else {
+                wrong.push(format!("no manager serves {name}"));
+                continue;
             };
-            suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
-        });
-        series.collect()
-    }
-
-    /// The words of a text that look like names of metrics.
-    fn named(text: &str) -> BTreeSet<&str> {
-        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words.filter(|word| word.starts_with("operetta_") || word.starts_with("process_")).collect()
+            labels.extend(of.keys().map(String::as_str));
+            for (label, operator, value) in matchers(rest) {
+                let values = if operator.ends_with('~') { value.split('|').collect() } else { vec![value] };
+                match of.get(label) {
+                    None => wrong.push(format!("{name} has no label {label}")),
+                    Some(_) if OPEN.contains(&label) => {}
+                    Some(known) => {
+                        let unknown = values.into_iter().filter(|value| !known.contains(*value));
+                        wrong.extend(unknown.map(|value| format!("{name} never has {label}={value}")));
+                    }
+                }
+            }
+        }
+        for group in ["by (", "on ("].iter().flat_map(|word| expression.split(word).skip(1)) {
+            let (group, _) = group.split_once(')').unwrap();
+            let unknown = group.split(',').map(str::trim).filter(|label| !labels.contains(label));
+            wrong.extend(unknown.map(|label| format!("no metric here has the label {label}")));
+        }
+        wrong
     }
 
     #[test]
-    fn alerts_and_dashboard_name_metrics_that_exist_and_the_guide_names_all() {
+    fn alerts_and_dashboard_use_metrics_that_exist_and_the_guide_names_all() {
         let served = served();
         assert!(served.len() > 25, "{served:?}");
-        for (file, text) in [
-            ("alerts.yaml", include_str!("../../docs/monitoring/alerts.yaml")),
-            ("dashboard.json", include_str!("../../docs/monitoring/dashboard.json")),
+        let alerts = crate::yaml::from_str(include_str!("../../docs/monitoring/alerts.yaml")).unwrap();
+        let dashboard = serde_json::from_str(include_str!("../../docs/monitoring/dashboard.json")).unwrap();
+        for (file, content) in [("alerts.yaml", alerts), ("dashboard.json", dashboard)] {
+            let mut expressions = Vec::new();
+            texts(&content, "expr", &mut expressions);
+            assert!(expressions.len() > 15, "{file}: {expressions:?}");
+            for expression in expressions {
+                assert!(expression.contains("operetta_"), "{file}: {expression}");
+                assert_eq!(mistakes(expression, &served), Vec::<String>::new(), "{file}: {expression}");
+            }
+        }
+        for (expression, mistake) in [
+            ("operetta_turns_total > 0", "no manager serves operetta_turns_total"),
+            ("operetta_instances{state=\"ready\"}", "operetta_instances has no label state"),
+            ("operetta_instances{verdict=~\"ready|held\"}", "operetta_instances never has verdict=held"),
+            ("sum by (kind, plan) (operetta_runs)", "no metric here has the label plan"),
         ] {
-            let named = named(text);
-            assert!(named.len() > 8, "{file}: {named:?}");
-            let unknown: Vec<_> = named.iter().filter(|name| !served.contains(**name)).collect();
-            assert!(unknown.is_empty(), "{file} names what no manager serves: {unknown:?}");
+            assert_eq!(mistakes(expression, &served), [mistake]);
         }
         let guide = include_str!("../../docs/guide/running.md");
-        for name in &served {
+        for name in served.keys() {
             let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
             let base = base.unwrap_or(name);
             // One row has the three queues.

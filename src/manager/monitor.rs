@@ -11,6 +11,11 @@ use super::owned::RunState;
 use crate::children::names::kind_mark;
 use crate::cluster::Requests;
 use crate::operators::upgrade::VERDICTS;
+use crate::package::Resource;
+use crate::plan::DELETE_CHILD;
+
+/// The states of watches in the metrics.
+pub(super) const WATCH_STATES: [&str; 3] = ["watching", "listing", "unknown"];
 
 /// Observes a manager before, while and after it runs. Its methods send no request.
 pub struct Monitor {
@@ -176,7 +181,7 @@ impl Monitor {
                 metrics.running.get_or_create(&package).set(gauge(lane.running.len()));
                 metrics.delayed.get_or_create(&package).set(gauge(lane.delayed.len()));
             }
-            for state in ["watching", "listing", "unknown"] {
+            for state in WATCH_STATES {
                 let _ = metrics.watches.get_or_create(&OfState { state });
             }
             for watch in parts.watches.view() {
@@ -198,6 +203,12 @@ impl Monitor {
                 for (_, member) in index.members_of(&registered.crd) {
                     let of = OfVerdict { kind: registered.crd.to_string(), verdict: member.verdict() };
                     metrics.instances.get_or_create(&of).inc();
+                }
+                if registered.resource().is_some() {
+                    let in_use = || registered.in_use().map(|(_, resource)| resource);
+                    let plans = in_use().flat_map(|resource| &resource.plans).map(|plan| plan.name.as_str());
+                    let asked = in_use().any(Resource::may_ask).then_some(DELETE_CHILD);
+                    metrics.expect_runs(registered.operator(), &registered.crd, plans.chain(asked));
                 }
                 let has_runs = registered.in_use().any(|(_, resource)| resource.has_runs());
                 let mark = kind_mark(&registered.kind_label());

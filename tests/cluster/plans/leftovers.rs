@@ -111,6 +111,8 @@ async fn runs_and_steps_are_measured() {
     let expected = [
         format!("operetta_runs_ended_total{{{},phase=\"Succeeded\"}} 1", of("deploy")),
         format!("operetta_runs_ended_total{{{},phase=\"Failed\"}} 1", of("broken")),
+        // An alert sees no increase in a counter that begins with its first failure.
+        format!("operetta_runs_ended_total{{{},phase=\"Failed\"}} 0", of("work")),
         format!("operetta_run_duration_seconds_count{{{}}} 1", of("deploy")),
         format!("operetta_step_duration_seconds_count{{{},step=\"all\"}} 1", of("deploy")),
         format!("operetta_step_duration_seconds_count{{{},step=\"stop\"}} 1", of("broken")),
