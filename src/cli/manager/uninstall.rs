@@ -103,7 +103,16 @@ async fn uninstall(args: &Args) -> Result<(), Failure> {
         )
         .into());
     }
-    let crds = removal.package_crds().await?;
+    let (crds, others) = removal.package_crds().await?;
+    if let Some(other) = others.first().filter(|_| args.all) {
+        return Err(format!(
+            "--all deletes what the other manager of {} needs, {}\n  help: leave out --all; if that manager is gone, delete this CRD \
+             first",
+            printable(name_of(other).unwrap_or_default()),
+            printable(crds::lease(other).unwrap_or_default())
+        )
+        .into());
+    }
     removal.packages(&server, args, &crds, deadline).await?;
     if let Some(live) = deployment {
         removal.delete(&ApiKind::built_in("apps/v1", "Deployment"), &live).await?;
@@ -165,15 +174,13 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// The CRDs of packages that a manager of this namespace manages.
-    async fn package_crds(&self) -> Result<Vec<Value>, Failure> {
+    /// The CRDs of packages that the manager of this namespace manages, and those that other managers do.
+    async fn package_crds(&self) -> Result<(Vec<Value>, Vec<Value>), Failure> {
         let listed = self.cluster.list(&ApiKind::crd(), None, names::OPERATOR).await;
-        let mut all = listed.map_err(|error| refused("the CRDs cannot be listed", &error))?;
+        let all = listed.map_err(|error| refused("the CRDs cannot be listed", &error))?;
         let ours = format!("{}/{MANAGER}", self.namespace());
-        all.retain(|crd| {
-            package_of_crd_value(crd).is_some() && crds::lease(crd).is_none_or(|lease| lease == ours)
-        });
-        Ok(all)
+        let of_packages = all.into_iter().filter(|crd| package_of_crd_value(crd).is_some());
+        Ok(of_packages.partition(|crd| crds::lease(crd).is_none_or(|lease| lease == ours)))
     }
 
     /// The names of all `Operator`s.
@@ -318,7 +325,7 @@ impl Removal<'_> {
             )
             .into());
         }
-        self.no_instances(&self.package_crds().await?).await?;
+        self.no_instances(&self.package_crds().await?.0).await?;
         let own = objects::all(&self.settings);
         let is_policy = |object: &&Value| {
             object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))

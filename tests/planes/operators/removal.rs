@@ -262,6 +262,23 @@ async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to
     scene.gone(CONFIG_MAP, "one").await;
     assert!(cluster.find(OPERATOR, "stays").await.is_none());
     cluster.manager.lock().unwrap().kill9();
+    // The runs and states of the instances of another manager are of Operetta's own kinds.
+    let metadata = json!({
+        "name": "others.other.example.org", "labels": {"operetta.dev/operator": "other"},
+        "annotations": {"operetta.dev/manager": "elsewhere/operetta"},
+    });
+    let names = json!({"kind": "Other", "plural": "others"});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    let spec =
+        json!({"group": "other.example.org", "scope": "Namespaced", "names": names, "versions": versions});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec});
+    let create = ["apply", "--server-side", "--field-manager", "operetta", "-f", "-"];
+    cluster.kubectl(&create, &crd.to_string()).await.ok();
+    let (code, told) = cluster.told(&[&UNINSTALL[..], &["--all"]].concat()).await;
+    assert!(code == 1 && told.contains("the other manager of others.other.example.org"), "{told}");
+    assert!(exists(&cluster, "crd", "planruns.operetta.dev").await);
+    cluster.kubectl(&["delete", "crd", "others.other.example.org"], "").await.ok();
     let told = cluster.operetta(&[&UNINSTALL[..], &["--all"]].concat()).await.ok();
     assert!(told.contains("all that was its own are removed"), "{told}");
     for (kind, name) in &OWN[1..] {
