@@ -39,10 +39,11 @@ pub fn running(pod: &Value) -> Containers {
 /// The annotation of an apply of `desired` to a Pod in which these containers run; `None` if it changes no image of one.
 pub fn replaced_by(desired: &Value, running: &Containers) -> Option<String> {
     let wanted: BTreeMap<&str, &str> = images(desired).collect();
-    let is_replaced = |(name, container): &(&Box<str>, &Container)| {
-        wanted.get(&***name).is_some_and(|w| **w != *container.image)
+    let named = running.iter().map(|(name, container)| (&**name, container));
+    let is_replaced = |(name, container): &(&str, &Container)| {
+        wanted.get(name).is_some_and(|image| **image != *container.image)
     };
-    let replaced: BTreeMap<_, _> = running.iter().filter(is_replaced).collect();
+    let replaced: BTreeMap<&str, &Container> = named.filter(is_replaced).collect();
     if replaced.is_empty() { None } else { serde_json::to_string(&replaced).ok() }
 }
 

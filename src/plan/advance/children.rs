@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
         for child in self.world.observed.children() {
             match self.world.observed.target(&child) {
                 Ok(keys) => {
-                    members.extend(keys.into_iter().map(|key| (Member::new(child.clone(), key), false)))
+                    members.extend(keys.into_iter().map(|key| (Member::new(child.clone(), key), false)));
                 }
                 Err(why) => {
                     self.wait(REMAINING, "Unknown", format!("{child}: {why}"));
