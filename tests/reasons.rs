@@ -13,7 +13,7 @@ const OTHERS: &str = "
     Causes of runs: Cleanup Condition Deletion Loss Request Rollout Schedule
     Conditions of Kubernetes: AbleToScale Accepted Available Bound Complete Established Lost NamesAccepted PodScheduled Programmed
         ResolvedRefs Suspended ContainerCreating PodInitializing NewReplicaSetAvailable
-    Values of Kubernetes' APIs: Apply Update Cluster Namespaced Deny DoesNotExist Equivalent Exists Fail False True In Never None
+    Values of Kubernetes' APIs: Always Apply Update Cluster Namespaced Deny DoesNotExist Equivalent Exists Fail False True In Never None
         Normal NotIn OnDelete Opaque Reconcile Recreate Warning Webhook Status Gateway LoadBalancer Route Invalid Authorization
         ConversionReview Failure Success
     Columns: Age Instances Kind Message Of Phase Plan Reason Step Target Version

@@ -10,6 +10,7 @@ use super::{ChildError, Context, Observed, metadata};
 use crate::api::{Gvk, ObjectRef};
 use crate::naming;
 use crate::package::{Child, DeletionPolicy};
+use crate::readiness::containers;
 use crate::template::{Certificate, Written, holds_mark, password_length, take_certificate};
 
 /// One object of the target, ready to be applied.
@@ -152,7 +153,16 @@ pub(super) fn build<'a>(
         .map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
     let stamp = names::Stamp { order, policy: Some(policy) };
     let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
-    body["metadata"]["annotations"][names::INTENT] = Value::String(hash.clone());
+    let spec_hash = child.max_unavailable.is_some().then(|| spec_hash(&object.gvk, &body));
+    let replaced = live.and_then(|live| replaced(live, &body, &hash));
+    let marks = &mut body["metadata"]["annotations"];
+    marks[names::INTENT] = Value::String(hash.clone());
+    if let Some(spec_hash) = spec_hash {
+        marks[names::SPEC_HASH] = spec_hash.into();
+    }
+    if let Some(replaced) = replaced {
+        marks[containers::ANNOTATION] = replaced.into();
+    }
     body["metadata"]["labels"][names::OPERATOR] = ctx.snapshot.owner.package.as_ref().into();
     Ok(Desired { object, body: Arc::new(body), hash, generated, keep, completion })
 }
@@ -164,6 +174,29 @@ impl Desired {
         let metadata = owners.map_or_else(|| json!({}), |owners| json!({"ownerReferences": owners}));
         self.body = Arc::new(json!({"metadata": metadata}));
     }
+}
+
+/// Hash of what makes an object unavailable when it changes: all but metadata, and of a Pod all that the API server changes
+/// without a restart.
+fn spec_hash(gvk: &Gvk, body: &Value) -> String {
+    let mut body = body.clone();
+    if let Value::Object(root) = &mut body {
+        root.remove("metadata");
+    }
+    if gvk.is("v1", "Pod") {
+        for field in ["tolerations", "activeDeadlineSeconds"] {
+            remove_path(&mut body, &["spec", field]);
+        }
+    }
+    names::short_hash(&body.to_string(), 16)
+}
+
+/// The annotation about containers that the apply replaces. It stays until the next change: its removal would be a write.
+fn replaced(live: &Observed, body: &Value, hash: &str) -> Option<String> {
+    if live.desired.as_deref() == Some(hash) {
+        return live.replaced.as_deref().map(str::to_owned);
+    }
+    containers::replaced_by(body, &live.running)
 }
 
 /// Refuses a name that no object of the kind can have, before anything is asked about it.

@@ -452,7 +452,8 @@ fn waiting(f: &mut Formatter<'_>, item: &str, block: &Block) -> fmt::Result {
         Block::Size => {
             write!(f, "{item} waits until others are written, because all of them together are large")
         }
-        Block::MaxUnavailable => write!(f, "{item} waits for its turn (maxUnavailable)"),
+        Block::MaxUnavailable(Some(holder)) => write!(f, "{item} waits for {holder}"),
+        Block::MaxUnavailable(None) => write!(f, "{item} waits until maxUnavailable is known"),
         Block::Oscillation(_) => write!(
             f,
             "{item}: what it should be has changed {} times in five minutes while the instance stayed as it is; does it \

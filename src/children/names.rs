@@ -35,6 +35,8 @@ pub const CALLED_BY: &str = "operetta.dev/called-by";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation: hash of the desired object that was applied, with what must not be forgotten of it: see [`Stamp`].
 pub const INTENT: &str = "operetta.dev/applied-hash";
+/// Annotation of a member of a child with `maxUnavailable`: hash of what makes it unavailable when it changes.
+pub const SPEC_HASH: &str = "operetta.dev/spec-hash";
 /// Annotation of a Secret: the keys of its data that were generated, with commas between.
 pub const GENERATED: &str = "operetta.dev/generated";
 /// Annotation of a Secret with generated values: the proof that Operetta applied it; see `manager/act/proof.rs`.

@@ -12,6 +12,7 @@ use super::names::{self, Claim, Stamp};
 use crate::api::{Gvk, ObjectRef};
 use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
+use crate::readiness::containers::{self, Containers};
 
 /// Each object once: where its kind is watched in two versions it is observed in both.
 pub(super) fn once<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<&'a Arc<Observed>> {
@@ -53,6 +54,12 @@ pub struct Observed {
     pub mark: DriftFingerprint,
     /// The fingerprint after our last apply, or when it was first observed. A different `mark` shows a foreign change.
     pub settled: DriftFingerprint,
+    /// Hash of what makes it unavailable when it changes, if its child has `maxUnavailable`.
+    pub spec_hash: Option<Box<str>>,
+    /// Of a Pod: its annotation about containers whose image the last apply changed.
+    pub replaced: Option<Box<str>>,
+    /// Of a Pod: the containers that run.
+    pub running: Containers,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// Finalizers that hold it, while it is being deleted.
@@ -217,6 +224,13 @@ impl Seen<'_> {
             foreign,
             settled: mark.clone(),
             mark,
+            spec_hash: annotation(names::SPEC_HASH).map(Into::into),
+            replaced: annotation(containers::ANNOTATION).map(Into::into),
+            running: self
+                .body
+                .filter(|_| self.gvk.is("v1", "Pod"))
+                .map(containers::running)
+                .unwrap_or_default(),
             terminating,
             held_by: if terminating {
                 meta.finalizers.iter().flatten().map(|f| f.as_str().into()).collect()

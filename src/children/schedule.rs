@@ -37,8 +37,8 @@ pub enum Block {
     Paused,
     /// It is lost, and its `onLoss` has that value.
     Lost(Loss),
-    /// `maxUnavailable` members are unavailable.
-    MaxUnavailable,
+    /// `maxUnavailable` members are unavailable. Names the first, and why it is; `None` if no number is known.
+    MaxUnavailable(Option<String>),
     /// Other children are written first, because all of them together are large.
     Size,
     /// A dry run of the change was refused.
@@ -80,7 +80,7 @@ impl Block {
             Self::Dependency(_)
                 | Self::Run(_)
                 | Self::Lost(_)
-                | Self::MaxUnavailable
+                | Self::MaxUnavailable(_)
                 | Self::Size
                 | Self::Oscillation(_)
         )
@@ -88,7 +88,7 @@ impl Block {
 
     /// Whether the child would be applied but for its own refusals and limits.
     pub(super) fn comes_after_refusals(&self) -> bool {
-        matches!(self, Self::Backoff(_) | Self::MaxUnavailable | Self::Oscillation(_))
+        matches!(self, Self::Backoff(_) | Self::MaxUnavailable(_) | Self::Oscillation(_))
     }
 
     /// When the block ends by itself.
@@ -101,7 +101,7 @@ impl Block {
             | Self::Run(_)
             | Self::Paused
             | Self::Lost(_)
-            | Self::MaxUnavailable
+            | Self::MaxUnavailable(_)
             | Self::Size
             | Self::DryRun => None,
         }
@@ -121,6 +121,11 @@ pub(crate) trait Schedule {
     /// all of the target is applied in any case.
     fn awaited_by_pruning(&self) -> Option<Block> {
         None
+    }
+
+    /// Whether `maxUnavailable` does not block the item, because a step names this very member.
+    fn is_named(&self, _: &Item) -> bool {
+        false
     }
 
     /// Takes what the schedule itself has found.
@@ -209,8 +214,8 @@ pub(super) struct Gates<'a> {
     is_dry_run_refused: bool,
     /// Whether nothing is written, because the instance is paused.
     pub(super) is_paused: bool,
-    /// How many more members of each limited child may become unavailable.
-    unavailable: BTreeMap<usize, usize>,
+    /// The turns of each limited child.
+    turns: BTreeMap<usize, Turns>,
 }
 
 impl<'a> Gates<'a> {
@@ -227,9 +232,8 @@ impl<'a> Gates<'a> {
             let failure = failure(ctx, target, item, state);
             failure.is_some_and(|failure| failure.is_dry_run && failure.rest(now).is_some())
         });
-        let unavailable =
-            limits.iter().map(|(child, limit)| (*child, left(target, *child, *limit))).collect();
-        Self { ctx, schedule, state, now, is_dry_run_refused, is_paused: false, unavailable }
+        let turns = limits.iter().map(|(child, limit)| (*child, Turns::of(target, *child, *limit))).collect();
+        Self { ctx, schedule, state, now, is_dry_run_refused, is_paused: false, turns }
     }
 
     /// Whether an item that differs may be written now. A create or update that is permitted uses up one of the members
@@ -248,15 +252,19 @@ impl<'a> Gates<'a> {
         blocked.map_or(Permit::Now, Permit::Blocked)
     }
 
-    /// A created member is as unavailable as an updated one, but is never blocked.
+    /// A created member is as unavailable as an updated one, but is never blocked. An update that makes nothing unavailable
+    /// takes no turn.
     fn limit(&mut self, item: &Item, difference: Difference) -> Option<Block> {
         let is_update = difference == Difference::Outdated;
         if !difference.is_change() {
             return None;
         }
-        let left = self.unavailable.get_mut(&item.child);
-        if is_update && left.as_ref().is_some_and(|left| **left == 0) {
-            return Some(Block::MaxUnavailable);
+        let mut turns = self.turns.get_mut(&item.child).filter(|_| !is_update || !item.stays_available());
+        if is_update
+            && let Some(turns) = turns.as_ref().filter(|turns| turns.left == 0)
+            && !self.schedule.is_named(item)
+        {
+            return Some(Block::MaxUnavailable(turns.holder.clone()));
         }
         if is_update
             && let Some(change) = TargetChange::of_item(self.ctx, item)
@@ -264,8 +272,9 @@ impl<'a> Gates<'a> {
         {
             return Some(Block::Oscillation(rest));
         }
-        if let Some(left) = left {
-            *left = left.saturating_sub(1);
+        if let Some(turns) = &mut turns {
+            turns.left = turns.left.saturating_sub(1);
+            turns.holder.get_or_insert_with(|| format!("{}, which is being changed", item.name));
         }
         None
     }
@@ -322,11 +331,34 @@ pub(super) fn max_unavailable(
     limits
 }
 
-/// How many more members of a child may become unavailable now.
-fn left(target: &Target, child: usize, limit: usize) -> usize {
-    let members = target.items.iter().filter(|item| item.child == child);
-    let is_terminating = |item: &Item| item.observed.as_ref().is_some_and(|o| o.terminating);
-    let unavailable =
-        members.filter(|item| item.ready.is_err() && (item.is_current() || is_terminating(item)));
-    limit.saturating_sub(unavailable.count())
+/// The turns of the members of a child with `maxUnavailable`.
+struct Turns {
+    /// How many more may become unavailable now.
+    left: usize,
+    /// The first that is unavailable, and why.
+    holder: Option<String>,
+}
+
+impl Turns {
+    fn of(target: &Target, child: usize, limit: usize) -> Self {
+        let members = target.items.iter().filter(|item| item.child == child);
+        let is_terminating = |item: &Item| item.observed.as_ref().is_some_and(|o| o.terminating);
+        let is_unavailable =
+            |item: &&Item| item.ready.is_err() && (item.is_current() || is_terminating(item));
+        let unavailable: Vec<&Item> = members.filter(is_unavailable).collect();
+        let holder = unavailable
+            .first()
+            .map(|item| format!("{}, which is not available ({})", item.name, item.unready()));
+        Self { left: limit.saturating_sub(unavailable.len()), holder }
+    }
+}
+
+/// Which unavailable member an outdated one waits for, if `maxUnavailable` members are unavailable.
+pub(super) fn turn_holder(ctx: &Context<'_>, target: &Target, item: &Item) -> Option<String> {
+    if item.observed.is_none() || item.is_current() || item.stays_available() {
+        return None;
+    }
+    let limit = *max_unavailable(ctx, target, &mut Vec::new()).get(&item.child)?;
+    let turns = Turns::of(target, item.child, limit);
+    turns.holder.filter(|_| turns.left == 0)
 }

@@ -81,6 +81,13 @@ impl Item {
         })
     }
 
+    /// Whether its update makes nothing unavailable: it changes metadata only, or what the API server changes without a restart.
+    pub(super) fn stays_available(&self) -> bool {
+        let (Ok(desired), Some(observed)) = (&self.desired, &self.observed) else { return false };
+        let wanted = desired.body["metadata"]["annotations"][super::names::SPEC_HASH].as_str();
+        wanted.is_some() && wanted == observed.spec_hash.as_deref()
+    }
+
     /// Whether it is applied as it should be, and ready.
     pub(super) fn is_settled(&self) -> bool {
         self.is_current() && self.ready.is_ok()

@@ -75,6 +75,8 @@ pub struct Intent {
 pub struct Permit {
     /// The member.
     pub member: Member,
+    /// Whether the step names this very member, by its key.
+    pub is_named: bool,
     /// What may be done.
     pub verb: Verb,
     /// The path of the step.

@@ -113,6 +113,8 @@ pub struct MemberState {
     pub ready: bool,
     /// Whether its object was deleted to be created again, and the new one does not exist yet.
     pub recreating: bool,
+    /// Which unavailable member it waits for, if `maxUnavailable` lets no other become unavailable.
+    pub waits_for_turn: Option<String>,
     /// Why it is not written, not ready, or not gone.
     pub message: Option<String>,
 }

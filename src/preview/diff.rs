@@ -11,7 +11,8 @@ const ITEM_KEYS: [&str; 9] =
     ["name", "containerPort", "mountPath", "devicePath", "key", "ip", "port", "type", "uid"];
 
 /// Annotations that differ with every apply, or that no user reads.
-const INTERNAL: [&str; 2] = [names::INTENT, names::GENERATED_PROOF];
+const INTERNAL: [&str; 4] =
+    [names::INTENT, names::SPEC_HASH, names::GENERATED_PROOF, crate::readiness::containers::ANNOTATION];
 
 /// One field that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -6,6 +6,7 @@
 //!
 //! - A workload whose controller has not seen it yet (no `observedGeneration`) is not ready.
 //! - A `ReplicationController` needs its replicas ready.
+//! - A Pod is not ready while a container still runs whose image an apply has changed, see [`containers`].
 //! - A Pod in phase Failed has failed (kstatus: current, for nothing more will happen).
 //! - A `StatefulSet` with `OnDelete` needs its replicas ready, though not on the newest revision.
 //! - A Service of type `LoadBalancer` needs an address, an `APIService` must be available.
@@ -18,6 +19,7 @@
 
 use crate::api::{BuiltIn, group_of};
 
+pub mod containers;
 mod kinds;
 mod pods;
 mod routes;

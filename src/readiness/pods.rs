@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Readiness, condition, presentable, text};
+use super::{Readiness, condition, containers as tracked, presentable, text};
 
 pub(super) fn pod(object: &Value) -> Readiness {
     match text(object, "/status/phase").unwrap_or_default() {
@@ -22,7 +22,12 @@ pub(super) fn pod(object: &Value) -> Readiness {
 fn running(object: &Value) -> Readiness {
     let ready = condition(object, "Ready");
     if ready.is_some_and(|ready| ready.status == "True") {
-        return Readiness::Ready;
+        let outdated = tracked::outdated(object);
+        if outdated.is_empty() {
+            return Readiness::Ready;
+        }
+        let message = containers(&outdated, "runs with its former image and is not replaced yet");
+        return Readiness::not_ready("ContainerNotReplaced", message);
     }
     let stuck = waiting(object);
     let crashing: Vec<&str> =
@@ -94,6 +99,6 @@ fn ended(object: &Value) -> Option<String> {
         })
 }
 
-fn statuses<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn statuses<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     object["status"][list].as_array().into_iter().flatten()
 }

@@ -161,6 +161,9 @@ fn permit_applies(target: &mut Target, kept: &mut Kept, permits: &[plan::Permit]
         if let Some(item) = target.items.iter_mut().find(|item| item.name == name) {
             item.lost = None;
         }
+        if permit.is_named {
+            kept.named.insert(name.clone());
+        }
         kept.permitted.insert(name);
     }
 }

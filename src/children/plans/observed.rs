@@ -19,6 +19,7 @@ use crate::children::origins::NEWEST;
 use crate::children::refs::{
     FieldProjection, Problem, Referred, ResourceSelector, Select, Selector, known, pod_of,
 };
+use crate::children::schedule::turn_holder;
 use crate::children::state::ReconcileState;
 use crate::children::target::{Item, Target};
 use crate::children::{Context, names};
@@ -220,6 +221,8 @@ impl plan::Observed for Seen<'_> {
             current: if self.is_rollout { self.target.is_newest(item) } else { item.is_current() },
             ready: item.ready.is_ok(),
             recreating: is_recreating(self.ctx, self.state, item),
+            waits_for_turn: turn_holder(self.ctx, self.target, item)
+                .map(|holder| format!("waits for {holder}")),
             message: Some(item.unready()).filter(|_| !item.is_settled()),
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Kept {
     pub(super) items: HashSet<String>,
     /// The names of those that a step of an active run may apply: they wait for no run, reached by a rollout or not.
     pub(super) permitted: HashSet<String>,
+    /// The names of those that a step of an active run names by their key.
+    pub(super) named: HashSet<String>,
     /// The run that comes to the others.
     pub(super) awaited: String,
 }
@@ -71,6 +73,10 @@ impl Schedule for RunSchedule<'_> {
 
     fn awaited_by_pruning(&self) -> Option<Block> {
         self.pruning.clone().map(Block::Run)
+    }
+
+    fn is_named(&self, item: &Item) -> bool {
+        self.kept.named.contains(&item.name)
     }
 
     fn findings(&self) -> Vec<Finding> {

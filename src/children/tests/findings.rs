@@ -50,7 +50,7 @@ fn each_finding_has_a_reason_a_severity_and_a_text() {
             Stalled,
             "until it has a value",
         ),
-        (waiting(Block::MaxUnavailable), "WaitingForDependency", Waiting, "maxUnavailable"),
+        (waiting(Block::MaxUnavailable(None)), "WaitingForDependency", Waiting, "maxUnavailable"),
         (waiting(Block::Size), "WaitingForDependency", Waiting, "are large"),
         (waiting(Block::Oscillation(second)), "Oscillating", Stalled, "10 times in five minutes"),
         (Finding::Paused { write: "create", what: "a".into() }, "Paused", Waiting, "create a"),

@@ -91,6 +91,23 @@ impl Schedule for Open {
     }
 }
 
+/// Everything may, and steps name the members.
+struct Named;
+
+impl Schedule for Named {
+    fn awaited(&self, _: &Item) -> Option<Block> {
+        None
+    }
+
+    fn awaited_by_child(&self, _: usize) -> Option<Block> {
+        None
+    }
+
+    fn is_named(&self, _: &Item) -> bool {
+        true
+    }
+}
+
 const LOST: Difference = Difference::Drifted(Drift::FieldsLost);
 
 #[test]
@@ -122,8 +139,13 @@ fn what_blocks_a_write() {
     let (missing, outdated) = (Difference::Missing, Difference::Outdated);
     // One at a time; what is missing is unavailable anyway, and is never blocked.
     let asked = [(0, outdated), (1, outdated), (2, missing), (1, LOST)];
-    assert_eq!(permits(&world, &Open, &same, &asked), ["now", "MaxUnavailable", "now", "now"]);
-    assert_eq!(permits(&world, &Open, &same, &[(2, missing), (0, outdated)]), ["now", "MaxUnavailable"]);
+    let turn = |holder: &str| format!("MaxUnavailable(Some(\"{holder}\"))");
+    let first = turn("m[0], which is being changed");
+    assert_eq!(permits(&world, &Open, &same, &asked), ["now", &first, "now", "now"]);
+    let third = turn("m[2], which is being changed");
+    assert_eq!(permits(&world, &Open, &same, &[(2, missing), (0, outdated)]), ["now", &third]);
+    // A step that names the member is not blocked.
+    assert_eq!(permits(&world, &Named, &same, &asked), ["now"; 4]);
     // A schedule blocks changes, and no repair.
     let run = r#"Run("step 1")"#;
     assert_eq!(permits(&world, &Closed, &same, &asked), [run, run, run, "now"]);

@@ -45,11 +45,12 @@ impl<'a> Walk<'a> {
         Acted::Waiting
     }
 
-    /// Records and permits members. `None`: all of them are applied; else what is awaited.
-    fn apply_members(&mut self, members: &[Member], path: &str, has_until: bool) -> Option<String> {
+    /// Records and permits members; of each, whether the step names this very one. `None`: all of them are applied; else what is awaited.
+    fn apply_members(&mut self, members: &[(Member, bool)], path: &str, has_until: bool) -> Option<String> {
         let mut message = None;
         let mut pending = 0usize;
-        for member in members {
+        for (member, is_named) in members {
+            let is_named = *is_named;
             let known = self.applied.contains(member) && !self.status.has_deleted(member);
             let state = self.world.observed.member(member);
             if !known {
@@ -65,7 +66,8 @@ impl<'a> Walk<'a> {
             pending += 1;
             self.progress.awaited.push(member.clone());
             self.progress.in_flight |= state.recreating;
-            let why = state.message.unwrap_or_else(|| {
+            let turn = state.waits_for_turn.filter(|_| !is_named);
+            let why = turn.or(state.message).unwrap_or_else(|| {
                 let what = match (state.exists, state.terminating, state.current) {
                     (false, ..) => "does not exist yet",
                     (_, true, _) => "is being deleted",
@@ -76,15 +78,27 @@ impl<'a> Walk<'a> {
             });
             message.get_or_insert_with(|| format!("{member}: {why}"));
             if known && (!self.hold || state.recreating) {
-                self.permit(Permit { member: member.clone(), verb: Verb::Apply, step: path.to_owned() });
+                self.permit(Permit {
+                    member: member.clone(),
+                    is_named,
+                    verb: Verb::Apply,
+                    step: path.to_owned(),
+                });
             }
         }
         let more = pending.saturating_sub(1);
         message.map(|message| if more > 0 { format!("{message}, and {more} more") } else { message })
     }
 
-    /// The members of the target that an apply step names, and before them those that they depend on and no step names.
-    fn in_target(&mut self, step: &Step, named: &[Members], path: &str, at: &At<'_>) -> Eval<Vec<Member>> {
+    /// The members of the target that an apply step names, and before them those that they depend on and no step names; of each,
+    /// whether the step names it by its key.
+    fn in_target(
+        &mut self,
+        step: &Step,
+        named: &[Members],
+        path: &str,
+        at: &At<'_>,
+    ) -> Eval<Vec<(Member, bool)>> {
         let mut dependencies = BTreeSet::new();
         let mut queue: Vec<String> = named.iter().map(|members| members.child.clone()).collect();
         while let Some(child) = queue.pop() {
@@ -98,12 +112,13 @@ impl<'a> Walk<'a> {
             let by_steps = self.applied_by_steps();
             dependencies.retain(|child| !by_steps.contains(child.as_str()));
         }
-        let mut found = Vec::new();
+        let mut found: Vec<(Member, bool)> = Vec::new();
         let target = |child: &str| self.world.observed.target(child).map_err(NoValue::Unknown);
         if !dependencies.is_empty() {
             for child in self.world.observed.children() {
                 if dependencies.contains(&child) {
-                    found.extend(target(&child)?.into_iter().map(|key| Member::new(child.clone(), key)));
+                    let members = target(&child)?.into_iter().map(|key| Member::new(child.clone(), key));
+                    found.extend(members.map(|member| (member, false)));
                 }
             }
         }
@@ -116,8 +131,10 @@ impl<'a> Walk<'a> {
             };
             let keys = keys.into_iter().filter(|key| wanted.is_none() || *key == wanted);
             for member in keys.map(|key| Member::new(members.child.clone(), key)) {
-                if !found.contains(&member) {
-                    found.push(member);
+                let is_named = wanted.is_some();
+                match found.iter_mut().find(|(known, _)| *known == member) {
+                    Some((_, known)) => *known |= is_named,
+                    None => found.push((member, is_named)),
                 }
             }
         }
@@ -174,7 +191,8 @@ impl<'a> Walk<'a> {
             let why = state.message.unwrap_or_else(|| "is not gone yet".to_owned());
             message.get_or_insert_with(|| format!("{member}: {why}"));
             if was_stored && !self.hold {
-                self.permit(Permit { member: member.clone(), verb: Verb::Delete, step: path.to_owned() });
+                let member = member.clone();
+                self.permit(Permit { member, is_named: true, verb: Verb::Delete, step: path.to_owned() });
             }
         }
         if !was_stored {
@@ -229,14 +247,16 @@ impl<'a> Walk<'a> {
         let mut members = Vec::new();
         for child in self.world.observed.children() {
             match self.world.observed.target(&child) {
-                Ok(keys) => members.extend(keys.into_iter().map(|key| Member::new(child.clone(), key))),
+                Ok(keys) => {
+                    members.extend(keys.into_iter().map(|key| (Member::new(child.clone(), key), false)));
+                }
                 Err(why) => {
                     self.wait(REMAINING, "Unknown", format!("{child}: {why}"));
                     return Flow::Waiting;
                 }
             }
         }
-        members.retain(|member| !by_steps.contains(member));
+        members.retain(|(member, _)| !by_steps.contains(member));
         match self.apply_members(&members, REMAINING, false) {
             None => {
                 self.end(REMAINING, StepPhase::Succeeded);

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{check, cond};
+use super::{check, cond, told};
+use crate::readiness::containers::{ANNOTATION, replaced_by, running};
+use crate::readiness::of;
 
 #[test]
 fn pod() {
@@ -132,4 +134,48 @@ fn pod() {
             ),
         ],
     );
+}
+
+/// The kubelet has observed the new generation, and the former container still runs.
+#[test]
+fn a_pod_is_not_ready_until_a_container_with_a_new_image_is_replaced() {
+    let pod = |image: &str, running: (&str, &str)| {
+        let (id, reported) = running;
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "generation": 2},
+            "spec": {"containers": [{"name": "etcd", "image": image}, {"name": "other", "image": "o"}]},
+            "status": {"observedGeneration": 2, "phase": "Running", "conditions": [cond("Ready", "True", "", "")],
+                "containerStatuses": [{"name": "etcd", "ready": true, "image": reported, "containerID": id},
+                    {"name": "other", "ready": true, "image": "o", "containerID": "c://o"}]},
+        })
+    };
+    let applied = |before: &Value, mut after: Value| {
+        if let Some(note) = replaced_by(&after, &running(before)) {
+            after["metadata"]["annotations"] = json!({ANNOTATION: note});
+        }
+        after
+    };
+    let waits =
+        "NotReady ContainerNotReplaced: container etcd: runs with its former image and is not replaced yet";
+    let old = pod("e:1", ("c://1", "docker.io/library/e:1"));
+    let changed = applied(&old, pod("e:2", ("c://1", "docker.io/library/e:1")));
+    assert_eq!(told(&of(&changed)), waits);
+    // Before the kubelet replaces it the image changes again, and back.
+    assert_eq!(told(&of(&applied(&changed, pod("e:3", ("c://1", "docker.io/library/e:1"))))), waits);
+    assert_eq!(told(&of(&applied(&changed, pod("e:1", ("c://1", "docker.io/library/e:1"))))), "Ready");
+    // The new container, of which the runtime reports another tag of the image.
+    let mut replaced = changed.clone();
+    replaced["status"] = pod("e:2", ("c://2", "mirror/e:latest"))["status"].clone();
+    assert_eq!(told(&of(&replaced)), "Ready");
+    // The kubelet has ended the former container, and cannot pull the image; the id is still the former one.
+    let mut pulling = changed.clone();
+    pulling["status"]["conditions"] = json!([cond("Ready", "False", "ContainersNotReady", "")]);
+    pulling["status"]["containerStatuses"][0]["state"] = json!({"waiting": {"reason": "ImagePullBackOff"}});
+    assert_eq!(told(&of(&pulling)), "NotReady ImagePullBackOff: container etcd: ImagePullBackOff");
+    // The same image by another name does not wait for ever where the runtime keeps the container.
+    let renamed = applied(&old, pod("docker.io/library/e:1", ("c://1", "docker.io/library/e:1")));
+    assert_eq!(told(&of(&renamed)), "Ready");
+    // A change that replaces no container.
+    assert_eq!(replaced_by(&pod("e:1", ("", "")), &running(&old)), None);
+    assert_eq!(told(&of(&applied(&json!({}), pod("e:1", ("", ""))))), "Ready");
 }

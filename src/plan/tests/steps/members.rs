@@ -53,6 +53,25 @@ fn a_member_that_does_not_become_ready_stops_the_run_at_its_step() {
 }
 
 #[test]
+fn only_a_step_that_names_no_member_waits_for_turns() {
+    for (child, is_named, message) in [
+        ("members", false, "members[0]: waits for members[1], and 2 more"),
+        ("members[0]", true, "members[0]: is not applied yet"),
+    ] {
+        let mut sim = Sim::new(vec![plan("upgrade", vec![apply("one", &[child])])]);
+        for index in 0..3 {
+            let waits_for_turn = Some("waits for members[1]".to_owned());
+            let state = MemberState { exists: true, waits_for_turn, ..MemberState::default() };
+            sim.cluster.members.insert(member(index), state);
+        }
+        sim.turn();
+        let progress = sim.decide();
+        assert!(progress.permits.iter().all(|permit| permit.is_named == is_named), "{progress:?}");
+        assert_eq!(progress.waiting[0].message, message);
+    }
+}
+
+#[test]
 fn a_delete_step_records_and_waits_until_the_objects_are_gone() {
     let steps = vec![delete("old", &["members"]), apply("new", &["members[0]"])];
     let mut sim = Sim::new(vec![plan("restore", steps)]);
