@@ -195,6 +195,7 @@ fn stray_writes(
         writes.extend(found.status.map(|status| RunAction::Store {
             run: RunRef::of(&object),
             status: Box::new(status.to_json()),
+            memory: None,
             intents: Vec::new(),
             event: None,
             ended: (run.spec.plan.clone(), plan::ended(&run, &status)),

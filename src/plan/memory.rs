@@ -69,7 +69,7 @@ pub struct RememberedRun {
     /// The digest of its steps when it ended. A retry resumes these steps, which only the `PlanRun` has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_digest: Option<String>,
-    /// Its state without steps and facts.
+    /// Its state; of a run that has ended without steps and facts.
     pub state: RunStatus,
 }
 
@@ -105,6 +105,11 @@ fn add<'f>(
     }
 }
 
+/// What is remembered of the state of a run that has ended.
+fn ended(state: RunStatus) -> RunStatus {
+    RunStatus { steps: Vec::new(), record: BTreeMap::new(), ..state }
+}
+
 fn steps_digest(steps: &[StepState]) -> String {
     content_digest(&serde_json::to_value(steps).unwrap_or_default())[..32].to_owned()
 }
@@ -113,12 +118,8 @@ impl RememberedRun {
     fn of(run: &PlanRun, status: &RunStatus) -> Self {
         let is_final = status.phase.is_final();
         let is_replaced = status.phase == Phase::Superseded;
-        let state = RunStatus {
-            approvals: if is_replaced { answered(run) } else { status.approvals.clone() },
-            steps: Vec::new(),
-            record: BTreeMap::new(),
-            ..status.clone()
-        };
+        let approvals = if is_replaced { answered(run) } else { status.approvals.clone() };
+        let state = RunStatus { approvals, ..status.clone() };
         Self {
             name: run.name.clone(),
             uid: run.uid.clone(),
@@ -133,7 +134,7 @@ impl RememberedRun {
             origin_digest: None,
             has_recorded: !status.record.is_empty(),
             steps_digest: (is_final && !status.steps.is_empty()).then(|| steps_digest(&status.steps)),
-            state,
+            state: if is_final { ended(state) } else { state },
         }
     }
 
@@ -225,6 +226,9 @@ impl Memory {
             } else if run.status.is_none() && run.is_taken() {
                 run.known = Known::Wiped;
                 run.status = Some(remembered.state.clone());
+            } else if run.status.as_ref().is_some_and(|stored| stored.sequence < remembered.state.sequence) {
+                run.is_behind = true;
+                run.status = Some(remembered.state.clone());
             }
             recalled.runs.push(run);
         }
@@ -295,7 +299,7 @@ impl Memory {
         let mut memory = self.clone();
         for (uid, state) in states {
             if let Some(run) = memory.runs.iter_mut().find(|run| run.uid == uid) {
-                run.state = RunStatus { steps: Vec::new(), record: BTreeMap::new(), ..state };
+                run.state = ended(state);
             }
         }
         memory
@@ -388,6 +392,7 @@ impl Memory {
             let message = "the instance was restored from a backup while the run was active";
             message.clone_into(&mut run.state.message);
             run.state.finished_at = Some(now.to_owned());
+            run.state = ended(std::mem::take(&mut run.state));
         }
         memory
     }

@@ -1,4 +1,5 @@
-//! A run as it is stored: a `PlanRun` object. Its status is the authoritative state of the run.
+//! A run as it is stored: a `PlanRun` object. While it is active, its state is in the status of the object and in the memory of the
+//! instance; the one that was stored last counts.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -66,6 +67,8 @@ pub struct PlanRun {
     pub finalizers: Vec<String>,
     /// What the memory of its instance says of it.
     pub known: Known,
+    /// Whether its state is that of the memory, and its object has an older one.
+    pub is_behind: bool,
     /// Whether the memory says that it has recorded facts.
     pub has_recorded: bool,
     /// Whether it has ended and its steps are gone, or are not those with which it ended.
@@ -311,6 +314,9 @@ pub struct RunStatus {
     pub finished_at: Option<String>,
     /// For how long it had been running at the last transition.
     pub used_milliseconds: u64,
+    /// How often its state has been stored. Of the states in the `PlanRun` and in the memory the one with the higher number counts.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sequence: u64,
     /// The children whose loss has started it. They count as lost until it has started, whatever the steps of other runs do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Member>,
@@ -466,9 +472,8 @@ pub struct LoopItem {
     pub value: Value,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 impl RunSpec {
@@ -514,6 +519,7 @@ impl PlanRun {
             owners: owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
             finalizers: finalizers.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
             known: Known::No,
+            is_behind: false,
             has_recorded: false,
             has_unknown_steps: false,
             spec: RunSpec::deserialize(&object["spec"]).map_err(|error| part("spec", &error))?,

@@ -68,7 +68,7 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
     let Some(plans) = &mut snapshot.plans else { return Effect::Ignored };
     match action {
         RunAction::Create(sort, object) => create(plans, *sort, object, number),
-        RunAction::Remember { body, .. } => remember(plans, body),
+        RunAction::Remember(write) => remember(plans, &write.body),
         RunAction::Store { run, status, .. } => {
             let now = plans.now.to_string();
             let Some(known) = plans.runs.iter_mut().find(|known| known.uid == run.uid) else {

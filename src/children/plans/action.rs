@@ -78,12 +78,14 @@ pub enum Guard {
 pub enum RunAction {
     /// Create an object. If there is one of that name, it is read: the next decision sees it.
     Create(RunObject, Box<Value>),
-    /// Store the state of a run, under its resourceVersion. After that, the requests are intended.
+    /// Store the state of a run, under the resourceVersion of the object that it goes to. After that, the requests are intended.
     Store {
         /// The run.
         run: RunRef,
         /// Its status.
         status: Box<Value>,
+        /// The memory that holds the status, if it goes there and not to the `PlanRun`.
+        memory: Option<StateWrite>,
         /// The requests that the status intends.
         intents: Vec<Intent>,
         /// Its Event.
@@ -98,15 +100,10 @@ pub enum RunAction {
         /// The action.
         then: Box<Self>,
     },
-    /// Write the memory of the instance, under the resourceVersion of its `InstanceState`; create that if there is none.
-    Remember {
-        /// The `InstanceState`.
-        state: Option<RunRef>,
-        /// The whole object.
-        body: Box<Value>,
-        /// What an Event tells people about it.
-        note: Option<&'static str>,
-    },
+    /// Show in the `PlanRun` what the memory says of its run.
+    Show(RunRef, Box<Value>),
+    /// Write the memory of the instance.
+    Remember(StateWrite),
     /// Change an object by a merge patch, under its resourceVersion.
     Change(RunObject, RunRef, Box<Value>),
     /// Set annotations of the instance; those without a value are removed.
@@ -144,14 +141,27 @@ pub enum RunAction {
 impl RunAction {
     /// Stores the next state of a run.
     pub(in crate::children) fn store(run: &PlanRun, status: &RunStatus, intents: Vec<Intent>) -> Self {
+        let status = &RunStatus { sequence: status.sequence + 1, ..status.clone() };
         Self::Store {
             run: reference(run),
             status: Box::new(status.to_json()),
+            memory: None,
             intents,
             event: event(run, status),
             ended: (run.spec.plan.clone(), plan::ended(run, status)),
         }
     }
+}
+
+/// A write of the memory of an instance, under the resourceVersion of its `InstanceState`; that is created if there is none.
+#[derive(Debug, Clone)]
+pub struct StateWrite {
+    /// The `InstanceState`.
+    pub state: Option<RunRef>,
+    /// The whole object.
+    pub body: Box<Value>,
+    /// What an Event tells people about it.
+    pub note: Option<&'static str>,
 }
 
 /// An Event about a run.

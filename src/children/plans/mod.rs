@@ -23,7 +23,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
-pub use action::{Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef};
+pub use action::{Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, StateWrite};
 pub(super) use decide::decide;
 pub(super) use delete::{delete, delete_children};
 pub(super) use effects::reference;

@@ -36,6 +36,9 @@ use crate::plan::{
 };
 use crate::template::{Budget, Expr, Totals};
 
+/// For how long a run stands as it does before its `PlanRun` says so, where the memory says it already.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
 /// The runs of one decision, and what comes of them.
 pub(super) struct Runs<'a> {
     ctx: &'a Context<'a>,
@@ -287,14 +290,27 @@ impl<'a> Runs<'a> {
             }
         }
         self.remember_stored(current);
+        self.show();
         self.actions.extend(self.naming.in_the_way(&self.ctx.snapshot.observed));
         if self.actions.is_empty() {
             self.tidy();
         }
     }
 
-    /// The memory takes in what the actions are about to store.
+    /// The memory takes in what the actions are about to store: in the same write, if a run goes on; of a run that ends
+    /// afterwards, for its `PlanRun` says it first.
     fn remember_stored(&mut self, current: &NewOrigin) {
+        if let [RunAction::Store { run, status, memory, .. }] = &mut self.actions[..]
+            && let Some(known) = self.plans.runs.iter().find(|known| known.uid == run.uid)
+            && known.known == Known::Yes
+            && known.phase() == Phase::Running
+            && status["phase"] == "Running"
+            && let Ok(next) = plan::RunStatus::deserialize(&**status)
+        {
+            let absorbed = self.plans.absorbed(&[(&run.uid, &next)], (&current.name, &current.data));
+            *memory = absorbed.map(|absorbed| self.plans.state_write(&absorbed));
+            return;
+        }
         let stored = |action: &RunAction| match action {
             RunAction::Store { run, status, .. } => {
                 Some((run.uid.clone(), plan::RunStatus::deserialize(&**status).ok()?))
@@ -313,6 +329,26 @@ impl<'a> Runs<'a> {
             next.iter().map(|(uid, status)| (uid.as_str(), status)).collect();
         if let Some(memory) = self.plans.absorbed(&next, (&current.name, &current.data)) {
             self.actions.push(self.plans.remember(&memory));
+        }
+    }
+
+    /// Shows people where the runs stand that only the memory has: those of quick steps are never written to the `PlanRun`.
+    fn show(&mut self) {
+        for run in self.plans.runs.iter().filter(|run| run.is_behind) {
+            let shown = self.actions.iter().any(|action| match action {
+                RunAction::Store { run: stored, .. } => stored.uid == run.uid,
+                _ => false,
+            });
+            if shown {
+                continue;
+            }
+            let elapsed = self.plans.elapsed.get(&run.uid).copied().unwrap_or_default();
+            if elapsed < SHOWN_AFTER && !self.is_paused {
+                let rest = SHOWN_AFTER.saturating_sub(elapsed);
+                self.wake = Some(self.wake.map_or(rest, |known| known.min(rest)));
+            } else if let Some(status) = &run.status {
+                self.actions.push(RunAction::Show(reference(run), Box::new(status.to_json())));
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{PlanSnapshot, RunAction, RunRef};
+use super::{PlanSnapshot, RunAction, RunRef, StateWrite};
 use crate::children::names;
 use crate::crd::API_VERSION;
 use crate::plan::crds::INSTANCE_STATE;
@@ -147,7 +147,12 @@ impl PlanSnapshot {
 
     /// Writes the memory of the instance.
     pub(super) fn remember(&self, memory: &Memory) -> RunAction {
-        RunAction::Remember {
+        RunAction::Remember(self.state_write(memory))
+    }
+
+    /// A write of the memory of the instance.
+    pub(super) fn state_write(&self, memory: &Memory) -> StateWrite {
+        StateWrite {
             state: self.state.object.clone(),
             body: Box::new(json!({
                 "apiVersion": API_VERSION,

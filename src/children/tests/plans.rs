@@ -1,7 +1,5 @@
 //! Runs of plans in decisions: what they write goes to a store in memory.
 
-use std::collections::HashMap;
-
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
@@ -14,6 +12,7 @@ mod explored;
 mod failed;
 mod jobs;
 mod losses;
+mod quick;
 mod refs;
 mod retained;
 mod secrets;
@@ -35,6 +34,8 @@ pub(super) struct RunStore {
     key_problem: Option<KeyProblem>,
     pub(super) protection: Protection,
     serial: u64,
+    /// For how long the runs stand as they do.
+    elapsed: Duration,
     /// What is sent or stored, in order.
     log: Vec<String>,
 }
@@ -52,6 +53,7 @@ impl RunStore {
         let runs = self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect();
         let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
         PlanSnapshot {
+            elapsed: runs.iter().map(|run| (run.uid.clone(), self.elapsed)).collect(),
             state,
             runs,
             strangers,
@@ -69,7 +71,6 @@ impl RunStore {
             digest_key: b"key".to_vec(),
             key_problem: self.key_problem.clone(),
             protection: self.protection.clone(),
-            elapsed: HashMap::new(),
             now: self.time() + now,
         }
     }
@@ -122,16 +123,16 @@ impl RunStore {
                 body["metadata"]["creationTimestamp"] = self.time().to_string().into();
                 self.jobs.push(body);
             }
-            RunAction::Store { run, status, .. } => {
-                let object = self.runs.get_mut(&run.name).unwrap();
-                object["status"] = *status;
-                object["metadata"]["resourceVersion"] = version.into();
-            }
-            RunAction::Remember { body, .. } => {
-                let mut body = *body;
+            RunAction::Store { memory: Some(write), .. } | RunAction::Remember(write) => {
+                let mut body = *write.body;
                 body["metadata"]["uid"] = "state".into();
                 body["metadata"]["resourceVersion"] = version.into();
                 self.state = Some(body);
+            }
+            RunAction::Store { run, status, .. } | RunAction::Show(run, status) => {
+                let object = self.runs.get_mut(&run.name).unwrap();
+                object["status"] = *status;
+                object["metadata"]["resourceVersion"] = version.into();
             }
             RunAction::DeleteState(_) => self.state = None,
             RunAction::Change(RunObject::PlanRun, run, patch) => {

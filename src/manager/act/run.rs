@@ -11,7 +11,9 @@ use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
 use crate::children::names;
-use crate::children::plans::{Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef};
+use crate::children::plans::{
+    Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, StateWrite,
+};
 use crate::cluster::{Cluster, Propagation};
 use crate::plan::{Answer, DELETE_CHILD, Intent, JobResult, PatchRequest, Request, request::CallFailure};
 use crate::printable;
@@ -48,9 +50,17 @@ impl Executor {
                 // It has no other one in it.
                 RunAction::If { .. } => {}
                 RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
-                RunAction::Store { run, status, intents, event, ended } => {
-                    if !self.store_run(key, registered, &run, &status, intents).await? {
+                RunAction::Store { run, status, memory, intents, event, ended } => {
+                    let is_stored = match memory {
+                        Some(memory) => self.remember(registered, instance, memory).await?,
+                        None => self.store_run(registered, &run, &status).await?,
+                    };
+                    if !is_stored {
                         return Ok(());
+                    }
+                    for Intent { step, attempt, request } in intents {
+                        let call = CallKey { run: run.uid.as_str().into(), step: step.into(), attempt };
+                        self.effects.calls.set(key, call, Call::Intended(request));
                     }
                     let (plan, ended) = ended;
                     let phase = status["phase"].as_str().unwrap_or_default();
@@ -59,12 +69,14 @@ impl Executor {
                         self.effects.events.publish(instance, is_warning, reason, &message);
                     }
                 }
-                RunAction::Remember { state, body, note } => {
-                    if !self.remember(registered, state, *body).await? {
+                RunAction::Show(run, status) => {
+                    if !self.store_run(registered, &run, &status).await? {
                         return Ok(());
                     }
-                    if let Some(note) = note {
-                        self.effects.events.publish(instance, false, "StateTakenOver", note);
+                }
+                RunAction::Remember(write) => {
+                    if !self.remember(registered, instance, write).await? {
+                        return Ok(());
                     }
                 }
                 RunAction::Change(sort, object, patch) => {
@@ -143,14 +155,30 @@ impl Executor {
     async fn remember(
         &self,
         registered: &Registered,
-        state: Option<RunRef>,
-        body: Value,
+        instance: &Value,
+        write: StateWrite,
+    ) -> Result<bool, CallError> {
+        let StateWrite { state, body, note } = write;
+        let is_written = match state {
+            Some(state) => self.replace_state(registered, &state, &body).await?,
+            None => {
+                self.create(registered, RunObject::State, &body).await?;
+                true
+            }
+        };
+        if let Some(note) = note.filter(|_| is_written) {
+            self.effects.events.publish(instance, false, "StateTakenOver", note);
+        }
+        Ok(is_written)
+    }
+
+    async fn replace_state(
+        &self,
+        registered: &Registered,
+        state: &RunRef,
+        body: &Value,
     ) -> Result<bool, CallError> {
         let sort = RunObject::State;
-        let Some(state) = state else {
-            self.create(registered, sort, &body).await?;
-            return Ok(true);
-        };
         let cluster = self.cluster_of(registered, sort);
         let patch = json!([
             {"op": "replace", "path": "/metadata/uid", "value": state.uid},
@@ -160,7 +188,7 @@ impl Executor {
         ]);
         let namespace = Some(state.namespace.as_str());
         let reply = cluster.json_patch(&sort.kind(), namespace, &state.name, None, &patch, NOTES).await;
-        self.learn_reply(&cluster, sort, &state, reply).await
+        self.learn_reply(&cluster, sort, state, reply).await
     }
 
     /// Deletes the memory of an instance that is gone. The finalizer goes first: an object that it held could be deleted twice.
@@ -287,14 +315,12 @@ impl Executor {
         }
     }
 
-    /// Stores the state of a run; `false` if another client has written it in between.
+    /// Stores the state of a run in its `PlanRun`; `false` if another client has written that in between.
     async fn store_run(
         &self,
-        key: &InstanceKey,
         registered: &Registered,
         run: &RunRef,
         status: &Value,
-        intents: Vec<Intent>,
     ) -> Result<bool, CallError> {
         let cluster = self.cluster_of(registered, RunObject::PlanRun);
         // A merge patch could not store a null in an output.
@@ -306,14 +332,7 @@ impl Executor {
         let (namespace, name) = (Some(run.namespace.as_str()), run.name.as_str());
         let kind = RunObject::PlanRun.kind();
         let reply = cluster.json_patch(&kind, namespace, name, Some("status"), &patch, NOTES).await;
-        let is_stored = self.learn_reply(&cluster, RunObject::PlanRun, run, reply).await?;
-        if is_stored {
-            for Intent { step, attempt, request } in intents {
-                let call = CallKey { run: run.uid.as_str().into(), step: step.into(), attempt };
-                self.effects.calls.set(key, call, Call::Intended(request));
-            }
-        }
-        Ok(is_stored)
+        self.learn_reply(&cluster, RunObject::PlanRun, run, reply).await
     }
 
     /// Takes in the reply to a write; `false` if its precondition did not hold. Then the object is read.

@@ -308,12 +308,12 @@ fn brief(action: &Action) -> Option<String> {
     };
     Some(match action {
         RunAction::Create(_, body) => format!("create {}", body["metadata"]["name"]),
-        RunAction::Store { run, status, .. } => {
+        RunAction::Store { run, status, .. } | RunAction::Show(run, status) => {
             let mut steps = status["steps"].as_array().into_iter().flatten();
             let step = steps.rfind(|step| step["finishedAt"].is_null());
             format!("{} is {} {}", run.name, status["phase"], step.map_or(&Value::Null, |step| &step["path"]))
         }
-        RunAction::Remember { body, .. } => format!("remember {}", body["spec"]["active"]),
+        RunAction::Remember(write) => format!("remember {}", write.body["spec"]["active"]),
         RunAction::Change(_, run, patch) => format!("{} {patch}", run.name),
         _ => return None,
     })
@@ -362,7 +362,7 @@ fn happen(world: &mut World, event: Event) {
 /// What tells a world from others: all but times and versions.
 fn key_of(world: &World, left: u32) -> u64 {
     fn strip(value: &Value, text: &mut String) {
-        const TIMES: [&str; 9] = [
+        const TIMES: [&str; 10] = [
             "startedAt",
             "finishedAt",
             "created",
@@ -372,6 +372,7 @@ fn key_of(world: &World, left: u32) -> u64 {
             "sinceMilliseconds",
             "message",
             "stepsDigest",
+            "sequence",
         ];
         match value {
             Value::Object(map) => {

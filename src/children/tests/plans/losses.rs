@@ -149,8 +149,12 @@ plans:
     settle_without(&mut world, "a-1");
     let rollout = world.phases().iter().rposition(|(plan, _)| plan == "deploy").unwrap();
     let rollout = format!("a-{}", rollout + 1);
-    let recorded = world.store().runs[&rollout]["status"]["applied"].to_string();
-    assert!(recorded.contains("\"key\":1"), "the rollout has come to it: {recorded}");
+    let runs = world.runs.snapshot(world.now, &world.instance).runs;
+    let recorded = &runs.iter().find(|run| run.name == rollout).unwrap().status.as_ref().unwrap().applied;
+    assert!(
+        recorded.contains(&crate::plan::Member::new("m", Some(json!(1)))),
+        "the rollout has come to it: {recorded:?}"
+    );
     world.store().runs.get_mut(&rollout).unwrap()["spec"]["cancel"] = true.into();
     settle_without(&mut world, "a-1");
     world.edit(json!({"size": 2, "text": "y", "stop": false}));

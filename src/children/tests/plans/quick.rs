@@ -1,0 +1,62 @@
+//! Steps that are quickly done: the memory alone has them, until a run stands still.
+
+use super::*;
+
+fn begun() -> World {
+    let resource = "
+children:
+  - {id: a, template: templates/a.yaml}
+  - {id: b, template: templates/b.yaml, readyWhen: \"self.data.open == 'yes'\"}
+plans:
+  deploy:
+    steps:
+      - {name: first, apply: [a]}
+      - {name: second, apply: [b]}
+";
+    let templates = [("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))];
+    let mut world = World::with_runs(package(resource, &templates), &json!({"text": "x"}));
+    world.settle();
+    world
+}
+
+fn stored_steps(world: &World) -> usize {
+    world.runs.runs["a-1"]["status"]["steps"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn the_plan_run_shows_a_step_once_the_run_stands_still() {
+    let mut world = begun();
+    assert_eq!(world.value("a-b", "text"), "x");
+    assert_eq!(stored_steps(&world), 0, "nothing waits yet");
+    let decision = world.decide();
+    assert!(decision.again.unwrap() <= Duration::from_secs(1), "{:?}", decision.again);
+    world.store().elapsed = Duration::from_secs(1);
+    world.settle();
+    assert_eq!(stored_steps(&world), 2);
+    let status = world.runs.runs["a-1"]["status"].clone();
+    world.settle();
+    assert_eq!(world.runs.runs["a-1"]["status"], status, "it is shown once");
+}
+
+#[test]
+fn another_manager_goes_on_from_the_memory() {
+    let mut world = begun();
+    world.log.clear();
+    world.restart();
+    world.settle();
+    assert_eq!(world.log, Vec::<String>::new(), "no step is done twice");
+    world.write("ConfigMap/a-b", |object| object["data"]["open"] = "yes".into());
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Succeeded)]);
+    assert_eq!(stored_steps(&world), 3, "and the implicit one");
+}
+
+/// What an object says that is older than the memory decides nothing: its facts and steps are those of before.
+#[test]
+fn an_older_state_in_the_plan_run_does_not_count() {
+    let mut world = begun();
+    world.store().runs.get_mut("a-1").unwrap()["status"]["applied"] = json!([]);
+    let runs = world.runs.snapshot(world.now, &world.instance).runs;
+    assert!(runs[0].is_behind);
+    assert_eq!(runs[0].status.as_ref().unwrap().applied.len(), 2);
+}
