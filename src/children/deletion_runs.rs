@@ -212,7 +212,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
 /// have come only to the applies before it, or to no target at all.
 fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
     !(snapshot.is_deleting() || decision.pending || observed.terminating)
-        && decision.children.iter().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
+        && decision.children.iter().flatten().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
 }
 
 /// Makes the instance the owner of a run that has ended and whose object is gone: the garbage collector deletes it with the

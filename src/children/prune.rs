@@ -265,7 +265,7 @@ pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: 
         let name = names::item_name(&o.child, o.key.as_deref());
         (name, Some(o.object.clone()), Err("is being deleted".to_owned()))
     };
-    let children = observed.iter().map(line).collect();
+    let children = Some(observed.iter().map(line).collect());
     Decision { actions, asks, status, again, children, namespaces, ..Decision::idle(verdict) }
 }
 

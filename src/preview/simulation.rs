@@ -179,7 +179,7 @@ impl Simulation {
             if !has_moved {
                 return Step::Done(Box::new(self.finish(&decision)));
             }
-            if self.decisions > DECISIONS + 2 * decision.children.len() {
+            if self.decisions > DECISIONS + 2 * decision.children.as_ref().map_or(0, Vec::len) {
                 self.report.refused.push(Refused {
                     item: None,
                     object: None,

@@ -36,8 +36,9 @@ pub struct Decision {
     pub status: Option<Status>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,
-    /// For `dev` and `tree`, of each child: name, object, and what it waits for.
-    pub children: Vec<(String, Option<ObjectRef>, Result<(), String>)>,
+    /// Of each child: name, object, and what it waits for. `None` if it was decided without a look at them: then nothing is said
+    /// of any child.
+    pub children: Option<Vec<(String, Option<ObjectRef>, Result<(), String>)>>,
     /// The objects that its refs name, which must be watched.
     pub wants: Vec<ResourceSelector>,
     /// What is to be observed by requests.
@@ -78,7 +79,7 @@ impl Decision {
     }
 
     /// Only a verdict.
-    pub(in crate::children) fn idle(verdict: Verdict) -> Self {
+    pub fn idle(verdict: Verdict) -> Self {
         Self {
             checks: Vec::new(),
             actions: Vec::new(),
@@ -87,7 +88,7 @@ impl Decision {
             verdict,
             status: None,
             again: None,
-            children: Vec::new(),
+            children: None,
             wants: Vec::new(),
             polls: Vec::new(),
             namespaces: Vec::new(),

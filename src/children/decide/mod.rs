@@ -104,7 +104,7 @@ pub(in crate::children) fn decide_target(
         verdict,
         status: Some(status),
         again,
-        children: lines(target),
+        children: Some(lines(target)),
         namespaces,
         revisions: BTreeSet::new(),
         pending: target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none(),
@@ -405,7 +405,7 @@ fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
     let verdict = Verdict::Stalled { reason: "LimitExceeded".into(), message };
     Decision {
         status: Some(Status::unfinished(ctx, &verdict)),
-        children: lines(target),
+        children: Some(lines(target)),
         wants: target.refs.wants.clone(),
         polls: target.refs.polls.clone(),
         used: ctx.budget.used(),

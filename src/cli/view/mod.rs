@@ -57,16 +57,19 @@ struct Child {
 }
 
 impl Row {
-    fn of(decision: &Decision) -> Self {
-        let children = decision
-            .children
-            .iter()
-            .map(|(name, object, ready)| Child {
-                name: printable(name),
-                object: object.as_ref().map(|object| printable(&object.to_string())).unwrap_or_default(),
-                waits: ready.as_ref().err().map(|waits| printable(waits)),
-            })
-            .collect();
+    /// After a decision. What was known of the children stays if it says nothing of them.
+    fn of(decision: &Decision, before: Option<&Self>) -> Self {
+        let children = match &decision.children {
+            None => before.map(|row| row.children.clone()).unwrap_or_default(),
+            Some(children) => children
+                .iter()
+                .map(|(name, object, ready)| Child {
+                    name: printable(name),
+                    object: object.as_ref().map(|object| printable(&object.to_string())).unwrap_or_default(),
+                    waits: ready.as_ref().err().map(|waits| printable(waits)),
+                })
+                .collect(),
+        };
         Self { status: Status::of_summary(&decision.summary()), children }
     }
 }
@@ -104,9 +107,9 @@ impl View {
 
     fn update(&self, key: &InstanceKey, decision: Option<&Decision>) {
         let name = printable(&key.to_string());
-        let row = decision.map(Row::of);
         let mut rows = self.rows();
         let before = rows.instances.get(&name);
+        let row = decision.map(|decision| Row::of(decision, before));
         if before == row.as_ref() || rows.finished {
             return;
         }
@@ -278,6 +281,7 @@ fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String>
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::children::Verdict;
     use crate::cli::model::State;
 
     pub(super) fn status(state: State, message: String) -> Status {
@@ -304,6 +308,20 @@ pub(super) mod tests {
         assert_eq!(changes("x", Some(&first), Some(&second)), expected);
         assert_eq!(changes("x", Some(&second), Some(&second)), [""; 0]);
         assert_eq!(changes("x", Some(&second), None), ["x: gone"]);
+    }
+
+    #[test]
+    fn children_that_were_not_looked_at_stay_as_they_were() {
+        let before = row(State::Ready, &[("a", None)]);
+        let message = || "an earlier revision of the package is being loaded".to_owned();
+        let unseen =
+            Decision::idle(Verdict::Reconciling { reason: "RevisionPending".into(), message: message() });
+        let after = Row::of(&unseen, Some(&before));
+        assert_eq!(changes("x", Some(&before), Some(&after)), [format!("x: Reconciling: {}", message())]);
+        let none = Row::of(&Decision { children: Some(Vec::new()), ..unseen }, Some(&before));
+        assert!(
+            changes("x", Some(&before), Some(&none)).contains(&"x: a (Pod default/a) is gone".to_owned())
+        );
     }
 
     #[test]
