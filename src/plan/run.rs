@@ -45,6 +45,7 @@ const HIGHEST_NUMBER: u64 = 1_000_000_000_000_000;
 pub(super) const MAX_MESSAGE: usize = 1 << 10;
 
 /// A `PlanRun`.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanRun {
     /// Its name.

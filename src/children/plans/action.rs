@@ -85,7 +85,7 @@ pub enum RunAction {
         /// Its status.
         status: Box<Value>,
         /// The memory that holds the status, if it goes there and not to the `PlanRun`.
-        memory: Option<StateWrite>,
+        memory: Option<Box<StateWrite>>,
         /// The requests that the status intends.
         intents: Vec<Intent>,
         /// Its Event.

@@ -308,7 +308,7 @@ impl<'a> Runs<'a> {
             && let Ok(next) = plan::RunStatus::deserialize(&**status)
         {
             let absorbed = self.plans.absorbed(&[(&run.uid, &next)], (&current.name, &current.data));
-            *memory = absorbed.map(|absorbed| self.plans.state_write(&absorbed));
+            *memory = absorbed.map(|absorbed| Box::new(self.plans.state_write(&absorbed)));
             return;
         }
         let stored = |action: &RunAction| match action {

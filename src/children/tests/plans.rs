@@ -123,7 +123,10 @@ impl RunStore {
                 body["metadata"]["creationTimestamp"] = self.time().to_string().into();
                 self.jobs.push(body);
             }
-            RunAction::Store { memory: Some(write), .. } | RunAction::Remember(write) => {
+            RunAction::Store { memory: Some(write), .. } => {
+                return self.carry_out(RunAction::Remember(*write), instance);
+            }
+            RunAction::Remember(write) => {
                 let mut body = *write.body;
                 body["metadata"]["uid"] = "state".into();
                 body["metadata"]["resourceVersion"] = version.into();

@@ -52,7 +52,7 @@ impl Executor {
                 RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
                 RunAction::Store { run, status, memory, intents, event, ended } => {
                     let is_stored = match memory {
-                        Some(memory) => self.remember(registered, instance, memory).await?,
+                        Some(memory) => self.remember(registered, instance, *memory).await?,
                         None => self.store_run(registered, &run, &status).await?,
                     };
                     if !is_stored {
@@ -159,12 +159,11 @@ impl Executor {
         write: StateWrite,
     ) -> Result<bool, CallError> {
         let StateWrite { state, body, note } = write;
-        let is_written = match state {
-            Some(state) => self.replace_state(registered, &state, &body).await?,
-            None => {
-                self.create(registered, RunObject::State, &body).await?;
-                true
-            }
+        let is_written = if let Some(state) = state {
+            self.replace_state(registered, &state, &body).await?
+        } else {
+            self.create(registered, RunObject::State, &body).await?;
+            true
         };
         if let Some(note) = note.filter(|_| is_written) {
             self.effects.events.publish(instance, false, "StateTakenOver", note);
