@@ -36,9 +36,8 @@ pub struct Decision {
     pub status: Option<Status>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,
-    /// Of each child: name, object, and what it waits for. `None` if it was decided without a look at them: then nothing is said
-    /// of any child.
-    pub children: Option<Vec<(String, Option<ObjectRef>, Result<(), String>)>>,
+    /// What is said of each child. `None` if it was decided without a look at them.
+    pub children: Option<Vec<ChildLine>>,
     /// The objects that its refs name, which must be watched.
     pub wants: Vec<ResourceSelector>,
     /// What is to be observed by requests.
@@ -67,6 +66,9 @@ pub struct Decision {
     /// The limit at which evaluation stopped. Then there are no actions.
     pub exceeded: Option<Exceeded>,
 }
+
+/// What is said of a child: its name, its object, and what it waits for.
+pub type ChildLine = (String, Option<ObjectRef>, Result<(), String>);
 
 impl Decision {
     /// The summary that all outputs share: the verdict, and for a Ready instance the fields that its status lacks.
@@ -113,7 +115,7 @@ impl Decision {
 }
 
 /// See [`Decision::children`].
-pub(super) fn lines(target: &Target) -> Vec<(String, Option<ObjectRef>, Result<(), String>)> {
+pub(super) fn lines(target: &Target) -> Vec<ChildLine> {
     let line = |item: &Item| {
         let object = item.desired.as_ref().ok().map(|desired| desired.object.clone());
         (item.name.clone(), object, item_state(item))

@@ -124,7 +124,7 @@ impl RunStore {
                 self.jobs.push(body);
             }
             RunAction::Store { memory: Some(write), .. } => {
-                return self.carry_out(RunAction::Remember(*write), instance);
+                self.carry_out(RunAction::Remember(*write), instance);
             }
             RunAction::Remember(write) => {
                 let mut body = *write.body;
