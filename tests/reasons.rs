@@ -9,7 +9,7 @@ const FOLDERS: [&str; 5] = ["children", "manager", "operators", "plan", "readine
 
 /// Words in these folders that are no reasons: kinds are left out besides.
 const OTHERS: &str = "
-    Phases and verdicts: Pending Running Interrupted Succeeded Error Known Listing Watching Degraded Leading StandingBy Stopping
+    Phases and verdicts: Pending Running Interrupted Succeeded Error Known Listing Watching Degraded Leading StandingBy Stopping Delayed
     Causes of runs: Cleanup Condition Deletion Loss Request Rollout Schedule
     Conditions of Kubernetes: AbleToScale Accepted Available Bound Complete Established Lost NamesAccepted PodScheduled Programmed
         ResolvedRefs Suspended ContainerCreating PodInitializing NewReplicaSetAvailable

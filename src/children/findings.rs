@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use super::decide::Why;
+use super::refs::PENDING;
 use super::schedule::{Block, Loss};
 use super::state::{
     CORRECT_EVERY, Failure, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING, ReconcileState,
@@ -35,9 +36,11 @@ pub enum Finding {
         is_waiting: bool,
         /// The unknown ref that it reads.
         unknown_ref: Option<String>,
+        /// Whether it has a value as soon as refs are known that do not affect Ready.
+        affects_ready: bool,
     },
     /// A ref is unknown that nothing else has reported.
-    UnknownRef { id: String, reason: &'static str, message: String, is_waiting: bool },
+    UnknownRef { id: String, reason: &'static str, message: String, is_waiting: bool, affects_ready: bool },
     /// `maxUnavailable` of a child is neither a number nor a percentage.
     InvalidMaxUnavailable { child: String },
     /// Another manager keeps changing a field.
@@ -68,7 +71,7 @@ pub enum Finding {
     /// Whether children are left cannot be read, so the finalizer stays.
     FinalizerStays { error: CallError },
     /// A run of a plan waits at a step.
-    RunWaits { run: String, step: String, message: String },
+    RunWaits { run: String, step: String, message: String, affects_ready: bool },
     /// The last run of a plan has failed. `is_undone`: something of the instance is not as it should be; otherwise only what
     /// was asked for is not done.
     RunFailed { run: String, reason: String, message: String, is_undone: bool },
@@ -154,14 +157,17 @@ impl Finding {
             None => (error.reason(), error.is_waiting()),
         };
         let unknown_ref = problem.map(|(id, _)| id.to_owned());
-        Self::NoValue { name: name.to_owned(), error: error.clone(), reason, is_waiting, unknown_ref }
+        let affects_ready = problem.is_none_or(|(_, problem)| problem.affects_ready);
+        let (name, error) = (name.to_owned(), error.clone());
+        Self::NoValue { name, error, reason, is_waiting, unknown_ref, affects_ready }
     }
 
     /// Not even the number of a child's members is known, while it waits for others anyway.
     pub(super) fn no_value_yet(name: &str, error: &ChildError, target: &Target) -> Self {
         match Self::no_value(name, error, target) {
-            Self::NoValue { name, error, unknown_ref, .. } => {
-                Self::NoValue { name, reason: error.reason(), is_waiting: true, error, unknown_ref }
+            Self::NoValue { name, error, unknown_ref, affects_ready, .. } => {
+                let reason = error.reason();
+                Self::NoValue { name, reason, is_waiting: true, error, unknown_ref, affects_ready }
             }
             other => other,
         }
@@ -181,6 +187,7 @@ impl Finding {
                 reason: problem.reason,
                 message: problem.message.clone(),
                 is_waiting: problem.is_waiting,
+                affects_ready: problem.affects_ready,
             })
             .collect()
     }
@@ -281,6 +288,24 @@ impl Finding {
         matches!(self, Self::Missing { .. } | Self::RecordUnknown { .. })
     }
 
+    /// Whether it says nothing but that a ref has not been read yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.severity() == Severity::Pending || self.reason() == PENDING
+    }
+
+    /// Whether it is a run that waits and does not affect Ready.
+    pub(super) fn is_run_beside(&self) -> bool {
+        matches!(self, Self::RunWaits { affects_ready: false, .. })
+    }
+
+    /// Whether it is about a ref that does not affect Ready.
+    pub(super) fn is_ref_beside(&self) -> bool {
+        matches!(
+            self,
+            Self::NoValue { affects_ready: false, .. } | Self::UnknownRef { affects_ready: false, .. }
+        )
+    }
+
     /// Itself, if it is such a write.
     pub(super) fn paused_write(&self) -> Option<&Self> {
         matches!(self, Self::Paused { .. }).then_some(self)
@@ -289,6 +314,11 @@ impl Finding {
     /// Its severity.
     pub fn severity(&self) -> Severity {
         let is_stalled = match self {
+            Self::NoValue { affects_ready: false, .. }
+            | Self::UnknownRef { affects_ready: false, .. }
+            | Self::RunWaits { affects_ready: false, .. }
+            | Self::AwaitsApproval { .. }
+            | Self::RunFailed { is_undone: false, .. } => return Severity::Pending,
             Self::NoValue { is_waiting, .. } | Self::UnknownRef { is_waiting, .. } => !is_waiting,
             Self::InvalidMaxUnavailable { .. }
             | Self::FieldManagerConflict { .. }
@@ -302,9 +332,6 @@ impl Finding {
             } => true,
             Self::ApplyRefused(refusal) => refusal.error.class != Class::Retry,
             Self::RemovalRefused { what: Removal::Deletion, error, .. } => error.class == Class::Permanent,
-            Self::AwaitsApproval { .. } | Self::RunFailed { is_undone: false, .. } => {
-                return Severity::Pending;
-            }
             _ => false,
         };
         if is_stalled { Severity::Stalled } else { Severity::Waiting }
@@ -407,8 +434,8 @@ impl Display for Finding {
             Self::FinalizerStays { error } => {
                 write!(f, "cannot read whether all children are deleted: {error}")
             }
-            Self::RunWaits { run, step, message } if step.is_empty() => write!(f, "{run}: {message}"),
-            Self::RunWaits { run, step, message } => write!(f, "{run}, step {step}: {message}"),
+            Self::RunWaits { run, step, message, .. } if step.is_empty() => write!(f, "{run}: {message}"),
+            Self::RunWaits { run, step, message, .. } => write!(f, "{run}, step {step}: {message}"),
             Self::RunFailed { run, reason, message, .. } => write!(f, "{run} failed: {reason}: {message}"),
             Self::RolloutCancelled { run } => write!(
                 f,

@@ -119,6 +119,14 @@ pub(super) struct Problem {
     pub(super) message: String,
     /// Whether it may pass by itself.
     pub(super) is_waiting: bool,
+    /// Whether the instance is not Ready because of it.
+    pub(super) affects_ready: bool,
+}
+
+impl Problem {
+    fn waiting(reason: &'static str, message: String) -> Self {
+        Self { reason, message, is_waiting: true, affects_ready: true }
+    }
 }
 
 /// All refs of an instance.
@@ -131,6 +139,8 @@ pub(super) struct Refs {
     pub(super) polls: Vec<Arc<Poll>>,
     /// Whether some are still being listed for the first time.
     pub(super) pending: bool,
+    /// Whether the first answers of some observations are awaited for long.
+    pub(super) is_delayed: bool,
     pub(super) problems: BTreeMap<String, Problem>,
     /// A keyed digest of what each object ref brings that is known; only for kinds with plans.
     pub(super) digests: BTreeMap<String, String>,
@@ -157,7 +167,7 @@ impl Refs {
                 Some(for_each) => refs.find_each(ctx, reference, for_each, &scope),
                 None => refs.find(ctx, reference, &scope),
             };
-            let var = refs.or_unknown(reference.id.clone(), found);
+            let var = refs.or_unknown(reference, reference.id.clone(), found);
             if let Some(plans) = ctx.snapshot.plans.as_ref().filter(|_| reference.gvk.is_some())
                 && !refs.has_problem(&reference.id)
             {
@@ -177,6 +187,7 @@ impl Refs {
         self.wants.dedup();
         self.polls.extend(other.polls);
         self.pending |= other.pending;
+        self.is_delayed |= other.is_delayed;
         for (name, problem) in other.problems {
             self.problems.entry(name).or_insert(problem);
         }
@@ -197,10 +208,10 @@ impl Refs {
         self.problems.keys().any(|name| name == id || of_key(name))
     }
 
-    fn or_unknown(&mut self, name: String, found: Result<Var, Problem>) -> Var {
+    fn or_unknown(&mut self, reference: &Ref, name: String, found: Result<Var, Problem>) -> Var {
         found.unwrap_or_else(|problem| {
             let reason = problem.message.clone();
-            self.problems.insert(name, problem);
+            self.problems.insert(name, Problem { affects_ready: reference.affects_ready, ..problem });
             Var::Unknown(reason)
         })
     }
@@ -233,7 +244,7 @@ impl Refs {
                 return Err(invalid("two items of forEach have the same key"));
             }
             let var = self.find(ctx, reference, &scope);
-            match self.or_unknown(format!("{}[{key}]", reference.id), var) {
+            match self.or_unknown(reference, format!("{}[{key}]", reference.id), var) {
                 // Known to be absent, or not wanted: there is no such key.
                 Var::Undefined => {}
                 var => found.push((key, var)),
@@ -280,11 +291,7 @@ impl Refs {
                 match found.into_iter().next() {
                     Some(object) => Ok(Var::Object(live(&object))),
                     None if reference.optional => Ok(Var::Undefined),
-                    None => Err(Problem {
-                        reason: "RefMissing",
-                        message: format!("{want} does not exist"),
-                        is_waiting: true,
-                    }),
+                    None => Err(Problem::waiting("RefMissing", format!("{want} does not exist"))),
                 }
             }
             RefTarget::Select(tree, namespace_refs) => {
@@ -325,12 +332,12 @@ impl Refs {
     }
 }
 
-/// The reason of what is being listed for the first time.
-const PENDING: &str = "RefPending";
+/// The reason of what is being listed for the first time, or has no first answer yet.
+pub(super) const PENDING: &str = "RefPending";
 
 /// The objects that a selector names, or why they are unknown.
 pub(super) fn known(snapshot: &Snapshot, want: &ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem> {
-    let problem = |reason, message| Problem { reason, message, is_waiting: true };
+    let problem = Problem::waiting;
     Err(match snapshot.lookup(want) {
         LookupResult::Known(objects) => return Ok(objects),
         LookupResult::Pending => problem(PENDING, format!("{want} is being read")),
@@ -385,13 +392,14 @@ fn namespace(
 }
 
 fn invalid(message: &str) -> Problem {
-    Problem { reason: "InvalidRef", message: message.to_owned(), is_waiting: false }
+    Problem { is_waiting: false, ..Problem::waiting("InvalidRef", message.to_owned()) }
 }
 
 /// A ref that cannot even be said.
 fn self_problem(what: &str, error: EvalError) -> Problem {
     let error = ChildError::Eval(error);
-    Problem { reason: error.reason(), message: format!("{what}: {error}"), is_waiting: error.is_waiting() }
+    let is_waiting = error.is_waiting();
+    Problem { is_waiting, ..Problem::waiting(error.reason(), format!("{what}: {error}")) }
 }
 
 /// What a ref brings, without what tells one object from a copy of it.

@@ -336,6 +336,7 @@ impl Snapshot {
             match result {
                 PollResult::Known(answer) => answer.to_string().hash(&mut hasher),
                 PollResult::Pending => 0.hash(&mut hasher),
+                PollResult::Delayed => 2.hash(&mut hasher),
                 PollResult::Failed(why) => (1, why).hash(&mut hasher),
             }
             hasher.finish()

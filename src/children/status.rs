@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::decide::{Health, Summary, Verdict};
+use super::decide::{Health, Summary, Verdict, join};
 use super::findings::Finding;
 use super::projection::Projection;
 use super::target::Target;
@@ -18,13 +18,16 @@ const MESSAGE: usize = 4_096;
 /// The condition of an instance whose CRD another manager keeps reverting.
 const CONTESTED: &str = "CRDFieldManagerConflict";
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 7] = [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, TRUNCATED, CHANGING];
+const PASSING: [&str; 8] =
+    [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, REF_UNKNOWN, TRUNCATED, CHANGING];
 const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 /// The condition that names fields left out of the status.
 const FAILED: &str = "StatusFailed";
 /// The condition that names failed runs which leave nothing of the instance undone.
 const RUN_FAILED: &str = "RunFailed";
+/// The condition that names unknown refs which do not affect Ready.
+const REF_UNKNOWN: &str = "RefUnknown";
 /// How many objects a condition names.
 const NAMED: usize = 5;
 
@@ -119,12 +122,15 @@ impl Status {
 
     /// What is told of the instance: of one that is Ready also what its status lacks.
     pub(super) fn summary(&self, summary: Summary) -> Summary {
-        match self.failed() {
-            Some(failed) if summary.health == Health::Ready => {
-                Summary { reason: failed.reason, message: failed.message, ..summary }
-            }
-            _ => summary,
+        if summary.health != Health::Ready {
+            return summary;
         }
+        if let Some(failed) = self.failed() {
+            return Summary { reason: failed.reason, message: failed.message, ..summary };
+        }
+        let ready = self.conditions.iter().find(|condition| condition.kind == "Ready");
+        let message = ready.map_or(summary.message, |ready| ready.message.clone());
+        Summary { message, ..summary }
     }
 
     /// The condition that says which fields are left out; only there while some are.
@@ -190,20 +196,46 @@ impl Status {
 
     /// With the failed runs that leave nothing undone; the condition is there only while there are some.
     #[must_use]
-    pub(super) fn failed_runs(mut self, findings: &[Finding]) -> Self {
-        let failed = findings.iter().filter_map(|finding| match finding {
-            Finding::RunFailed { reason, is_undone: false, .. } => Some((reason, finding.to_string())),
-            _ => None,
-        });
-        let (reasons, messages): (Vec<&String>, Vec<String>) = failed.unzip();
-        if let Some(reason) = reasons.first() {
-            let more = messages.len().saturating_sub(NAMED);
+    pub(super) fn failed_runs(self, findings: &[Finding]) -> Self {
+        let is_failed = |finding: &&Finding| matches!(finding, Finding::RunFailed { is_undone: false, .. });
+        let reason = |finding: &Finding| match finding {
+            Finding::RunFailed { reason, .. } => reason.clone(),
+            other => other.reason().to_owned(),
+        };
+        self.passing(RUN_FAILED, findings.iter().filter(is_failed), reason)
+    }
+
+    /// With what does not affect Ready: unknown refs as a condition, which is there only while there are some, and runs that
+    /// wait in the message of a Ready instance.
+    #[must_use]
+    pub(super) fn beside(self, findings: &[Finding]) -> Self {
+        let refs = findings.iter().filter(|finding| finding.is_ref_beside());
+        let mut status = self.passing(REF_UNKNOWN, refs, |finding| finding.reason().to_owned());
+        let runs: Vec<_> = findings.iter().filter(|finding| finding.is_run_beside()).collect();
+        let ready = status.conditions.iter_mut().find(|condition| condition.kind == "Ready");
+        if let Some(ready) = ready.filter(|ready| ready.status == Some(true) && !runs.is_empty()) {
+            ready.message = format!("{}; meanwhile: {}", ready.message, join(&runs));
+        }
+        status
+    }
+
+    /// With a condition about findings, if there are any. Its reason is that of the first.
+    fn passing<'f>(
+        mut self,
+        kind: &str,
+        findings: impl Iterator<Item = &'f Finding>,
+        reason: impl Fn(&Finding) -> String,
+    ) -> Self {
+        let findings: Vec<&Finding> = findings.collect();
+        if let Some(first) = findings.first() {
+            let more = findings.len().saturating_sub(NAMED);
             let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let named: Vec<String> = findings.iter().take(NAMED).map(ToString::to_string).collect();
             self.conditions.push(Condition {
-                kind: RUN_FAILED.into(),
+                kind: kind.into(),
                 status: Some(true),
-                reason: (*reason).clone(),
-                message: format!("{}{rest}", messages[..messages.len() - more].join("; ")),
+                reason: reason(first),
+                message: format!("{}{rest}", named.join("; ")),
             });
         }
         self

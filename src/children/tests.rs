@@ -13,6 +13,7 @@ mod limits;
 mod marks;
 mod origins;
 mod plans;
+mod ready;
 mod render;
 mod retained;
 mod rules;

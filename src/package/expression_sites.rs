@@ -36,8 +36,10 @@ pub(super) struct ExpressionSite<'a> {
 /// The role of an expression: it decides which variables are visible and whether reads create an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Of the resource: status, conditions, `paused`, `readyWhen`, refs.
+    /// Of the resource: `paused`, `readyWhen`, refs.
     Resource,
+    /// What is only shown: status, conditions.
+    Shown,
     /// A child's `forEach.in`.
     List,
     /// For each member of a child: `forEach.key`, `when`.
@@ -123,11 +125,11 @@ impl Parts {
             add(None, Role::Resource, expr.reads());
         }
         for field in &self.status {
-            add(None, Role::Resource, field.expr.reads());
+            add(None, Role::Shown, field.expr.reads());
         }
         for condition in &self.conditions {
-            add(None, Role::Resource, condition.when.reads());
-            add(None, Role::Resource, condition.message.reads());
+            add(None, Role::Shown, condition.when.reads());
+            add(None, Role::Shown, condition.message.reads());
         }
         for (index, child) in self.children.iter().enumerate() {
             let index = Some(index);

@@ -22,6 +22,7 @@ mod observation;
 mod order;
 mod permissions;
 pub mod plan;
+mod ready;
 mod refs;
 mod requires;
 mod resource;

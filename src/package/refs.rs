@@ -32,6 +32,8 @@ pub struct Ref {
     pub when: Option<Expr>,
     /// Whether an absent object is undefined; otherwise it is unknown.
     pub optional: bool,
+    /// Whether the instance is not Ready while it is unknown.
+    pub affects_ready: bool,
     /// The paths of an object that expressions read: sorted, none within another, cut at computed keys. No path means
     /// nothing, an empty path the whole object.
     pub reads: Arc<[Vec<String>]>,
@@ -245,6 +247,7 @@ impl Compiler<'_> {
                 for_each,
                 when,
                 optional: false,
+                affects_ready: true,
                 reads: Arc::from([]),
                 asks_state: false,
                 location: id.at.clone(),
@@ -298,6 +301,7 @@ impl Compiler<'_> {
             for_each,
             when,
             optional: manifest.optional.unwrap_or_default(),
+            affects_ready: true,
             reads: Arc::from([]),
             asks_state: false,
             location: id.at.clone(),

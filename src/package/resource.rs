@@ -19,12 +19,13 @@ use crate::template::{Expr, Lets, Search, Text};
 /// The maximum number of children of a resource: more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types that are reserved for Operetta.
-const OWN_CONDITIONS: [&str; 8] = [
+const OWN_CONDITIONS: [&str; 9] = [
     "Ready",
     "Reconciling",
     "Stalled",
     "DeletionPending",
     "RunFailed",
+    "RefUnknown",
     "StatusFailed",
     "StatusTruncated",
     "RevisionChanging",
@@ -93,7 +94,8 @@ impl Compiler<'_> {
         self.former_ids(&manifests);
 
         self.child_templates.extend(children.iter().map(|child| child.template.clone()));
-        let parts = Parts { lets, paused, ready_when, refs, children, status, conditions, plans };
+        let mut parts = Parts { lets, paused, ready_when, refs, children, status, conditions, plans };
+        self.refs_affect_ready(&mut parts, &ref_manifests);
         let known = lint::ResourceInfo { schema, namespaced, defaults, complete: self.complete };
         let found = lint::resource(&self.engine, &parts, &known);
         self.diagnostics.extend(found);

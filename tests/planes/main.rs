@@ -20,6 +20,7 @@ mod get;
 mod helm;
 mod leader;
 mod lists;
+mod observing;
 mod operators;
 mod outage;
 mod own_crds;

@@ -48,6 +48,9 @@ pub struct Decision {
     pub revisions: BTreeSet<String>,
     /// Whether refs are still loading: the status is not written yet.
     pub pending: bool,
+    /// Whether it says only that observations have no answer yet. This is no news about an instance of which the status says
+    /// more.
+    pub awaits_answers: bool,
     /// Whether all of the target was applied.
     pub accepted: bool,
     /// Changes of the target among the actions that no change of the instance explains.
@@ -97,6 +100,7 @@ impl Decision {
             revisions: BTreeSet::new(),
             used: Totals::NONE,
             pending: false,
+            awaits_answers: false,
             accepted: false,
             target_changes: Vec::new(),
             needs_record_key: false,

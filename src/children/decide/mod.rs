@@ -18,6 +18,7 @@ pub(super) use apply::failure;
 pub use decision::Decision;
 pub(super) use oscillation::MOST_CHANGES;
 pub use oscillation::{OscillationGuard, TargetChange};
+pub(super) use verdict::join;
 pub use verdict::{Health, NOT_LOADED, Summary, Verdict};
 
 use std::collections::{BTreeSet, HashSet};
@@ -91,10 +92,13 @@ pub(in crate::children) fn decide_target(
         Some(Pause::Unknown(verdict)) => verdict,
     };
     let status = Status::project(ctx, target, &verdict).pending(&prune::pending(&work.findings));
-    let status = status.failed_runs(&work.findings);
+    let status = status.failed_runs(&work.findings).beside(&work.findings);
     if let Some(exceeded) = ctx.budget.exceeded() {
         return stopped(ctx, target, exceeded);
     }
+    let awaits_answers = target.refs.is_delayed
+        && target.items.iter().all(|item| item.ready.is_ok())
+        && work.findings.iter().all(Finding::is_silent);
     let Work { checks, actions, asks, findings, again, target_changes, namespaces, needs_record_key } = work;
     Decision {
         checks,
@@ -108,6 +112,7 @@ pub(in crate::children) fn decide_target(
         namespaces,
         revisions: BTreeSet::new(),
         pending: target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none(),
+        awaits_answers,
         accepted: target.is_applied(),
         target_changes,
         needs_record_key,

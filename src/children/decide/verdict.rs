@@ -3,8 +3,9 @@
 use std::fmt::{Display, Write as _};
 
 use super::{Action, Context};
+use crate::children::ChildError;
 use crate::children::findings::{Finding, Severity};
-use crate::children::target::Target;
+use crate::children::target::{Item, Target};
 use crate::template::EvalError;
 
 /// The state of an instance.
@@ -157,10 +158,18 @@ pub(super) fn verdict(
     if let Some(first) = waiting.first() {
         return Verdict::Reconciling { reason: first.reason().to_owned(), message: join(&waiting) };
     }
-    let unready = target.items.iter().filter(|item| item.ready.is_err());
+    // What is missing only because of a ref that does not affect Ready.
+    let is_beside = |item: &&Item| match &item.desired {
+        Err(ChildError::Eval(EvalError::Unknown { path, .. })) if item.observed.is_none() => {
+            target.refs.problem_of(path).is_some_and(|(_, problem)| !problem.affects_ready)
+        }
+        _ => false,
+    };
+    let items: Vec<&Item> = target.items.iter().filter(|item| !is_beside(item)).collect();
+    let unready = items.iter().filter(|item| item.ready.is_err());
     let unready: Vec<_> = unready.map(|item| format!("{}: {}", item.name, item.unready())).collect();
     let not_ready = || Verdict::Reconciling { reason: "ChildrenNotReady".into(), message: join(&unready) };
-    let children = target.items.len();
+    let children = items.len();
     let Some(ready_when) = &ctx.origin.resource.ready_when else {
         return if unready.is_empty() { Verdict::Ready { children } } else { not_ready() };
     };
@@ -192,7 +201,7 @@ pub(super) fn paused(findings: &[Finding]) -> Verdict {
     Verdict::Paused { message }
 }
 
-fn join<T: Display>(findings: &[T]) -> String {
+pub(in crate::children) fn join<T: Display>(findings: &[T]) -> String {
     join_some(findings, MAX_FINDINGS, "; ")
 }
 

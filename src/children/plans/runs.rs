@@ -276,8 +276,10 @@ impl<'a> Runs<'a> {
     fn follow(&mut self, agenda: Agenda, current: &NewOrigin) {
         self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
         self.cleanup = agenda.cleanup;
-        for (name, why) in agenda.waiting {
-            self.findings.push(Finding::RunWaits { run: name, step: String::new(), message: why });
+        for (name, why) in &agenda.waiting {
+            if let Some(run) = self.run(name) {
+                self.waits_at(run, "", why);
+            }
         }
         // What is written first may change the rest: the runs are decided again after it.
         if let Some(write) = agenda.writes.first() {
@@ -486,9 +488,8 @@ impl<'a> Runs<'a> {
         if *directive == Directive::Continue
             && let Some(message) = self.seen(run).unread_secrets()
         {
-            let (run, step) = (run.name.clone(), String::new());
             self.waits = true;
-            return self.findings.push(Finding::RunWaits { run, step, message });
+            return self.waits_at(run, "", &message);
         }
         let known = self.progresses.remove(&*run.name).filter(|_| *directive == Directive::Continue);
         let progress = known.unwrap_or_else(|| self.progress(run, directive));
@@ -503,17 +504,27 @@ impl<'a> Runs<'a> {
         self.actions.extend(actions);
         self.waits |= !progress.waiting.is_empty();
         for waiting in &progress.waiting {
-            self.findings.push(Finding::RunWaits {
-                run: run.name.clone(),
-                step: waiting.step.clone(),
-                message: waiting.message.clone(),
-            });
+            self.waits_at(run, &waiting.step, &waiting.message);
         }
         self.permits.extend(progress.permits);
         self.wake = [self.wake, progress.wake].into_iter().flatten().min();
         let objects = run.status.iter().flat_map(|status| &status.steps).flat_map(|step| &step.objects);
         let named: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
         self.actions.extend(self.naming.unread_jobs(|name| named.contains(&name)));
+    }
+
+    fn waits_at(&mut self, run: &PlanRun, step: &str, message: &str) {
+        let affects_ready = self.affects_ready(run);
+        let (run, step, message) = (run.name.clone(), step.to_owned(), message.to_owned());
+        self.findings.push(Finding::RunWaits { run, step, message, affects_ready });
+    }
+
+    /// Whether the instance is not Ready while a run is active or waits. During a rollout it is not yet what its spec says.
+    fn affects_ready(&self, run: &PlanRun) -> bool {
+        let plans = &self.origin_of(run).1.resource.plans;
+        let plan = plans.iter().find(|plan| plan.name == run.spec.plan);
+        matches!(run.cause(), Cause::Rollout | Cause::Cleanup)
+            || plan.map_or_else(|| plan::is_exclusive(run, plans), |plan| plan.affects_ready)
     }
 
     fn progress(&self, run: &PlanRun, directive: &Directive) -> Progress {

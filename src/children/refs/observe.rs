@@ -51,6 +51,8 @@ pub enum PollRequest {
 pub enum PollResult {
     /// It has not been made, or is to be made again.
     Pending,
+    /// The same, for longer than the status waits for it in silence.
+    Delayed,
     /// The answer, as far as it is read.
     Known(Arc<Value>),
     /// It failed. Says why, without anything of the answer.
@@ -158,12 +160,14 @@ impl Refs {
             keep: keep.into(),
         });
         self.polls.push(Arc::clone(&poll));
-        let failed = |message: String| Problem { reason: "ObservationFailed", message, is_waiting: true };
+        let failed = |message: String| Problem::waiting("ObservationFailed", message);
         match ctx.snapshot.polls.get(&poll) {
-            None | Some(PollResult::Pending) => {
-                self.pending = true;
+            result @ (None | Some(PollResult::Pending | PollResult::Delayed)) => {
+                let is_delayed = matches!(result, Some(PollResult::Delayed));
+                self.is_delayed |= is_delayed;
+                self.pending |= !is_delayed;
                 let message = format!("{poll} is not answered yet");
-                Err(Problem { reason: "RefPending", message, is_waiting: true })
+                Err(Problem::waiting(super::PENDING, message))
             }
             Some(PollResult::Failed(why)) => Err(failed(why.clone())),
             Some(PollResult::Known(answer)) => {
@@ -193,7 +197,7 @@ impl Refs {
             .filter(|object| key_text.is_none() || object.key.as_deref() == key_text.as_deref())
             .collect();
         live.sort_by(|a, b| a.object.cmp(&b.object));
-        let none = |why: String| Problem { reason: "DependencyNotReady", message: why, is_waiting: true };
+        let none = |why: String| Problem::waiting("DependencyNotReady", why);
         let what = match &key_text {
             Some(key) => format!("{}[{key}]", exec.child.child),
             None => exec.child.child.clone(),
@@ -295,7 +299,7 @@ fn expected(
 
 fn unrendered(error: NoValue) -> Problem {
     match error {
-        NoValue::Unknown(message) => Problem { reason: "DependencyUnknown", message, is_waiting: true },
+        NoValue::Unknown(message) => Problem::waiting("DependencyUnknown", message),
         NoValue::Wrong(message) => invalid(&message),
     }
 }

@@ -174,7 +174,7 @@ impl RunStore {
 
 impl World {
     /// With a store for runs.
-    fn with_runs(package: Arc<Package>, spec: &Value) -> Self {
+    pub(super) fn with_runs(package: Arc<Package>, spec: &Value) -> Self {
         let mut world = Self::new(package, spec);
         world.instance["metadata"]["creationTimestamp"] = "2023-11-14T00:00:00Z".into();
         world.has_plans = true;
@@ -209,7 +209,7 @@ fn of() -> Of {
 }
 
 /// `kubectl create` of a PlanRun.
-fn request(world: &mut World, name: &str, plan: &str) {
+pub(super) fn request(world: &mut World, name: &str, plan: &str) {
     let of = json!({"apiVersion": "example.org/v1", "kind": "Thing", "resource": "things", "name": "a"});
     let body = json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"of": of, "plan": plan}});
     let mut instance = Value::Null;

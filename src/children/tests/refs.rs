@@ -107,22 +107,10 @@ fn a_forbidden_ref_changes_nothing() {
 }
 
 #[test]
-fn a_ref_that_nothing_but_the_status_reads_is_told_of_too() {
-    let package = package(
-        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: {value: refs.tls.data.crt, exposesSecretData: true}\n",
-        &[("a", config("{{ name }}"))],
-    );
-    let mut world = World::new(package, &json!({}));
-    let verdict = world.settle();
-    assert_eq!(reason(&verdict), ("RefMissing", "refs.tls: Secret n/tls does not exist"));
-    assert_eq!(world.names(), ["a"]);
-}
-
-#[test]
 fn a_missing_ref_is_reported_beside_one_whose_id_begins_with_its_id() {
     let reads = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {crt: \"{{ refs['tls-ca'].data.crt | sha256 }}\"}\n";
     let package = package(
-        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls}\n  - {id: tls-ca, apiVersion: v1, kind: Secret, name: ca}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt | sha256\n",
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: tls, affectsReady: true}\n  - {id: tls-ca, apiVersion: v1, kind: Secret, name: ca}\nchildren:\n  - {id: a, template: templates/a.yaml}\nstatus:\n  crt: refs.tls.data.crt | sha256\n",
         &[("a", reads.into())],
     );
     let mut world = World::new(package, &json!({}));

@@ -282,6 +282,11 @@ impl InstanceReconciler {
         if let Some(wait) = decision.again {
             self.scheduler.queue.add_after(key.clone(), wait);
         }
+        // The answers bring another decision; without one this is said in the end.
+        let is_reported = instance["status"]["observedGeneration"] == instance["metadata"]["generation"];
+        if decision.awaits_answers && is_reported {
+            return Outcome::Done;
+        }
         let settled = self.status.settle(key, registered, instance, decision, state).await;
         if registered.is_staged
             && (Member::of(instance).is_changing() || self.kept_revision(key, registered).is_some())

@@ -27,8 +27,11 @@ const PLACES: Limits = Limits { most: 5_000, first: 4_000, few: 100 };
 const MOST_OF_INSTANCE: usize = 200;
 /// How long after a failure an observation is made again.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
-/// How long a first answer is awaited in silence; after that the status says that there is none.
+/// How long a first answer is awaited in silence; after that the status says that there is none, unless it is about the
+/// instance as it is: then another process had an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// For how long a first answer is awaited in all. A request ends before that, but it may wait for others.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
 /// By how much intervals vary, so that observations spread; see [`jitter`].
 const SPREAD: f64 = 0.5;
 
@@ -152,6 +155,7 @@ impl Polls {
             .map(|(poll, source)| {
                 let state = match &source.result {
                     PollResult::Pending => "Pending",
+                    PollResult::Delayed => "Delayed",
                     PollResult::Known(_) => "Known",
                     PollResult::Failed(_) => "Failed",
                 };
@@ -180,7 +184,9 @@ impl Polls {
             };
             let patience = async {
                 tokio::time::sleep(PATIENCE).await;
-                self.lose_patience(&poll);
+                self.lose_patience(&poll, PollResult::Delayed);
+                tokio::time::sleep(LONGEST_PATIENCE).await;
+                self.lose_patience(&poll, PollResult::Failed(format!("{poll} is not answered yet")));
                 std::future::pending().await
             };
             let answer = async {
@@ -255,12 +261,12 @@ impl Polls {
         Some(pause)
     }
 
-    fn lose_patience(&self, poll: &Arc<Poll>) {
+    fn lose_patience(&self, poll: &Arc<Poll>, result: PollResult) {
         let mut set = self.set();
         if let Some(source) = set.sources.get_mut(poll)
-            && source.result == PollResult::Pending
+            && matches!(source.result, PollResult::Pending | PollResult::Delayed)
         {
-            source.result = PollResult::Failed(format!("{poll} is not answered yet"));
+            source.result = result;
             self.scheduler.add_all(source.readers.iter().cloned());
         }
     }

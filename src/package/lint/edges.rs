@@ -271,7 +271,7 @@ pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Ve
         .map(|reference| {
             let message = format!("nothing reads the ref `{}`", reference.id);
             Diagnostic::warning("package::unused", message).located(reference.location.clone()).help(format!(
-                "read it as refs.{}, or remove it: it is watched, and awaited unless it is optional",
+                "read it as refs.{}, or remove it: it is watched or observed nevertheless",
                 reference.id
             ))
         })

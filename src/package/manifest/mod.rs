@@ -293,6 +293,10 @@ manifest! {
         "when" when: Option<Expression>,
         /// Whether the object may be absent, and is then undefined. Without it an absent object is awaited.
         "optional" optional: Option<bool>,
+        /// Whether the instance is not Ready while the ref is unknown: it does not exist, cannot be read, or has no answer
+        /// that is expected. Otherwise the condition RefUnknown names it. Default: true, unless it is observed only in runs,
+        /// or only `status`, `conditions` and plans that do not affect Ready read it.
+        "affectsReady" affects_ready: Option<At<bool>>,
         /// An observation: a command in a container of a child. The ref has exitCode, stdout, stderr, and json if the
         /// output is JSON.
         "exec" exec: Option<Must<At<plan::manifest::Exec>>>,

@@ -88,12 +88,15 @@ impl Compiler<'_> {
             self.diagnostics.push(name.error("package::budget", message).help("split the plan"));
         }
         let exclusive = manifest.exclusive.is_none_or(|exclusive| exclusive.value);
+        let chosen = manifest.affects_ready.as_ref();
+        let affects_ready = self.plan_affects_ready(&name.value, chosen, exclusive, &triggers);
         Plan {
             name: name.value.clone(),
             triggers,
             params: manifest.params.and_then(|params| self.params(&params)),
             concurrency: manifest.concurrency.map(|concurrency| concurrency.value).unwrap_or_default(),
             exclusive,
+            affects_ready,
             interruptible: manifest.interruptible.unwrap_or(true),
             priority: manifest.priority.map_or(0, |priority| priority.0),
             on_cleanup_failure,

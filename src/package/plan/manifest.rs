@@ -48,6 +48,10 @@ manifest! {
         /// Whether it is the only such run of the instance. Default: true. A plan that is not exclusive runs beside
         /// others and cannot have apply, delete and plan steps.
         "exclusive" exclusive: Option<At<bool>>,
+        /// Whether the instance is not Ready while a run of the plan is active or waits, and after a run that has failed and
+        /// left something undone. Default: the value of `exclusive`. A rollout and a cleanup always affect Ready, and so do
+        /// children that are not ready, whatever makes them so.
+        "affectsReady" affects_ready: Option<At<bool>>,
         /// Whether a run that takes precedence may interrupt it. Default: true.
         "interruptible" interruptible: Option<bool>,
         /// Runs with a higher priority go first, and may interrupt. Among runs for losses and conditions, and among all

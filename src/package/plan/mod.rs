@@ -51,6 +51,8 @@ pub struct Plan {
     pub concurrency: Concurrency,
     /// Whether it changes children, so that only one such run is active at a time.
     pub exclusive: bool,
+    /// Whether the instance is not Ready while a run of it is active, waits, or has failed and left something undone.
+    pub affects_ready: bool,
     /// Whether a run that takes precedence may interrupt it.
     pub interruptible: bool,
     /// Among runs of the same rank that with the highest goes first.

@@ -221,6 +221,7 @@ pub(in crate::plan) fn plan(name: &str, steps: Vec<Step>) -> Plan {
         params: None,
         concurrency: Concurrency::Forbid,
         exclusive: true,
+        affects_ready: true,
         interruptible: true,
         priority: 0,
         on_cleanup_failure: None,

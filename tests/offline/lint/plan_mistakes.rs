@@ -141,6 +141,18 @@ fn each_mistake_is_found_and_says_what_to_do() {
             &["error", "long"],
         ),
         ("p: {exclusive: false, steps: [{name: a, apply: [config]}]}", &["error", "exclusive"]),
+        (
+            "p: {exclusive: false, affectsReady: false, steps: [{name: a, record: {x: 1}}]}",
+            &["warning", "affectsReady: false", "`p`", "default with exclusive: false"],
+        ),
+        (
+            "p: {affectsReady: true, steps: [{name: a, apply: [config]}]}",
+            &["warning", "default with exclusive: true"],
+        ),
+        (
+            "update: {affectsReady: false, steps: [{name: a, apply: [config]}]}",
+            &["warning", "affectsReady: false", "`update`", "only for requested runs"],
+        ),
         ("p: {concurrency: Maybe, steps: [{name: a, apply: [config]}]}", &["error", "Forbid"]),
         (
             "p: {params: {type: object, properties: {a: {type: strng}}}, steps: [{name: a, apply: [config]}]}",

@@ -265,7 +265,7 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
         - {id: tls, apiVersion: v1, kind: Secret, name: tls}
         - {id: seen, http: {url: "http://{{ spec.host }}/x"}}
 #                                           ^^^ error: `spec.host` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
-#              ^^^ warning: nothing reads the ref `seen`; read it as refs.seen, or remove it: it is watched, and awaited unless it is optional
+#              ^^^ warning: nothing reads the ref `seen`; read it as refs.seen, or remove it: it is watched or observed nevertheless
       let: {host: "{{ spec.host }}", key: "{{ refs.tls.data.key }}", base: "http://a/{{ spec.host }}"}
 #                     ^^^ error: `spec.host` is part of the host of the URL, so its author would choose where the request goes; use a literal or `defaults`, and begin the path with a literal slash; or list the hosts that it may be: hosts: ["*.example.com"]
 #                                                                                       ^^^ error: `spec.host` is not percent-encoded in a `let`; write it in the URL itself, after the `let` with the host

@@ -87,8 +87,27 @@ fn refs_for_each_item_are_maps_by_key() {
 //- resource
     - crd: crds/web.yaml
       refs:
+        - {id: shown, apiVersion: v1, kind: Secret, name: shown, affectsReady: false}
+#                                                                              ^^^^^ warning: affectsReady: false of the ref `shown` is the default: only `status`, `conditions`, or plans that do not affect Ready read it; remove it
+        - {id: read, apiVersion: v1, kind: Secret, name: "{{ refs.named.metadata.name }}", affectsReady: true}
+#                                                                                                        ^^^^ warning: affectsReady: true of the ref `read` is the default: children, `readyWhen`, `paused` or plans read it; remove it
+        - {id: named, apiVersion: v1, kind: Secret, name: named, affectsReady: false}
+        - {id: other, apiVersion: v1, kind: Secret, name: other, affectsReady: true}
+      readyWhen: refs.read is defined
+      children:
+        - {id: config, template: templates/cm.yaml}
+      status:
+        a: refs.shown.metadata.name
+        b: refs.other.metadata.name
+"#,
+    );
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
         - {id: certs, apiVersion: v1, kind: Secret, forEach: {in: spec.envs, as: env, key: env.name}, name: "{{ env.name }}-tls"}
-#              ^^^^^ warning: nothing reads the ref `certs`; read it as refs.certs, or remove it: it is watched, and awaited unless it is optional
+#              ^^^^^ warning: nothing reads the ref `certs`; read it as refs.certs, or remove it: it is watched or observed nevertheless
       status:
         a: env.name
 #          ^^^ error: `env` is the item of a forEach and does not exist here; use it only in the name, selector, when and key of that ref

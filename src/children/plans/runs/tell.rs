@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::history::is_exclusive;
 use super::Runs;
 use crate::children::findings::Finding;
+use crate::children::schedule::Block;
 use crate::plan::{self, Cause, ConditionVerdict, Phase, PlanRun, RunStatus};
 
 /// Why runs are wanted at this moment.
@@ -69,7 +70,8 @@ impl Runs<'_> {
         let mut undone: Vec<&PlanRun> = [last_rollout, last].into_iter().flatten().collect();
         undone.retain(|run| {
             let leaves_undone = run.status.as_ref().is_some_and(|status| reasons.leaves_undone(run, status));
-            active.is_none() && run.phase() == Phase::Failed && is_known(run) && leaves_undone
+            let is_undone = leaves_undone && self.affects_ready(run);
+            active.is_none() && run.phase() == Phase::Failed && is_known(run) && is_undone
         });
         undone.dedup_by_key(|run| &run.name);
         let mut failed: Vec<(&PlanRun, bool)> = undone.iter().map(|run| (*run, true)).collect();
@@ -101,8 +103,17 @@ impl Runs<'_> {
         let is_wanted = |name: &String| self.target.newest.iter().any(|member| member.name == *name);
         let absent = self.history.absent();
         let absent: Vec<String> = absent.iter().map(ToString::to_string).filter(is_wanted).collect();
-        if active.is_none() && !absent.is_empty() && !plans.is_empty() {
-            self.findings.push(Finding::StaysDeleted { items: absent });
+        match active {
+            None if !absent.is_empty() && !plans.is_empty() => {
+                self.findings.push(Finding::StaysDeleted { items: absent });
+            }
+            // The run does not affect Ready, but what it has deleted and not applied again does.
+            Some(run) if !self.affects_ready(run) => {
+                let block = Block::Run(format!("the run {}", run.name));
+                let waiting = |item| Finding::Waiting { item, block: block.clone() };
+                self.findings.extend(absent.into_iter().map(waiting));
+            }
+            _ => {}
         }
     }
 }

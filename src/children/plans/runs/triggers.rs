@@ -104,7 +104,8 @@ impl Runs<'_> {
                     Ok(parsed) => parsed,
                     Err(message) => {
                         let (run, reason) = (plan.name.clone(), "InvalidSchedule".to_owned());
-                        self.findings.push(Finding::RunFailed { run, reason, message, is_undone: true });
+                        let is_undone = plan.affects_ready;
+                        self.findings.push(Finding::RunFailed { run, reason, message, is_undone });
                         continue;
                     }
                 };

@@ -1,0 +1,89 @@
+//! A restart is no news about what instances observe: until the new process has an answer, what was known stays.
+
+use std::time::Duration;
+
+use operetta::local::AuditEvent;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::ext::{
+    Kind, LONG, Scene, condition, copy_folder, fixture, is_ready, kind, list, managers_requests, run_flags,
+    watching,
+};
+use crate::support::plans::{Answer, Api, LOOPBACK};
+use crate::support::{Operetta, eventually, plane, signal};
+
+const WATCHER: Kind = kind("fixtures.operetta.dev/v1", "watchers");
+
+const INSTANCES: usize = 30;
+
+/// More instances than observations at once, and an API that is slow: the last answers come after five seconds.
+const SLOW: Duration = Duration::from_millis(2_500);
+
+async fn manager(folder: &str) -> Operetta {
+    let flags = ["--leader-elect=false", "--leader-elect-resource-name=observing", LOOPBACK];
+    let mut manager = run_flags(plane().await, &flags, &[folder]);
+    watching(&mut manager, 1).await;
+    manager
+}
+
+fn instance(name: &str) -> String {
+    let meta = json!({"name": name});
+    json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Watcher", "metadata": meta, "spec": {"references": []}})
+        .to_string()
+}
+
+#[tokio::test]
+async fn a_restart_writes_no_status_of_instances_that_observe() {
+    let api = Api::start();
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(fixture("observed").as_ref(), folder.path(), &|text| {
+        text.replace("http://api.invalid", &api.url()).replace("timeout: 2s", "timeout: 20s")
+    });
+    let folder = folder.path().to_str().unwrap();
+    let scene = Scene::unmanaged().await;
+    let mut running = manager(folder).await;
+    let names: Vec<String> = (0..INSTANCES).map(|number| format!("w{number}")).collect();
+    for name in &names {
+        scene.apply(&instance(name)).await;
+    }
+    for name in &names {
+        scene.ready(WATCHER, name).await;
+    }
+    let audit = scene.plane().audit();
+    let asked = || api.calls("GET", "/bookings").len();
+    for slowness in [Duration::ZERO, SLOW] {
+        api.lift("/");
+        api.always("GET", "/bookings", Answer::Later(slowness));
+        let mark = audit.mark().unwrap();
+        signal(running.pid(), Signal::TERM);
+        running.wait(LONG).await;
+        let before = asked();
+        running = manager(folder).await;
+        // Every observation is answered twice.
+        eventually("observations", LONG, async || {
+            let count = asked() - before;
+            if count > 2 * INSTANCES + 16 { Ok(()) } else { Err(format!("{count}")) }
+        })
+        .await;
+        let mut writes = managers_requests(&audit, mark);
+        let is_of_instance = |r: &AuditEvent| r.resource == "watchers" && r.namespace == scene.namespace();
+        writes.retain(|r| r.writes() && is_of_instance(r));
+        let told = list(&writes);
+        assert!(writes.is_empty(), "{slowness:?}: {} writes of {INSTANCES} instances:\n{told}", writes.len());
+    }
+    // What is news is told all the same: here that there is no answer.
+    api.lift("/");
+    api.always("GET", "/bookings", Answer::DoneAndSilent);
+    signal(running.pid(), Signal::TERM);
+    running.wait(LONG).await;
+    let _running = manager(folder).await;
+    let is_told = |object: &Value| {
+        let ready = condition(object, "Ready");
+        !is_ready(object) && ready["reason"] == "ObservationFailed"
+    };
+    for name in &names {
+        scene.until("no answer is told", WATCHER, name, is_told).await;
+    }
+    api.lift("/");
+}
