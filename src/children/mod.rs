@@ -45,8 +45,8 @@ use std::fmt;
 use crd_owner::former_packages_of;
 pub use crd_owner::{former_packages, is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::{
-    Action, Apply, Decision, Expect, Health, NOT_LOADED, OscillationGuard, Ownership, Repair, Summary,
-    TargetChange, Verdict, Why, WritePolicy, decide,
+    Action, Apply, ChildLine, Decision, Expect, Health, NOT_LOADED, OscillationGuard, Ownership, Repair,
+    Summary, TargetChange, Verdict, Why, WritePolicy, decide,
 };
 pub use deletion_runs::DeletionRuns;
 pub use desired::{Desired, Generated, Secret};

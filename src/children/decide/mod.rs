@@ -15,7 +15,7 @@ mod verdict;
 
 pub use action::{Action, Apply, Expect, Ownership, Repair, Why, WritePolicy};
 pub(super) use apply::failure;
-pub use decision::Decision;
+pub use decision::{ChildLine, Decision};
 pub(super) use oscillation::MOST_CHANGES;
 pub use oscillation::{OscillationGuard, TargetChange};
 pub(super) use verdict::join;

@@ -88,9 +88,7 @@ fn retained_objects_are_visible_until_they_are_adopted_and_are_not_ready() {
     let all = |world: &World| Value::Array(fields.iter().map(|field| shown(world, field)).collect());
     assert_eq!(all(&world), json!(["m-1", 2, "m-1", 2, false, false]));
     let decision = world.decide();
-    let reason = |(name, _, ready): &(String, Option<ObjectRef>, Result<(), String>)| {
-        (name.clone(), ready.clone().unwrap_err())
-    };
+    let reason = |(name, _, ready): &ChildLine| (name.clone(), ready.clone().unwrap_err());
     let reasons: BTreeMap<_, _> = decision.children.iter().flatten().map(reason).collect();
     assert!(reasons["state"].contains("is not adopted yet"), "{reasons:?}");
     world.settle();
