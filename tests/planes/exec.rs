@@ -118,7 +118,7 @@ async fn observations() {
 
     // What is not read stays as it was, and is said. The ref that is read first is the first that is told.
     std::fs::write(&file, "s3cret").unwrap();
-    let message = status("conditions[?(@.type==\"Ready\")].message", "is not JSON").await;
+    let message = status("conditions[?(@.type==\"RefUnknown\")].message", "is not JSON").await;
     assert!(message.contains("refs.") && !message.contains("s3cret"), "{message}");
     assert_eq!(status("members", "3").await, "3");
     std::fs::write(&file, r#"{"members": []}"#).unwrap();
