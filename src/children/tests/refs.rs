@@ -139,12 +139,12 @@ fn an_empty_key_is_named_with_its_item() {
 
 #[test]
 fn an_invalid_ref_name_is_reported_and_not_read() {
-    // A ref that only the status reads does not affect Ready, a mistake in it does.
-    let readers = [", when: refs.tls.data.x}\n", "}\nstatus:\n  x: refs.tls.data.x\n"];
+    // A ref that only the status reads does not affect Ready, but a mistake in it does.
+    let readers = [", when: refs.tls.data.x}\n", "}\nstatus:\n  x: refs.tls.metadata.name\n"];
     let hosts = ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"];
     for (host, reader) in hosts.iter().flat_map(|host| readers.iter().map(move |reader| (host, reader))) {
         let yaml = format!(
-            "refs:\n  - {{id: tls, apiVersion: v1, kind: ConfigMap, name: \"{{{{ spec.host }}}}\"}}\nchildren:\n  - {{id: a, template: templates/a.yaml{reader}"
+            "refs:\n  - {{id: tls, apiVersion: v1, kind: Secret, name: \"{{{{ spec.host }}}}\"}}\nchildren:\n  - {{id: a, template: templates/a.yaml{reader}"
         );
         let mut world = World::new(package(&yaml, &[("a", config("{{ name }}"))]), &json!({"host": host}));
         let verdict = world.settle();
