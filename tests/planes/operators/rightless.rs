@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Cluster, Package, Part, SIZE, is_active};
 use crate::support::ext::{LONG, condition};
 use crate::support::own_plane;
@@ -27,10 +29,10 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     // The manager may register its kind, and the account may nothing.
     let objects =
         crate::support::operetta(plane.kubeconfig_path(), &["rbac", "-o", "json", package.folder()]).await;
-    let mut list: serde_json::Value = serde_json::from_str(&objects.ok()).unwrap();
-    let mut objects: Vec<serde_json::Value> = serde_json::from_value(list["items"].take()).unwrap();
+    let mut list: Value = serde_json::from_str(&objects.ok()).unwrap();
+    let mut objects: Vec<Value> = serde_json::from_value(list["items"].take()).unwrap();
     for object in &mut objects {
-        for rule in object.get_mut("rules").and_then(serde_json::Value::as_array_mut).into_iter().flatten() {
+        for rule in object.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten() {
             let resources = rule["resources"].as_array_mut().into_iter().flatten();
             resources
                 .filter(|resource| **resource == "configmaps")
@@ -41,8 +43,13 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     let (code, told) = cluster.told(&rightless).await;
     assert!(code == 1 && told.contains("error: RightsMissing: "), "{code} {told}");
     assert!(told.contains("configmaps"), "{told}");
-    // The rights of the manager may reach the API server's authorizer after those of the account are looked at.
-    cluster.until("lamps", "Active", |operator| condition(operator, "Active")["status"] == "True").await;
+    // `install` ends at the first sight of what is missing: the rights of the manager may reach the API server's authorizer
+    // later, and instances are listed then.
+    let is_rightless = |operator: &Value| {
+        condition(operator, "Active")["status"] == "True"
+            && condition(operator, "Ready")["reason"] == "RightsMissing"
+    };
+    cluster.until("lamps", "active without rights", is_rightless).await;
     let table = cluster.operetta(&["operators"]).await.ok();
     assert!(table.contains("RightsMissing") && table.contains("rights are missing: "), "{table}");
 
