@@ -318,16 +318,10 @@ impl Linter<'_> {
                 }
             }
             "record" if self.known.complete => {
-                let recorded: BTreeSet<&String> = self
-                    .parts
-                    .plans
-                    .iter()
-                    .flat_map(Plan::visits)
-                    .flat_map(|visit| &visit.step.record)
-                    .map(|(name, _)| name)
-                    .collect();
-                if !recorded.contains(key) {
-                    let help = Self::near(key, recorded.into_iter().cloned(), "record");
+                let recorded =
+                    || self.parts.plans.iter().flat_map(Plan::visits).flat_map(|visit| &visit.step.record);
+                if !recorded().any(|(name, _)| name == key) {
+                    let help = Self::near(key, recorded().map(|(name, _)| name.clone()), "record");
                     let message = format!("no step records `{key}`");
                     let help = help.or_else(|| Some(format!("add record: {{{key}: ...}} to a step")));
                     self.error("package::unknown-path", &path.location, message, help);

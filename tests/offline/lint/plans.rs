@@ -101,7 +101,7 @@ fn names_that_do_not_exist_are_errors() {
         - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
       status: {a: run.id, b: record.non, c: outputs.x}
 #                 ^^^ error: `run` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
-#                            ^^^ error: no step records `non`; there is a, b, c, d, is-node
+#                            ^^^ error: no step records `non`; there is a, b, e, f, c, d, is-node
 #                                           ^^^ error: `outputs` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
       plans:
         deploy:
@@ -133,11 +133,11 @@ fn names_that_do_not_exist_are_errors() {
 #                                                 ^^^ error: there is no step `fife` before this one; did you mean `outputs.five`?
 #                                                                           ^^^ error: unknown variable `stdout`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs
 #                                                                                      ^^^ error: there is no step `x` before this one; there is five, four, three, two, one
-            - {name: by-hand, plan: {name: repair, params: {from: 1}}, outputs: {a-b: recorded.is-node}, record: {c: "recorded['is-nodes']"}}
+            - {name: by-hand, plan: {name: repair, params: {from: 1}}, outputs: {a-b: recorded.is-node}, record: {e: "recorded['is-nodes']"}}
 #                                                                                     ^^^ error: the plan `repair` records no `is`; there is is-node
 #                                                                                                 ^^^ error: unknown variable `node`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs, recorded
 #                                                                                                                     ^^^ error: the plan `repair` records no `is-nodes`; did you mean `recorded['is-node']`?
-            - {name: near, when: "outputs['by-hnd'].ran or outputs['by-hand'].run or outputs['by-hand']['a-c']", record: {c: "record['is-nod']"}}
+            - {name: near, when: "outputs['by-hnd'].ran or outputs['by-hand'].run or outputs['by-hand']['a-c']", record: {f: "record['is-nod']"}}
 #                                 ^^^ error: there is no step `by-hnd` before this one; did you mean `outputs['by-hand']`?
 #                                                          ^^^ error: the step `by-hand` has no output `run`; did you mean `outputs['by-hand'].ran`?
 #                                                                                    ^^^ error: the step `by-hand` has no output `a-c`; did you mean `outputs['by-hand']['a-b']`?

@@ -71,8 +71,8 @@ fn a_condition_does_not_count_while_it_reads_what_a_run_awaits() {
 #[test]
 fn a_condition_whose_time_is_no_duration_is_said_at_once() {
     let alarm = "  alarm:\n    exclusive: false\n    affectsReady: true\n    \
-                 trigger: {condition: spec.stop, for: \"{{ spec.text }}\"}\n    steps:\n      - {name: note, record: {alarm: 'true'}}\n";
-    let mut world = deployed(alarm);
+                 trigger: {condition: spec.stop, for: \"{{ spec.text }}\", cooldown: 1h}\n    steps:\n      - {name: note, record: {alarm: 'true'}}\n";
+    let mut world = World::with_runs(package_of(alarm), &json!({"size": 2, "text": "x"}));
     let Verdict::Stalled { reason, message } = world.settle() else { panic!("x is no duration") };
     assert_eq!(reason, "RunFailed");
     assert!(message.contains("alarm failed: InvalidDuration: for: `x` is not a duration"), "{message}");
