@@ -26,14 +26,14 @@ use serde_json::{Map, Value};
 
 use super::expression_sites::{ExpressionSite, Parts, Role};
 use super::plan::sites::PlanScope;
-use super::plan::{Plan, calls};
+use super::plan::{Action, Plan, RAN, RECORDED, calls};
 use super::{Child, Ref, graph};
 pub(super) use conditions::omitted_text;
 
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::template::foreign_syntax::of_variable;
-use crate::template::{Engine, ReadPath, Segment};
+use crate::template::{Engine, ReadPath, Segment, access};
 
 /// The variables of expressions, including those that only some expressions see.
 pub(super) const ROOTS: [&str; 17] = [
@@ -133,10 +133,12 @@ impl Linter<'_> {
         }
     }
 
-    fn near(wrong: &str, candidates: impl Iterator<Item = String>, prefix: &str) -> Option<String> {
+    /// The nearest of the names that there are in `parent`; of variables that is empty.
+    fn near(wrong: &str, candidates: impl Iterator<Item = String>, parent: &str) -> Option<String> {
         let candidates: Vec<String> = candidates.collect();
         match did_you_mean(wrong, candidates.iter().map(String::as_str)) {
-            Some(near) => Some(format!("did you mean `{prefix}{near}`?")),
+            Some(near) if parent.is_empty() => Some(format!("did you mean `{near}`?")),
+            Some(near) => Some(format!("did you mean `{parent}{}`?", access(near))),
             None if candidates.is_empty() || candidates.len() > 20 => None,
             None => Some(format!("there is {}", candidates.join(", "))),
         }
@@ -154,7 +156,7 @@ impl Linter<'_> {
             _ if usage.sees_item() && item == Some(root) => return,
             _ if scope.is_some_and(|scope| scope.items.contains(&root)) => return,
             _ if usage.answers(self.parts).contains(&root) => {
-                return;
+                return self.recorded(path, scope);
             }
             "run" | "outputs" => in_run,
             "record" | "previous" => has_plans,
@@ -233,26 +235,27 @@ impl Linter<'_> {
                 self.schema(path, &[], &path.segments);
             }
             ("operator", Some(key)) if !OPERATOR.contains(&key) => {
-                let help = Self::near(key, OPERATOR.iter().map(|&name| name.to_owned()), "operator.");
-                let message = format!("`operator.{key}` does not exist");
+                let help = Self::near(key, OPERATOR.iter().map(|&name| name.to_owned()), "operator");
+                let message = format!("`operator{}` does not exist", access(key));
                 self.error("package::unknown-path", &path.location, message, help);
             }
             ("defaults", Some(key)) if self.known.complete && !self.known.defaults.contains_key(key) => {
-                let help = Self::near(key, self.known.defaults.keys().cloned(), "defaults.");
-                let message = format!("`defaults.{key}` does not exist: spec.defaults has no such key");
+                let help = Self::near(key, self.known.defaults.keys().cloned(), "defaults");
+                let message =
+                    format!("`defaults{}` does not exist: spec.defaults has no such key", access(key));
                 self.error("package::unknown-path", &path.location, message, help);
             }
             ("let", Some(key)) if self.known.complete && self.parts.lets.get(key).is_none() => {
-                let help = Self::near(key, self.parts.lets.iter().map(|(name, _)| name.to_owned()), "let.");
-                let message = format!("`let.{key}` does not exist");
+                let help = Self::near(key, self.parts.lets.iter().map(|(name, _)| name.to_owned()), "let");
+                let message = format!("`let{}` does not exist", access(key));
                 self.error("package::unknown-path", &path.location, message, help);
             }
             (root @ ("children" | "retained"), Some(id))
                 if self.known.complete && !self.parts.children.iter().any(|child| child.id == id) =>
             {
                 let ids = self.parts.children.iter().map(|child| child.id.clone());
-                let help = Self::near(id, ids, &format!("{root}."));
-                let message = format!("`{root}.{id}` does not exist: there is no child of that id");
+                let help = Self::near(id, ids, root);
+                let message = format!("`{root}{}` does not exist: there is no child of that id", access(id));
                 self.error("package::unknown-child", &path.location, message, help);
             }
             ("refs", Some(id)) => self.reference(path, id),
@@ -262,8 +265,8 @@ impl Linter<'_> {
                 self.error("package::unknown-ref", &path.location, message, Some(help));
             }
             ("cluster", Some(key)) if !CLUSTER.contains(&key) => {
-                let help = Self::near(key, CLUSTER.iter().map(|&name| name.to_owned()), "cluster.");
-                let message = format!("`cluster.{key}` does not exist");
+                let help = Self::near(key, CLUSTER.iter().map(|&name| name.to_owned()), "cluster");
+                let message = format!("`cluster{}` does not exist", access(key));
                 self.error("package::unknown-path", &path.location, message, help);
             }
             (root @ ("children" | "retained"), None) => {
@@ -276,16 +279,31 @@ impl Linter<'_> {
         }
     }
 
+    /// Checks a path into what the plan has recorded that a step runs inline.
+    fn recorded(&mut self, path: &ReadPath, scope: Option<&PlanScope<'_>>) {
+        let (RECORDED, [Segment::Key(key), ..], Some(scope)) = (&*path.root, &*path.segments, scope) else {
+            return;
+        };
+        let visit = scope.plan.visits().into_iter().find(|visit| visit.inside.path == scope.path);
+        let Some(Action::Plan(call)) = visit.map(|visit| &visit.step.action) else { return };
+        let facts = calls::facts_of(&self.parts.plans, &call.plan);
+        if call.of.is_none() && self.known.complete && !facts.contains(key.as_str()) {
+            let help = Self::near(key, facts.iter().map(|&name| name.to_owned()), RECORDED);
+            let message = format!("the plan `{}` records no `{key}`", call.plan);
+            self.error("package::unknown-path", &path.location, message, help);
+        }
+    }
+
     /// Checks a path into a run, the outputs of steps, or what plans have recorded.
     fn in_plan(&mut self, path: &ReadPath, scope: Option<&PlanScope<'_>>) {
         let [Segment::Key(key), rest @ ..] = path.segments.as_slice() else { return };
         match path.root.as_str() {
             "run" if !RUN.contains(&key.as_str()) => {
-                let help = Self::near(key, RUN.iter().map(|&name| name.to_owned()), "run.");
+                let help = Self::near(key, RUN.iter().map(|&name| name.to_owned()), "run");
                 self.error(
                     "package::unknown-path",
                     &path.location,
-                    format!("`run.{key}` does not exist"),
+                    format!("`run{}` does not exist", access(key)),
                     help,
                 );
             }
@@ -303,7 +321,7 @@ impl Linter<'_> {
                 let recorded =
                     || self.parts.plans.iter().flat_map(Plan::visits).flat_map(|visit| &visit.step.record);
                 if !recorded().any(|(name, _)| name == key) {
-                    let help = Self::near(key, recorded().map(|(name, _)| name.clone()), "record.");
+                    let help = Self::near(key, recorded().map(|(name, _)| name.clone()), "record");
                     let message = format!("no step records `{key}`");
                     let help = help.or_else(|| Some(format!("add record: {{{key}: ...}} to a step")));
                     self.error("package::unknown-path", &path.location, message, help);
@@ -327,7 +345,7 @@ impl Linter<'_> {
             .iter()
             .filter_map(|schema| schema["properties"].as_object())
             .flat_map(|known| known.keys());
-        let help = Self::near(name, known.cloned(), "run.params.");
+        let help = Self::near(name, known.cloned(), "run.params");
         let help = help.unwrap_or_else(|| {
             format!("add it to the plan: params: {{type: object, properties: {{{name}: {{type: string}}}}}}")
         });
@@ -342,11 +360,12 @@ impl Linter<'_> {
         }
         if let Some(step) = scope.before.iter().find(|step| step.name == key) {
             let [Segment::Key(name), ..] = rest else { return };
-            let shown = || step.outputs.iter().map(|output| output.name.clone());
+            let ran = matches!(step.action, Action::Plan(_)).then(|| RAN.to_owned());
+            let shown = || step.outputs.iter().map(|output| output.name.clone()).chain(ran.clone());
             if step.for_each.is_some() || shown().any(|known| known == *name) {
                 return; // the items of a list have its outputs
             }
-            let help = Self::near(name, shown(), &format!("outputs.{key}."));
+            let help = Self::near(name, shown(), &format!("outputs{}", access(key)));
             let help = help.unwrap_or_else(|| format!("add outputs: {{{name}: ...}} to the step `{key}`"));
             let message = format!("the step `{key}` has no output `{name}`");
             return self.error("package::unknown-step", &path.location, message, Some(help));
@@ -359,7 +378,8 @@ impl Linter<'_> {
             ),
             Some(visit) => {
                 let message = format!(
-                    "`outputs.{key}` does not exist here: {} is not an earlier step",
+                    "`outputs{}` does not exist here: {} is not an earlier step",
+                    access(key),
                     visit.inside.path
                 );
                 let help = "outputs are visible to the later steps beside the step, and to the steps within those; side \
@@ -370,7 +390,7 @@ impl Linter<'_> {
                 let names = scope.before.iter().map(|step| step.name.clone());
                 let names = names
                     .chain(scope.own.iter().flat_map(|own| &own.outputs).map(|output| output.name.clone()));
-                let help = Self::near(key, names, "outputs.")
+                let help = Self::near(key, names, "outputs")
                     .unwrap_or_else(|| "write outputs.<step>.<name>".to_owned());
                 (format!("there is no step `{key}` before this one"), help)
             }
@@ -382,8 +402,8 @@ impl Linter<'_> {
     fn reference(&mut self, path: &ReadPath, id: &str) {
         let Some(reference) = self.parts.refs.iter().find(|reference| reference.id == id) else {
             if self.known.complete {
-                let help = Self::near(id, self.parts.refs.iter().map(|other| other.id.clone()), "refs.");
-                let message = format!("`refs.{id}` does not exist: there is no ref of that id");
+                let help = Self::near(id, self.parts.refs.iter().map(|other| other.id.clone()), "refs");
+                let message = format!("`refs{}` does not exist: there is no ref of that id", access(id));
                 self.error("package::unknown-ref", &path.location, message, help);
             }
             return;
@@ -392,8 +412,9 @@ impl Linter<'_> {
         match (reference.is_list(), path.segments.get(steps)) {
             (true, Some(Segment::Key(key))) if key != "error" => {
                 let each = if reference.for_each.is_some() { "[key]" } else { "" };
-                let message = format!("`refs.{id}{each}` is a list: it has a selector");
-                let help = format!("write refs.{id}{each} | map(attribute='{key}'), or a loop");
+                let list = format!("refs{}{each}", access(id));
+                let message = format!("`{list}` is a list: it has a selector");
+                let help = format!("write {list} | map(attribute='{key}'), or a loop");
                 self.error("package::unknown-path", &path.location, message, Some(help));
             }
             (false, Some(Segment::Key(key))) => self.field(path, reference, key),
@@ -406,8 +427,8 @@ impl Linter<'_> {
         if let Some(observation) = reference.observation() {
             let fields = observation.fields();
             if key != "error" && !fields.contains(&key) {
-                let prefix = format!("refs.{}.", reference.id);
-                let help = Self::near(key, fields.iter().map(|&name| name.to_owned()), &prefix);
+                let parent = format!("refs{}", access(&reference.id));
+                let help = Self::near(key, fields.iter().map(|&name| name.to_owned()), &parent);
                 let message = format!("an observation by {} has no field {key}", observation.verb());
                 self.error("package::unknown-path", &path.location, message, help);
             }
@@ -426,11 +447,11 @@ impl Linter<'_> {
             return;
         }
         let each = if reference.for_each.is_some() { "[key]" } else { "" };
-        let (id, kind) = (format!("{}{each}", reference.id), &gvk.kind);
+        let (id, kind) = (format!("{}{each}", access(&reference.id)), &gvk.kind);
         let help = if key == "stringData" {
-            Some(format!("`stringData` is write-only; read refs.{id}.data.<key> | b64decode"))
+            Some(format!("`stringData` is write-only; read refs{id}.data.<key> | b64decode"))
         } else {
-            Self::near(key, known.iter().map(|&name| name.to_owned()), &format!("refs.{id}."))
+            Self::near(key, known.iter().map(|&name| name.to_owned()), &format!("refs{id}"))
         };
         self.error("package::unknown-path", &path.location, format!("a {kind} has no field {key}"), help);
     }
@@ -456,8 +477,7 @@ impl Linter<'_> {
         };
         let (wrong, parent) = (keys[depth - 1], shown(&keys[..depth - 1]));
         let message = format!("the CRD's schema has no {}", shown(&keys[..depth]));
-        let prefix = if parent.is_empty() { parent } else { format!("{parent}.") };
-        let help = Self::near(wrong, candidates.into_iter(), &prefix);
+        let help = Self::near(wrong, candidates.into_iter(), &parent);
         self.error("package::unknown-path", &path.location, message, help);
     }
 
@@ -521,8 +541,7 @@ fn shown(keys: &[&str]) -> String {
         if *key == "*" || key.parse::<i64>().is_ok() {
             let _ = write!(out, "[{key}]");
         } else {
-            out.push_str(if out.is_empty() { "" } else { "." });
-            out.push_str(key);
+            out.push_str(&if out.is_empty() { (*key).to_owned() } else { access(key) });
         }
     }
     out

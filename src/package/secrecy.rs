@@ -8,7 +8,7 @@ use super::template_scan::{Outline, positions_without_outline};
 use super::{Child, ForEach, Ref, RefTarget, Yields, plan};
 use crate::api::Gvk;
 use crate::diag::{Diagnostic, Location, Source, Span};
-use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text};
+use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
 /// The annotation in which `kubectl apply` stores the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -55,7 +55,7 @@ pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source
 fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
     let live = |root: &str| {
         let children = parts.children.iter().filter_map(|child| {
-            let tree = of_child(child, &format!("{root}.{}", child.id))?;
+            let tree = of_child(child, &format!("{root}{}", access(&child.id)))?;
             let tree = if child.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
             Some((child.id.clone(), tree))
         });
@@ -63,7 +63,7 @@ fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
     };
     let refs = parts.refs.iter().filter(|reference| reference.gvk.as_ref().is_some_and(is_secret)).map(
         |reference| {
-            let tree = secret(&format!("refs.{}", reference.id));
+            let tree = secret(&format!("refs{}", access(&reference.id)));
             let tree = if reference.is_list() { TaintTree::list_of(tree) } else { tree };
             let tree = if reference.for_each.is_some() { TaintTree::map_of(tree) } else { tree };
             (reference.id.clone(), tree)

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::eval::{Eval, NoValue, duration};
 use crate::package::plan::{Event, Plan};
-use crate::template::{Engine, EvalError, Scope};
+use crate::template::{Engine, EvalError, Scope, Text};
 
 /// What is known of the condition of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,8 @@ pub enum Verdict {
     Holding(Duration),
     /// Its own run has ended a short time ago: it counts again after this time.
     Cooldown(Duration),
-    /// It has no value: it reads something unknown, or an object that the active run still awaits.
+    /// It has no value: it reads something unknown, or an object that the active run still awaits. Or its `for` or `cooldown`
+    /// has none.
     Unknown,
     /// It does not hold.
     Cleared,
@@ -24,7 +26,8 @@ pub enum Verdict {
 /// For how long conditions have held, while this process has watched them.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions {
-    plans: HashMap<String, Watched>,
+    /// By the name of the plan and the position of the trigger.
+    triggers: HashMap<(String, usize), Watched>,
     last: Option<Duration>,
 }
 
@@ -55,7 +58,7 @@ pub struct Watch<'a> {
 impl Conditions {
     /// Whether nothing is watched.
     pub fn is_empty(&self) -> bool {
-        self.plans.is_empty()
+        self.triggers.is_empty()
     }
 
     /// Starts a decision: lets the time pass for all conditions. `now` is a monotonic time.
@@ -65,7 +68,7 @@ impl Conditions {
         if paused {
             return;
         }
-        for watched in self.plans.values_mut() {
+        for watched in self.triggers.values_mut() {
             if watched.holds {
                 watched.held += passed;
             }
@@ -75,17 +78,28 @@ impl Conditions {
         }
     }
 
-    /// What is known of the condition of a plan; `None` if it has none.
-    pub fn watch(&mut self, watch: &Watch<'_>) -> Option<Verdict> {
+    /// What is known of the condition of a plan; `None` if it has none. `problems`: what is wrong with each `for` and `cooldown`
+    /// is added, also while the condition does not hold. The times are those of this decision: a change of them counts at once,
+    /// and time that the condition has held before it counts.
+    pub fn watch(&mut self, watch: &Watch<'_>, problems: &mut Vec<String>) -> Option<Verdict> {
         let mut found = None;
-        for trigger in &watch.plan.triggers {
+        for (index, trigger) in watch.plan.triggers.iter().enumerate() {
             let Event::Condition { condition, hold, cooldown, always } = &trigger.event else { continue };
             let scope = if *always { watch.scope_always } else { watch.scope };
-            let mut value = watch.engine.truthy(condition, scope);
-            if let (Ok(true), Some(when)) = (&value, &trigger.when) {
-                value = watch.engine.truthy(when, scope);
+            let when = trigger.when.as_ref().map_or(Ok(true), |when| watch.engine.truthy(when, scope));
+            let time = |text: &Option<Text>, what: &str| match text {
+                Some(text) if when == Ok(true) => duration(watch.engine, text, scope, what),
+                _ => Ok(Duration::ZERO),
+            };
+            let times = time(hold, "for").and_then(|hold| Ok((hold, time(cooldown, "cooldown")?)));
+            if let Err(NoValue::Wrong(why)) = &times {
+                problems.push(why.clone());
             }
-            let verdict = self.verdict(watch, &value, *hold, *cooldown);
+            let value = match watch.engine.truthy(condition, scope) {
+                Ok(true) => when,
+                other => other,
+            };
+            let verdict = self.verdict(watch, index, &value, times);
             if found.is_none_or(|known| rank(verdict) < rank(known)) {
                 found = Some(verdict);
             }
@@ -96,11 +110,11 @@ impl Conditions {
     fn verdict(
         &mut self,
         watch: &Watch<'_>,
+        trigger: usize,
         value: &Result<bool, EvalError>,
-        hold: Duration,
-        cooldown: Duration,
+        times: Eval<(Duration, Duration)>,
     ) -> Verdict {
-        let watched = self.plans.entry(watch.plan.name.clone()).or_default();
+        let watched = self.triggers.entry((watch.plan.name.clone(), trigger)).or_default();
         if watched.ended.as_ref().map(|(uid, _)| uid.as_str()) != watch.ended {
             // `for` counts from the end of its own run, too.
             (watched.held, watched.holds) = (Duration::ZERO, false);
@@ -126,6 +140,7 @@ impl Conditions {
             }
         }
         watched.holds = true;
+        let Ok((hold, cooldown)) = times else { return Verdict::Unknown };
         let rest =
             watched.ended.as_ref().map_or(Duration::ZERO, |(_, since)| cooldown.saturating_sub(*since));
         if !rest.is_zero() {
@@ -150,39 +165,49 @@ fn rank(verdict: Verdict) -> u8 {
 mod tests {
     use super::*;
     use crate::package::plan::Trigger;
-    use crate::plan::tests::build::{ENGINE, expr, note, plan};
+    use crate::plan::tests::build::{ENGINE, expr, note, plan, text};
     use crate::template::Var;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn trigger(condition: &str, hold: Option<&str>, cooldown: Option<&str>) -> Trigger {
+        let (condition, (hold, cooldown)) = (expr(condition), (hold.map(text), cooldown.map(text)));
+        let event = Event::Condition { condition, hold, cooldown, always: false };
+        Trigger { event, when: None, location: note("a", "b", "1").location }
+    }
+
+    fn failover(triggers: Vec<Trigger>) -> Plan {
+        Plan { triggers, ..plan("failover", vec![note("a", "b", "1")]) }
+    }
+
+    /// What is known at a time, and what is wrong.
+    fn watched(
+        conditions: &mut Conditions,
+        plan: &Plan,
+        at: u64,
+        scope: &Scope,
+        ended: Option<&str>,
+        active: bool,
+    ) -> (Verdict, Vec<String>) {
+        conditions.pass(seconds(at), false);
+        let watch = Watch { plan, engine: &ENGINE, scope, scope_always: scope, ended, active };
+        let mut problems = Vec::new();
+        (conditions.watch(&watch, &mut problems).unwrap(), problems)
+    }
 
     #[test]
     fn a_condition_has_to_hold_and_cools_down_after_its_run() {
-        let mut failover = plan("failover", vec![note("a", "b", "1")]);
-        let event = Event::Condition {
-            condition: expr("not refs.primary.ready"),
-            hold: Duration::from_secs(60),
-            cooldown: Duration::from_secs(300),
-            always: false,
-        };
-        let location = failover.location.clone();
-        failover.triggers.push(Trigger { event, when: None, location });
+        let plan = failover(vec![trigger("not refs.primary.ready", Some("60s"), Some("5m"))]);
         let mut conditions = Conditions::default();
-        let mut at = |seconds: u64, primary: Var, ended: Option<&str>, active: bool| {
-            let mut scope = Scope::new();
-            scope.set("refs", Var::Vars([("primary".to_owned(), primary)].into()));
-            conditions.pass(Duration::from_secs(seconds), false);
-            let watch = Watch {
-                plan: &failover,
-                engine: &ENGINE,
-                scope: &scope,
-                scope_always: &scope,
-                ended,
-                active,
-            };
-            conditions.watch(&watch).unwrap()
+        let mut at = |at: u64, primary: Var, ended: Option<&str>, active: bool| {
+            let scope = Scope::new().with("refs", Var::Vars([("primary".to_owned(), primary)].into()));
+            watched(&mut conditions, &plan, at, &scope, ended, active).0
         };
         let ready = |ready: bool| Var::Json(json!({"ready": ready}));
         let unknown = || Var::Unknown("it is awaited".into());
-        let seconds = Duration::from_secs;
         assert_eq!(at(0, ready(true), None, false), Verdict::Cleared);
         assert_eq!(at(10, ready(false), None, false), Verdict::Holding(seconds(60)));
         assert_eq!(at(50, ready(false), None, false), Verdict::Holding(seconds(20)));
@@ -193,5 +218,61 @@ mod tests {
         assert_eq!(at(150, ready(false), Some("run"), false), Verdict::Cooldown(seconds(300)));
         assert_eq!(at(440, ready(false), Some("run"), false), Verdict::Cooldown(seconds(10)));
         assert_eq!(at(450, ready(false), Some("run"), false), Verdict::Due);
+    }
+
+    #[test]
+    fn a_change_of_its_times_counts_at_once() {
+        let mut only =
+            trigger("spec.lost", Some("{{ spec.after }}"), Some("{{ spec.rest | default('0s') }}"));
+        only.when = Some(expr("spec.after is defined"));
+        let plan = failover(vec![only]);
+        let mut conditions = Conditions::default();
+        let mut at = |at: u64, spec: Value, ended: Option<&str>| {
+            let scope = Scope::new().with("spec", Var::Json(spec));
+            watched(&mut conditions, &plan, at, &scope, ended, false)
+        };
+        let mut lost = |time: u64, after: &str| at(time, json!({"lost": true, "after": after}), None);
+        let holding = |rest: u64| (Verdict::Holding(seconds(rest)), Vec::new());
+        assert_eq!(lost(0, "60s"), holding(60));
+        assert_eq!(lost(40, "60s"), holding(20));
+        assert_eq!(lost(40, "30s"), (Verdict::Due, Vec::new()));
+        assert_eq!(lost(50, "1h"), holding(3550));
+        // What is no duration starts nothing; the time counts on.
+        for (after, why) in [
+            ("soon", "for: `soon` is not a duration"),
+            ("-1s", "for: `-1s` is not a duration"),
+            ("99999d", "for: `99999d` is longer than ten years"),
+        ] {
+            assert_eq!(lost(60, after), (Verdict::Unknown, vec![why.to_owned()]), "{after}");
+        }
+        assert_eq!(lost(60, "61s"), holding(1));
+        assert_eq!(lost(61, "61s"), (Verdict::Due, Vec::new()));
+        // It is told before it is needed, and not where the trigger does not count.
+        let (verdict, problems) = at(70, json!({"lost": false, "after": 30}), None);
+        assert_eq!((verdict, problems), (Verdict::Cleared, vec!["for: `30` is not a duration".to_owned()]));
+        assert_eq!(at(70, json!({"lost": true}), None), (Verdict::Cleared, Vec::new()));
+        let resting = |rest: &str| json!({"lost": true, "after": "0s", "rest": rest});
+        assert_eq!(at(80, resting("1m"), Some("run")).0, Verdict::Cooldown(seconds(60)));
+        assert_eq!(at(100, resting("30s"), Some("run")).0, Verdict::Cooldown(seconds(10)));
+        assert_eq!(at(110, resting("30s"), Some("run")).0, Verdict::Due);
+        // Nothing is wrong with what is not known yet.
+        let unknown = Scope::new().with("spec", Var::Vars([("lost".into(), Var::Json(json!(true)))].into()));
+        let plan = failover(vec![trigger("spec.lost", Some("{{ refs.a.after }}"), None)]);
+        let unknown = unknown.with("refs", Var::Vars([("a".into(), Var::Unknown("not read".into()))].into()));
+        let found = watched(&mut Conditions::default(), &plan, 0, &unknown, None, false);
+        assert_eq!(found, (Verdict::Unknown, Vec::new()));
+    }
+
+    /// A condition that does not hold says nothing about the time of the other one.
+    #[test]
+    fn each_trigger_of_a_plan_has_its_own_time() {
+        let plan =
+            failover(vec![trigger("spec.lost", Some("60s"), None), trigger("spec.slow", Some("30s"), None)]);
+        let mut conditions = Conditions::default();
+        let scope = Scope::new().with("spec", Var::Json(json!({"lost": false, "slow": true})));
+        let mut at = |at: u64| watched(&mut conditions, &plan, at, &scope, None, false).0;
+        assert_eq!(at(0), Verdict::Holding(seconds(30)));
+        assert_eq!(at(20), Verdict::Holding(seconds(10)));
+        assert_eq!(at(30), Verdict::Due);
     }
 }

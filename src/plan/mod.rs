@@ -47,7 +47,7 @@ mod world;
 pub(crate) mod tests;
 
 pub(crate) use advance::MAX_STEPS;
-pub use advance::{REMAINING, advance, releases};
+pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::{SeenAnswer, note_answers};
 pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
 pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::request::{ExecRequest, HttpRequest};
-use super::run::{Member, Of, Phase, RunStatus};
+use super::run::{Member, Of, Phase, RunStatus, short};
 use crate::api::Gvk;
 
 /// What to do with an active run.
@@ -57,6 +57,14 @@ pub struct Progress {
     pub awaits_approval: bool,
     /// When to decide again, if nothing happens before.
     pub wake: Option<Duration>,
+}
+
+impl Progress {
+    /// What the status of the run says about its current steps.
+    pub fn message(&self) -> String {
+        let first = self.waiting.first();
+        first.map(|first| short(&format!("{}: {}", first.step, first.message))).unwrap_or_default()
+    }
 }
 
 /// A request that the stored state is about to intend.

@@ -186,6 +186,8 @@ pub enum OtherRun {
         phase: Phase,
         /// What its status says.
         message: String,
+        /// The facts that it has recorded.
+        recorded: Map<String, Value>,
     },
 }
 

@@ -80,7 +80,7 @@ pub use jsonpath::Search;
 pub use limits::Limits;
 pub use mistakes::{Fact, Facts, Mistake, MistakeKind, Purpose};
 pub use pattern::{Known, Pattern, PatternPart};
-pub use reads::{ReadPath, Reads, Segment};
+pub use reads::{ReadPath, Reads, Segment, access};
 pub use scope::{Function, Lets, Live, Scope, Var};
 pub(crate) use taint::{Inserted, Position, Taint, TaintScope, TaintTree};
 pub use text::{Expr, Text};

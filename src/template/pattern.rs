@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Engine;
 use super::code::{Binary, Kind, Node, Stmt};
 use super::mistakes::{constant, path};
-use super::reads::Segment;
+use super::reads::{Segment, access};
 use super::scope::{Lets, Scope, Var};
 use super::text::{Text, TextUnit};
 
@@ -205,7 +205,7 @@ impl fmt::Display for Pattern {
                     write!(f, "{{{{ {root}")?;
                     for step in steps {
                         match step {
-                            Segment::Key(key) => write!(f, ".{key}")?,
+                            Segment::Key(key) => f.write_str(&access(key))?,
                             Segment::Index(index) => write!(f, "[{index}]")?,
                             Segment::Any => f.write_str("[*]")?,
                         }

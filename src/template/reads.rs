@@ -52,9 +52,19 @@ impl std::fmt::Display for ReadPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.root)?;
         self.segments.iter().try_for_each(|segment| match segment {
-            Segment::Key(key) => write!(f, ".{key}"),
+            Segment::Key(key) => f.write_str(&access(key)),
             Segment::Index(index) => write!(f, "[{index}]"),
             Segment::Any => f.write_str("[*]"),
         })
+    }
+}
+
+/// How an expression reads the field of that name: `.name`, or `['a-name']`.
+pub fn access(name: &str) -> String {
+    let is_word = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_word && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!(".{name}")
+    } else {
+        format!("['{}']", name.replace('\\', "\\\\").replace('\'', "\\'"))
     }
 }

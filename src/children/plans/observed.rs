@@ -285,6 +285,12 @@ impl plan::Observed for Seen<'_> {
                 uid: run.uid.clone(),
                 phase: run.phase(),
                 message: run.status.as_ref().map(|status| status.message.clone()).unwrap_or_default(),
+                recorded: run
+                    .status
+                    .iter()
+                    .flat_map(|status| &status.record)
+                    .map(|(key, fact)| (key.clone(), fact.value.clone()))
+                    .collect(),
             },
         }
     }

@@ -31,13 +31,10 @@ use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
     self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Known, Member, NewRun,
-    Permit, Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, Selected,
-    Situation, TAKEN, World,
+    Permit, Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
+    Selected, Situation, TAKEN, World,
 };
 use crate::template::{Budget, Expr, Totals};
-
-/// For how long a run stands as it does before its `PlanRun` says so, where the memory says it already.
-const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// The runs of one decision, and what comes of them.
 pub(super) struct Runs<'a> {
@@ -50,6 +47,8 @@ pub(super) struct Runs<'a> {
     is_paused: bool,
     /// How the active runs go on, computed once a decision, by name.
     progresses: HashMap<&'a str, Progress>,
+    /// What the active runs wait for now, by name.
+    messages: HashMap<String, String>,
     /// What the steps of each run may compute in this decision, by name.
     budgets: RefCell<HashMap<String, Arc<Budget>>>,
     /// Objects that its steps want to know.
@@ -129,6 +128,7 @@ impl<'a> Runs<'a> {
             naming: Naming { origin: ctx.origin, plans },
             is_paused,
             progresses: HashMap::new(),
+            messages: HashMap::new(),
             budgets: RefCell::default(),
             wants: RefCell::default(),
             state,
@@ -349,7 +349,11 @@ impl<'a> Runs<'a> {
                 let rest = SHOWN_AFTER.saturating_sub(elapsed);
                 self.wake = Some(self.wake.map_or(rest, |known| known.min(rest)));
             } else if let Some(status) = &run.status {
-                self.actions.push(RunAction::Show(reference(run), Box::new(status.to_json())));
+                let mut shown = status.to_json();
+                if let Some(message) = self.messages.remove(&run.name) {
+                    shown["message"] = message.into();
+                }
+                self.actions.push(RunAction::Show(reference(run), Box::new(shown)));
             }
         }
     }
@@ -502,7 +506,10 @@ impl<'a> Runs<'a> {
             }
         }
         self.actions.extend(actions);
-        self.waits |= !progress.waiting.is_empty();
+        if !progress.waiting.is_empty() {
+            self.waits = true;
+            self.messages.insert(run.name.clone(), progress.message());
+        }
         for waiting in &progress.waiting {
             self.waits_at(run, &waiting.step, &waiting.message);
         }

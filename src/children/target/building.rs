@@ -19,7 +19,7 @@ use crate::children::render::base_scope;
 use crate::children::{ChildError, Context, MAX_CHILDREN, names};
 use crate::package::Child;
 use crate::readiness::Readiness;
-use crate::template::{EvalError, Expr, Scope, Var};
+use crate::template::{EvalError, Expr, Scope, Var, access};
 use duplicates::resolve_duplicates;
 use variables::value_of;
 
@@ -302,8 +302,9 @@ impl<'a> Building<'a> {
         let (id, other) = (&child.id, &other.id);
         let message = format!(
             "{}: the child `{other}` does not exist because its `when`{when} is false; the package must give `{id}` \
-             the same `when`, or `when: children.{other} is defined`",
-            diagnostic.message
+             the same `when`, or `when: children{} is defined`",
+            diagnostic.message,
+            access(other)
         );
         ChildError::DependencyAbsent { message }
     }

@@ -2,7 +2,7 @@
 
 use super::super::Tree;
 use super::super::plan::sites::Visit;
-use super::super::plan::{Action, Call, Event, Expect, Members, Plan};
+use super::super::plan::{Action, Call, Event, Expect, Members, Plan, RAN};
 use super::catalog::KindLookup;
 use super::resource::{Check, answer, map};
 use crate::diag::{Diagnostic, Location, did_you_mean};
@@ -135,6 +135,9 @@ impl<'a> Check<'a> {
             let ty = self.infer.expression(&output.value);
             let is_value = output.search.is_none() && !output.secret;
             outputs.push((output.name.clone(), if is_value { ty.widened() } else { Type::any() }));
+        }
+        if matches!(step.action, Action::Plan(_)) {
+            outputs.push((RAN.to_owned(), Type::of(Basic::BOOL)));
         }
         if let Some(Expect::Holds(expr)) = &step.expect {
             self.infer.expression(expr);

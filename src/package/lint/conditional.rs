@@ -6,7 +6,7 @@ use super::super::Child;
 use super::super::expression_sites::{ExpressionSite, Parts, Role};
 use super::super::graph;
 use crate::diag::Diagnostic;
-use crate::template::{Engine, Expr, ReadPath, Segment};
+use crate::template::{Engine, Expr, ReadPath, Segment, access};
 
 /// Warns of each child that cannot be rendered while the `when` of a child that it reads is false.
 pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
@@ -79,6 +79,7 @@ fn warning(reader: &Child, other: &Child, when: &Expr, path: &ReadPath) -> Diagn
     let message = format!("`{reader}` reads `{path}`, but the child `{other}` exists only when {condition}");
     let same = when.text().map(|text| format!("`when: {text}`, as `{other}` has, or ")).unwrap_or_default();
     Diagnostic::warning("package::absent-child", message).located(path.location.clone()).help(format!(
-        "give `{reader}` {same}`when: children.{other} is defined`; or add a default: `| default(...)`"
+        "give `{reader}` {same}`when: children{} is defined`; or add a default: `| default(...)`",
+        access(other)
     ))
 }

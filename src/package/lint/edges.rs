@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, Location};
 use crate::package::child::Flat;
 use crate::package::expression_sites::{Parts, Role};
 use crate::package::graph;
-use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment};
+use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment, access};
 
 /// The first step of a path below a variable.
 fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
@@ -60,7 +60,8 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
                 continue; // an error of its own
             }
             let message = format!(
-                "`retained.{id}` is undefined as soon as the instance has adopted the object, so `{}` changes again then",
+                "`retained{}` is undefined as soon as the instance has adopted the object, so `{}` changes again then",
+                access(id),
                 child.id
             );
             let help = match usage.role {
@@ -68,8 +69,9 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
                     "read `self`, which is the same object before and after".to_owned()
                 }
                 _ => format!(
-                    "read `children.{id}`, which is the same object before and after; or record what it says in the first \
-                     step of `deploy`, and read `record`"
+                    "read `children{}`, which is the same object before and after; or record what it says in the first \
+                     step of `deploy`, and read `record`",
+                    access(id)
                 ),
             };
             let warning = Diagnostic::warning("package::retained-read", message);
@@ -271,8 +273,8 @@ pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Ve
         .map(|reference| {
             let message = format!("nothing reads the ref `{}`", reference.id);
             Diagnostic::warning("package::unused", message).located(reference.location.clone()).help(format!(
-                "read it as refs.{}, or remove it: it is watched or observed nevertheless",
-                reference.id
+                "read it as refs{}, or remove it: it is watched or observed nevertheless",
+                access(&reference.id)
             ))
         })
         .collect()

@@ -21,6 +21,19 @@ impl Step {
     }
 }
 
+/// The facts that a plan may record, and the plans that it runs inline.
+pub(in crate::package) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTreeSet<&'a str> {
+    let (mut found, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![name]);
+    while let Some(name) = open.pop() {
+        let Some(plan) = plans.iter().find(|plan| plan.name == name && seen.insert(name)) else { continue };
+        for visit in plan.visits() {
+            found.extend(visit.step.record.iter().map(|(key, _)| key.as_str()));
+            open.extend(visit.step.inlines().into_iter().map(|(called, _)| called));
+        }
+    }
+    found
+}
+
 /// The schemas that `run.params` of a plan may have: its own, or where it has none, those of the plans that run it with
 /// their own parameters.
 pub(in crate::package) fn params_of<'a>(plans: &'a [Plan], name: &str) -> Vec<&'a Value> {

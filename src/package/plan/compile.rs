@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::manifest::{self, StepName};
-use super::{Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, Retries, Step, Strategy, Trigger};
+use super::{
+    Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, RAN, Retries, Step, Strategy, Trigger,
+};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::package::compile::{Compiler, place};
@@ -161,9 +163,14 @@ impl Compiler<'_> {
             None => None,
         };
         let outputs = self.outputs(manifest.outputs.as_ref());
+        let mut named = manifest.outputs.iter().flat_map(|outputs| &outputs.0);
+        if let Some((name, _)) = named.find(|(name, _)| name.value == RAN && manifest.plan.is_some()) {
+            let error = name.error("package::reserved", format!("each plan step has the output `{RAN}`"));
+            self.diagnostics.push(error.help("choose another name"));
+        }
         let mut record = Vec::new();
         for (key, value) in manifest.record.iter().flat_map(|record| &record.0) {
-            if let Some(message) = variable_problem(&key.value) {
+            if let Some(message) = name_problem(&key.value) {
                 self.diagnostics.push(key.error("package::name", message));
             }
             record.extend(self.expression(&value.0).map(|value| (key.value.clone(), value)));
@@ -234,12 +241,11 @@ impl Compiler<'_> {
                 return;
             }
         };
-        let calls: &[&str] = &["job", "exec", "http"];
         let modifiers: [(&str, bool, &[&str]); 9] = [
             ("strategy", step.strategy.is_some(), &["steps"]),
             ("until", step.until.is_some(), &["apply"]),
             ("retries", step.retries.is_some(), &["job", "exec", "http", "patch"]),
-            ("outputs", step.outputs.is_some(), calls),
+            ("outputs", step.outputs.is_some(), &["job", "exec", "http", "plan"]),
             ("expect", step.expect.is_some(), &["exec", "http"]),
             ("idempotent", step.idempotent.is_some(), &["exec"]),
             (
@@ -291,7 +297,7 @@ impl Compiler<'_> {
     fn outputs(&mut self, outputs: Option<&Named<manifest::OutputValue>>) -> Vec<Output> {
         let mut found = Vec::new();
         for (name, value) in outputs.into_iter().flat_map(|outputs| &outputs.0) {
-            if let Some(message) = variable_problem(&name.value) {
+            if let Some(message) = name_problem(&name.value) {
                 self.diagnostics.push(name.error("package::name", message));
             }
             let (shown, secret) = match value {
@@ -471,12 +477,13 @@ fn count(steps: &[Step]) -> usize {
     steps.iter().map(|step| 1 + inner(step)).sum()
 }
 
-/// What is wrong with the name of an output or of a record.
-fn variable_problem(name: &str) -> Option<&'static str> {
+/// What is wrong with the name of an output or of a record. One with hyphens is read as `outputs.x['a-b']`.
+fn name_problem(name: &str) -> Option<&'static str> {
     let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let fits = first && name.len() <= 63 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let fits =
+        first && name.len() <= 63 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     (!fits).then_some(
-        "must be letters, digits and underscores, not beginning with a digit, at most 63 characters",
+        "must be letters, digits, underscores and hyphens, beginning with a letter or an underscore, at most 63 characters",
     )
 }
 

@@ -14,7 +14,9 @@ use crate::package::observation::Call;
 use crate::package::secrecy::positions;
 use crate::package::template_scan::Outline;
 use crate::package::{Child, DeletionPolicy};
-use crate::template::{Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart};
+use crate::template::{
+    Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart, access,
+};
 
 /// Variables that neither a tenant nor a live object decides.
 const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
@@ -233,7 +235,9 @@ fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
         );
         let warning = Diagnostic::warning("package::retained-read", message).located(value.location());
         found.push(
-            warning.path(visit.inside.path.clone()).help(format!("add `when: record.{key} is undefined`")),
+            warning
+                .path(visit.inside.path.clone())
+                .help(format!("add `when: record{} is undefined`", access(key))),
         );
     }
 }
@@ -265,9 +269,9 @@ fn lost_facts(engine: &Engine, parts: &Parts) -> Option<Diagnostic> {
     );
     let warning = Diagnostic::warning("package::lost-facts", message).located(data.location.clone());
     Some(warning.help(format!(
-        "record what it needs to know in the first step of `deploy`, from `retained.{}` or from a child with \
+        "record what it needs to know in the first step of `deploy`, from `retained{}` or from a child with \
          deletionPolicy: Retain: docs/guide/deleting-children.md, What outlives an instance",
-        data.id
+        access(&data.id)
     )))
 }
 

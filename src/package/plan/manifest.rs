@@ -236,10 +236,11 @@ manifest! {
         "changed" changed: Option<Vec<At<String>>>,
         /// Expression: the plan runs when it becomes true.
         "condition" condition: Option<Expression>,
-        /// With a condition: how long it must hold, for example 30s. Default: 0s.
-        "for" hold: Option<At<Interval>>,
-        /// With a condition: how long after the end of the plan's own run the condition does not count. Default: 0s.
-        "cooldown" cooldown: Option<At<Interval>>,
+        /// With a condition: how long it must hold: a duration such as 30s, or a template that yields one. Default: 0s.
+        "for" hold: Option<Time>,
+        /// With a condition: how long after the end of the plan's own run the condition does not count: a duration, or a
+        /// template that yields one. Default: 0s.
+        "cooldown" cooldown: Option<Time>,
         /// With a condition: always, if it counts while the active run changes the objects that it reads.
         "during" during: Option<At<During>>,
         /// A cron line with five fields such as "0 3 * * *", or "@every 6h"; a template.
@@ -356,9 +357,9 @@ manifest! {
         /// What happens when the step fails: Fail (default) fails the run, Continue goes on with the next step; or the
         /// name of a plan that runs within this run before the step fails.
         "onFailure" on_failure: Option<At<String>>,
-        /// Of job, exec and http: values for later steps, read as `outputs.<step>.<name>`. A name to an expression over
-        /// the answer (http: status, headers, body; exec: exitCode, stdout, stderr, json; job: message), or to
-        /// {jsonPath: .body.id}.
+        /// Of job, exec, http and plan: values for later steps, read as `outputs.<step>.<name>`. A name to an expression
+        /// over the answer (http: status, headers, body; exec: exitCode, stdout, stderr, json; job: message; plan: recorded),
+        /// or to {jsonPath: .body.id}. A plan step also has the output `ran`.
         "outputs" outputs: Option<Named<OutputValue>>,
         /// Facts that are kept beyond the run, read as `record.<name>` and written with the success of the step. A name
         /// to an expression over the answer, or `outputs.<name>` of this step.

@@ -23,8 +23,13 @@ pub use duration::{parse_duration, written_duration};
 pub use manifest::{CleanupFailure, Concurrency, Strategy};
 
 /// The variables of an answer.
-pub(crate) const ANSWERS: [&str; 8] =
-    ["status", "headers", "body", "exitCode", "stdout", "stderr", "json", "message"];
+pub(crate) const ANSWERS: [&str; 9] =
+    ["status", "headers", "body", "exitCode", "stdout", "stderr", "json", "message", RECORDED];
+
+/// Of a step that runs another plan: the variable with the facts that the plan has recorded.
+pub(crate) const RECORDED: &str = "recorded";
+/// The output that each step has that runs another plan: whether the plan has run.
+pub(crate) const RAN: &str = "ran";
 
 /// What happens when a child is lost.
 #[derive(Debug, Clone, Default)]
@@ -93,10 +98,10 @@ pub enum Event {
     Condition {
         /// The condition.
         condition: Expr,
-        /// How long it must hold.
-        hold: Duration,
-        /// How long after the end of its own run it does not count.
-        cooldown: Duration,
+        /// How long it must hold, a text that yields a duration; without it no time.
+        hold: Option<Text>,
+        /// How long after the end of its own run it does not count; the same.
+        cooldown: Option<Text>,
         /// Whether it counts while it reads objects that a run changes (`during: always`).
         always: bool,
     },

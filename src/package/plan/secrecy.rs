@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::sites::{PlanScope, Visit};
 use super::{Action, Expect, Plan, Step};
 use crate::package::secrecy::Checker;
-use crate::template::{Expr, Taint, TaintScope, TaintTree, Text};
+use crate::template::{Expr, Taint, TaintScope, TaintTree, Text, access};
 
 /// Checks the plans of a resource; `scope` has the secret data that all its expressions see.
 pub(in crate::package) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope: &TaintScope<'_>) {
@@ -17,7 +17,12 @@ pub(in crate::package) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope
                 checker.decision(expr, scope, "when a plan runs");
             }
             for text in trigger.texts() {
-                checker.text(text, scope, "be a schedule", "take it from the spec, or use a literal");
+                checker.text(
+                    text,
+                    scope,
+                    "decide when a plan runs",
+                    "take it from the spec, or use a literal",
+                );
             }
         }
         for visit in plan.visits() {
@@ -138,7 +143,7 @@ fn roots(scope: &PlanScope<'_>, base: &TaintScope<'_>) -> BTreeMap<String, Taint
 /// The secret outputs of a step.
 fn outputs(step: &Step) -> impl Iterator<Item = (String, TaintTree)> {
     step.outputs.iter().filter(|output| output.secret).map(|output| {
-        let taint = Taint::held(format!("outputs.{}.{}", step.name, output.name));
+        let taint = Taint::held(format!("outputs{}{}", access(&step.name), access(&output.name)));
         (output.name.clone(), TaintTree::tainted(taint))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Action, Auth, Body, Event, Exec, Expect, Http, Plan, Step, Strategy, Trigger};
+use super::{Action, Auth, Body, Event, Exec, Expect, Http, Plan, RECORDED, Step, Strategy, Trigger};
 use crate::template::{Engine, Expr, Reads, Text};
 
 /// The variables that an expression of a plan sees, in addition to those of the resource.
@@ -51,6 +51,7 @@ impl Action {
             Self::Http(_) => &["status", "headers", "body"],
             Self::Exec(_) => &["exitCode", "stdout", "stderr", "json"],
             Self::Job { .. } => &["message"],
+            Self::Plan(_) => &[RECORDED],
             _ => &[],
         }
     }
@@ -220,6 +221,7 @@ impl Trigger {
     /// Its templates.
     pub(in crate::package) fn texts(&self) -> Vec<&Text> {
         match &self.event {
+            Event::Condition { hold, cooldown, .. } => hold.iter().chain(cooldown).collect(),
             Event::Schedule { schedule, time_zone, .. } => {
                 std::iter::once(schedule).chain(time_zone).collect()
             }

@@ -87,9 +87,10 @@ fn triggers_are_words_maps_and_lists() {
         matches!(&changed.event, Event::Changed(paths) if *paths == [path(&["spec", "size"]), path(&["spec", "pod"])])
     );
     let Event::Condition { hold, cooldown, always, .. } = &condition.event else { panic!("a condition") };
+    let literal = |text: &Option<Text>| text.as_ref().and_then(|text| text.as_literal().cloned());
     assert_eq!(
-        (hold.as_secs(), cooldown.as_secs(), *always, condition.when.is_some()),
-        (90, 300, true, true)
+        (literal(hold), literal(cooldown), *always, condition.when.is_some()),
+        (Some(json!("1m30s")), Some(json!("5m")), true, true)
     );
     let Event::Schedule { time_zone, starting_deadline, suspend, .. } = &schedule.event else {
         panic!("a schedule")

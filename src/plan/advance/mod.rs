@@ -38,6 +38,9 @@ const MAX_DEPTH: usize = 16;
 const CHECKPOINTS: u32 = 8;
 /// How long after another state the time that a step has waited is stored, at least.
 const CHECKPOINT: Duration = Duration::from_secs(30);
+/// For how long a run stands as it does before people are told: its `PlanRun` where the memory says it already, and the message
+/// of the step that waits.
+pub const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// The most steps that the state of a run can hold.
 pub(crate) const MAX_STEPS: usize = 3_000;
 
@@ -329,10 +332,7 @@ impl<'a> Walk<'a> {
             self.note_uncreated();
             if self.status.phase == Phase::Running {
                 self.status.reason.clear();
-                let first = self.progress.waiting.first();
-                self.status.message = first
-                    .map(|first| short(&format!("{}: {}", first.step, first.message)))
-                    .unwrap_or_default();
+                self.status.message = self.progress.message();
             }
             self.progress.permits.clear();
             self.progress.effects.clear();

@@ -10,7 +10,7 @@ use super::super::world::OtherRun;
 use super::attempts::Attempt;
 use super::step::Acted;
 use super::{At, Failure, Walk};
-use crate::package::plan::{Call, Step};
+use crate::package::plan::{Call, RECORDED, Step};
 
 impl Walk<'_> {
     pub(super) fn poll_run(
@@ -77,10 +77,12 @@ impl Walk<'_> {
                 }
             }
             OtherRun::Found { uid: found, .. } if uid.as_ref().is_some_and(|uid| *uid != found) => gone(),
-            OtherRun::Found { uid: found, phase, message } => {
+            OtherRun::Found { uid: found, phase, message, recorded } => {
                 self.record_uid(path, &found);
                 match phase {
-                    Phase::Succeeded => Attempt::Ended(Acted::done()),
+                    Phase::Succeeded => {
+                        Attempt::Ended(Acted::Done(vec![(RECORDED, Value::Object(recorded))]))
+                    }
                     Phase::Failed | Phase::Cancelled | Phase::Superseded => {
                         let message = format!("PlanRun {name} is {phase:?}: {message}");
                         Attempt::Failed(Failure::retryable(path, "RunFailed", message))

@@ -1,12 +1,12 @@
 //! The variables of a step: `run`, `record` and `outputs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::super::run::StepPhase;
 use super::{At, Walk};
-use crate::package::plan::{Action, Step};
+use crate::package::plan::{Action, OnFailure, RAN, Step};
 use crate::template::{Scope, Var};
 
 impl Walk<'_> {
@@ -51,7 +51,7 @@ impl Walk<'_> {
     /// The outputs of the steps of the plan: those of the same item, else those further outward.
     fn visible_outputs(&self, path: &str, at: &At<'_>) -> Map<String, Value> {
         let mut all = Map::new();
-        if self.has_outputs {
+        if self.has_outputs || runs_plans(&at.plan.steps) {
             self.collect(&at.plan.steps, &at.root, path, &mut all);
         }
         all
@@ -77,7 +77,7 @@ impl Walk<'_> {
                     }
                     if self.state(&item_path).is_some_and(|state| state.phase == StepPhase::Succeeded) {
                         let mut entry = Map::from_iter([("item".to_owned(), item.value.clone())]);
-                        entry.extend(self.outputs_of(&item_path));
+                        entry.extend(self.outputs_of(step, &item_path));
                         self.collect(inner, &nested, "", &mut entry);
                         list.push(Value::Object(entry));
                     }
@@ -87,7 +87,7 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            let outputs = self.outputs_of(&own);
+            let outputs = self.outputs_of(step, &own);
             if !outputs.is_empty() {
                 all.insert(step.name.clone(), Value::Object(outputs));
             }
@@ -107,10 +107,14 @@ impl Walk<'_> {
         }
     }
 
-    /// The outputs of one step, secret ones filled in.
-    fn outputs_of(&self, path: &str) -> Map<String, Value> {
-        let Some(state) = self.state(path) else { return Map::new() };
-        let mut outputs = state.outputs.clone();
+    /// The outputs of one step, secret ones filled in. One that runs a plan says whether the plan has run, also if it has not.
+    fn outputs_of(&self, step: &Step, path: &str) -> Map<String, Value> {
+        let state = self.state(path);
+        let mut outputs = state.map(|state| state.outputs.clone()).unwrap_or_default();
+        if matches!(step.action, Action::Plan(_)) {
+            let ran = state.is_some_and(|state| state.phase == StepPhase::Succeeded);
+            outputs.insert(RAN.to_owned(), ran.into());
+        }
         let is_secret = |value: &Value| value == super::step::SECRET;
         if outputs.values().any(is_secret)
             && let Some(secrets) = self.world.observed.secrets(path)
@@ -124,4 +128,54 @@ impl Walk<'_> {
         }
         outputs
     }
+
+    /// The facts that a plan has recorded which a step of this run has run, also in runs that this one retries.
+    pub(super) fn recorded(&self, plan: &str, prefix: &str) -> Map<String, Value> {
+        let mut keys = BTreeSet::new();
+        self.recorded_by_plan(plan, prefix, &mut keys);
+        let mut record = self.record();
+        keys.into_iter().filter_map(|key| record.remove_entry(key)).collect()
+    }
+
+    fn recorded_by_plan<'k>(&'k self, plan: &str, prefix: &str, keys: &mut BTreeSet<&'k str>) {
+        if let Some(plan) = self.plans.iter().find(|known| known.name == plan) {
+            self.recorded_by(&plan.steps, prefix, keys);
+        }
+    }
+
+    fn recorded_by<'k>(&'k self, steps: &'k [Step], prefix: &str, keys: &mut BTreeSet<&'k str>) {
+        for step in steps {
+            let own = format!("{prefix}{}", step.name);
+            let items = self.state(&own).and_then(|state| state.items.as_deref());
+            let paths = match items {
+                Some(items) => items.iter().map(|item| format!("{own}[{}]", item.key)).collect(),
+                None => vec![own],
+            };
+            for path in paths {
+                let Some(state) = self.state(&path) else { continue };
+                if state.phase == StepPhase::Succeeded {
+                    keys.extend(step.record.iter().map(|(key, _)| key.as_str()));
+                }
+                match &step.action {
+                    Action::Steps(_, inner) => self.recorded_by(inner, &format!("{path}/"), keys),
+                    Action::Plan(call) if call.of.is_none() => {
+                        self.recorded_by_plan(&call.plan, &format!("{path}/"), keys);
+                    }
+                    _ => {}
+                }
+                if let OnFailure::Plan(plan) = &step.on_failure {
+                    self.recorded_by_plan(plan, &format!("{path}/onFailure/"), keys);
+                }
+            }
+        }
+    }
+}
+
+/// Whether one of the steps runs another plan.
+fn runs_plans(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match &step.action {
+        Action::Plan(_) => true,
+        Action::Steps(_, inner) => runs_plans(inner),
+        _ => false,
+    })
 }

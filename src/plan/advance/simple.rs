@@ -7,7 +7,7 @@ use super::super::progress::Waiting;
 use super::super::run::short;
 use super::step::Acted;
 use super::{At, Failure, Flow, Walk};
-use crate::package::plan::{Call, Step, Strategy, Until, written_duration};
+use crate::package::plan::{Call, RECORDED, Step, Strategy, Until, written_duration};
 use crate::template::Text;
 
 impl Walk<'_> {
@@ -47,8 +47,14 @@ impl Walk<'_> {
                 }
             }
         };
-        let depth = at.depth + 1;
-        self.within(step, path, at, expired, |walk| walk.plan(&call.plan, format!("{path}/"), params, depth))
+        let (depth, prefix) = (at.depth + 1, format!("{path}/"));
+        let walk = |walk: &mut Self| walk.plan(&call.plan, prefix.clone(), params, depth);
+        match self.within(step, path, at, expired, walk) {
+            Acted::Done(_) => {
+                Acted::Done(vec![(RECORDED, Value::Object(self.recorded(&call.plan, &prefix)))])
+            }
+            other => other,
+        }
     }
 
     /// Walks what a step contains. After its timeout, what is in flight is settled, and the step fails.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::eval::{NoValue, duration, truthy};
 use super::super::progress::Effect;
 use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, StepPhase, short};
-use super::{At, Failure, Flow, MAX_STEPS, Walk, millis};
+use super::{At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, Walk, millis};
 use crate::package::plan::{Action, OnFailure, Output, Step, written_duration};
 use crate::template::{EvalError, Scope, Var};
 
@@ -391,7 +391,8 @@ impl Walk<'_> {
         super::super::eval::as_string(&value)
     }
 
-    /// Says what a step waits for: its own message, if it has one.
+    /// Says what a step waits for: its own message, if it has one and has waited for a while. A wait that is over at once is
+    /// none for people.
     pub(super) fn wait_for(
         &mut self,
         step: &Step,
@@ -400,7 +401,13 @@ impl Walk<'_> {
         reason: &'static str,
         message: &str,
     ) {
-        let own = self.own_message(step, path, at);
+        let shown_at = self.since(path) + SHOWN_AFTER;
+        let mut own = None;
+        if self.used >= shown_at {
+            own = self.own_message(step, path, at);
+        } else if step.message.is_some() {
+            self.wake_at(shown_at);
+        }
         self.wait(path, reason, own.unwrap_or_else(|| message.to_owned()));
     }
 

@@ -58,6 +58,8 @@ pub(super) struct Sim {
     pub(super) run: PlanRun,
     pub(super) now: Duration,
     pub(super) paused: bool,
+    /// Facts of earlier runs.
+    pub(super) remembered: BTreeMap<String, Recorded>,
     pub(super) protection: Protection,
     /// Whether the instance has observations.
     pub(super) observes: bool,
@@ -192,6 +194,7 @@ impl Sim {
             run,
             now: Duration::from_secs(1000),
             paused: false,
+            remembered: BTreeMap::new(),
             protection: Protection::default(),
             observes: false,
             directive: Directive::Continue,
@@ -219,15 +222,18 @@ impl Sim {
         self.run.status.as_ref().unwrap()
     }
 
+    fn facts(&self) -> BTreeMap<String, Recorded> {
+        let memory =
+            crate::plan::Memory { record: self.remembered.clone(), ..crate::plan::Memory::default() };
+        memory.facts([&self.run])
+    }
+
     fn scope(&self) -> Scope {
         let mut scope = Scope::new();
         scope.set("spec", Var::Json(self.cluster.spec.clone()));
         scope.set("name", Var::Json(json!("x")));
-        let record: serde_json::Map<String, Value> = crate::plan::Memory::default()
-            .facts([&self.run])
-            .into_iter()
-            .map(|(key, fact)| (key, fact.value))
-            .collect();
+        let record: serde_json::Map<String, Value> =
+            self.facts().into_iter().map(|(key, fact)| (key, fact.value)).collect();
         scope.set("record", Var::Json(Value::Object(record)));
         let live = |state: &MemberState| Live {
             value: std::sync::Arc::new(json!({"status": {"phase": "Running"}})),
@@ -267,7 +273,7 @@ impl Sim {
         let world = World {
             engine: &ENGINE,
             scope: &scope,
-            record: &crate::plan::Memory::default().facts([&self.run]),
+            record: &self.facts(),
             instance: &instance,
             observed: &View(&self.cluster, &self.memory),
             has_observations: self.observes,
@@ -352,11 +358,15 @@ impl Sim {
                 self.memory.answers.insert((step.clone(), *attempt), answer);
             }
             Effect::CreateRun { name, .. } => {
-                let found = OtherRun::Found { uid, phase: Phase::Succeeded, message: String::new() };
+                let recorded = serde_json::Map::from_iter([("site".to_owned(), json!("b"))]);
+                let found =
+                    OtherRun::Found { uid, phase: Phase::Succeeded, message: String::new(), recorded };
                 self.cluster.runs.entry(name.clone()).or_insert(found);
             }
             Effect::CancelRun { name, .. } => {
-                let found = OtherRun::Found { uid, phase: Phase::Cancelled, message: String::new() };
+                let recorded = serde_json::Map::new();
+                let found =
+                    OtherRun::Found { uid, phase: Phase::Cancelled, message: String::new(), recorded };
                 self.cluster.runs.insert(name.clone(), found);
             }
             Effect::StoreSecrets { step, values } => {

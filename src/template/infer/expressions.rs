@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Infer, MAX_CALLS, MAX_DEPTH, is_of_spec};
 use crate::diag::{Location, Span, did_you_mean};
 use crate::schema::{Basic, Field, Fields, Member, Shape, Type};
+use crate::template::access;
 use crate::template::code::{Kind, Node};
 use crate::template::value::{Name, Val};
 
@@ -246,11 +247,12 @@ impl<'a> Infer<'a> {
             }
             Member::Missing(names) => {
                 let parent = base.origin.as_deref().unwrap_or_default();
-                let shown = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
+                let shown =
+                    if parent.is_empty() { name.to_owned() } else { format!("{parent}{}", access(name)) };
                 let message = format!("there is no `{shown}`");
                 let help = match did_you_mean(name, names.iter().map(String::as_str)) {
                     Some(near) if parent.is_empty() => Some(format!("did you mean `{near}`?")),
-                    Some(near) => Some(format!("did you mean `{parent}.{near}`?")),
+                    Some(near) => Some(format!("did you mean `{parent}{}`?", access(near))),
                     None if names.len() <= 20 && !names.is_empty() => {
                         Some(format!("there is {}", names.join(", ")))
                     }

@@ -26,7 +26,7 @@ fn sound_plans_are_fine() {
     - crd: crds/web.yaml
       refs:
         - {id: tls, apiVersion: v1, kind: Secret, name: tls}
-      let: {note: "{{ 'of ' ~ run.plan }}", own: "http://{{ defaults.image }}/{{ namespace }}/{{ name }}"}
+      let: {note: "{{ 'of ' ~ run.plan }}", own: "http://{{ defaults.image }}/{{ namespace }}/{{ name }}", after: "{{ spec.size }}s"}
       children:
         - {id: config, template: templates/cm.yaml, onLoss: repair, lostWhen: self.data.lost is defined}
         - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}, onLoss: "{{ 'repair' if record.first else 'Recreate' }}"}
@@ -57,13 +57,16 @@ fn sound_plans_are_fine() {
             - {name: script, exec: {child: config, command: [sh, -ec, "echo {{ spec.host | shell_quote }} {{ name }}"]}, idempotent: true}
             - {name: get, http: {url: "{{ let.own }}/{{ spec.host }}"}}
             - {name: job, job: {template: templates/job.yaml}, outputs: {m: message}, message: "{{ let.note }}", onFailure: repair}
+            - {name: by-hand, plan: {name: refresh}, when: spec.size > 1, outputs: {marked-as: "recorded['marked-as']", all: recorded}}
+            - {name: after, when: "outputs['by-hand'].ran and outputs['by-hand']['marked-as'] is defined", record: {x-y: "outputs['by-hand'].all"}}
+            - {name: last, when: "record['x-y'] is defined", wait: {duration: "{{ record['marked-as'] | default('1s') }}"}}
         resize: {trigger: {changed: [spec.size]}, steps: [{name: go, plan: repair}]}
-        refresh: {trigger: {changed: [refs.tls, spec.free.a.b]}, steps: [{name: go, plan: {name: repair, params: {to: x}}}]}
+        refresh: {trigger: {changed: [refs.tls, spec.free.a.b]}, steps: [{name: go, plan: {name: repair, params: {to: x}}}, {name: mark, record: {marked-as: 1}}]}
         repair:
           params: {type: object, required: [to], properties: {to: {type: string}}}
           steps: [{name: all, apply: [config], message: "{{ run.params.to }} {{ run.lost | length }}"}]
         nightly:
-          trigger: [{schedule: "0 3 * * *", timeZone: Europe/Rome, when: spec.host is defined}, {condition: children.config is not ready, for: 10s}]
+          trigger: [{schedule: "0 3 * * *", timeZone: Europe/Rome, when: spec.host is defined}, {condition: children.config is not ready, for: 10s}, {condition: spec.size > 3, for: "{{ let.after }}", cooldown: "{{ spec.size }}m"}]
           exclusive: false
           steps: [{name: beat, record: {beat: run.startedAt}}]
 "#,
@@ -98,7 +101,7 @@ fn names_that_do_not_exist_are_errors() {
         - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
       status: {a: run.id, b: record.non, c: outputs.x}
 #                 ^^^ error: `run` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
-#                            ^^^ error: no step records `non`; there is a, b, c, d
+#                            ^^^ error: no step records `non`; there is a, b, e, f, c, d, is-node
 #                                           ^^^ error: `outputs` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
       plans:
         deploy:
@@ -130,16 +133,28 @@ fn names_that_do_not_exist_are_errors() {
 #                                                 ^^^ error: there is no step `fife` before this one; did you mean `outputs.five`?
 #                                                                           ^^^ error: unknown variable `stdout`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs
 #                                                                                      ^^^ error: there is no step `x` before this one; there is five, four, three, two, one
+            - {name: by-hand, plan: {name: repair, params: {from: 1}}, outputs: {a-b: recorded.is-node}, record: {e: "recorded['is-nodes']"}}
+#                                                                                     ^^^ error: the plan `repair` records no `is`; there is is-node
+#                                                                                                 ^^^ error: unknown variable `node`; there is instance, spec, name, namespace, labels, operator, defaults, let, children, retained, refs, cluster, record, previous, run, outputs, recorded
+#                                                                                                                     ^^^ error: the plan `repair` records no `is-nodes`; did you mean `recorded['is-node']`?
+            - {name: near, when: "outputs['by-hnd'].ran or outputs['by-hand'].run or outputs['by-hand']['a-c']", record: {f: "record['is-nod']"}}
+#                                 ^^^ error: there is no step `by-hnd` before this one; did you mean `outputs['by-hand']`?
+#                                                          ^^^ error: the step `by-hand` has no output `run`; did you mean `outputs['by-hand'].ran`?
+#                                                                                    ^^^ error: the step `by-hand` has no output `a-c`; did you mean `outputs['by-hand']['a-b']`?
+#                                                                                                                             ^^^ error: no step records `is-nod`; did you mean `record['is-node']`?
             - {name: seven, when: run.stp or run.params.x, onFailure: Contine, wait: {until: self.x}}
 #                                 ^^^ error: `run.stp` does not exist; did you mean `run.step`?
 #                                            ^^^ error: the plan `deploy` has no parameter `x`; add it to the plan: params: {type: object, properties: {x: {type: string}}}
 #                                                                     ^^^ error: there is no plan `Contine`; did you mean `Continue`?
 #                                                                                            ^^^ error: `self` is the live object of a child and exists only in its own template and readyWhen; use `children.<id>` to read a live object here
             - {name: eight, strategy: parallel, steps: [{name: a, record: {c: 1}}, {name: b, when: outputs.a.x, record: {d: 1}}]}
-#                                                                                                  ^^^ error: `outputs.a` does not exist here: plans.deploy.steps[7].steps[0] is not an earlier step; outputs are visible to the later steps beside the step, and to the steps within those; side by side (strategy: parallel) none is earlier; use `record` for more
+#                                                                                                  ^^^ error: `outputs.a` does not exist here: plans.deploy.steps[9].steps[0] is not an earlier step; outputs are visible to the later steps beside the step, and to the steps within those; side by side (strategy: parallel) none is earlier; use `record` for more
+        late: {trigger: {condition: spec.size > 3, for: "{{ spec.sise }}s", cooldown: "{{ run.params.x }}"}, steps: [{name: a, apply: [config]}]}
+#                                                           ^^^ error: the CRD's schema has no spec.sise; did you mean `spec.size`?
+#                                                                                         ^^^ error: `run` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
         repair:
           params: {type: object, required: [from], properties: {from: {type: integer}}}
-          steps: [{name: all, apply: [config], message: "{{ run.params.form }}"}]
+          steps: [{name: all, apply: [config], message: "{{ run.params.form }}", record: {is-node: 1}}]
 #                                                           ^^^ error: the plan `repair` has no parameter `form`; did you mean `run.params.from`?
 "#,
     );
@@ -203,7 +218,7 @@ fn steps_that_cannot_be_are_errors() {
             - {name: j, forEach: {in: spec.envs, as: body}, strategy: serial, record: {1a: 1}}
 #                    ^^^ error: `strategy` has no effect on the record step `j`; remove it: it belongs to steps
 #                                                    ^^^ error: `body` is a reserved variable; choose another name
-#                                                                                      ^^^ error: must be letters, digits and underscores, not beginning with a digit, at most 63 characters
+#                                                                                      ^^^ error: must be letters, digits, underscores and hyphens, beginning with a letter or an underscore, at most 63 characters
             - {name: k, plan: {name: deploy}}
             - {name: l, forEach: {in: spec.envs, as: one, maxParallel: 0}, fail: {}}
 #                                                                      ^^^ error: must be a number from 1 to 1000, is the number 0
@@ -211,7 +226,9 @@ fn steps_that_cannot_be_are_errors() {
             - {name: m, expect: true, idempotent: true, outputs: {x: 1}, wait: {jsonPath: .spec.size, value: 3}}
 #                    ^^^ error: `expect` has no effect on the wait step `m`; remove it: it belongs to exec, http
 #                    ^^^ error: `idempotent` has no effect on the wait step `m`; remove it: it belongs to exec
-#                    ^^^ error: `outputs` has no effect on the wait step `m`; remove it: it belongs to job, exec, http
+#                    ^^^ error: `outputs` has no effect on the wait step `m`; remove it: it belongs to job, exec, http, plan
+            - {name: n1, plan: deploy, outputs: {ran: recorded}}
+#                                                ^^^ error: each plan step has the output `ran`; choose another name
 "#,
     );
 }
@@ -247,6 +264,9 @@ fn triggers_that_cannot_be_are_errors() {
         five: {trigger: upgraded, exclusive: false, params: {type: array, items: {type: nothing}}, steps: [{name: a, record: {z: 1}}]}
 #                       ^^^ error: the plan `five` is not exclusive, and `upgraded` starts it; remove exclusive: false: a change of the instance is one run at a time
 #                                                                                 ^^^ error: must be one of: array, boolean, integer, number, object, string
+        seven: {trigger: {condition: spec.size > 1, for: 1 min, cooldown: "{{ spec. }}"}, steps: [{name: a, record: {s: 1}}]}
+#                                                        ^^^ error: `1 min` is not a duration; write a number with a unit (ms, s, m, h, d), for example 10s or 1h30m
+#                                                                          ^^^ error: unexpected end of variable block, expected identifier or integer
         six: {trigger: {condition: run.id, cooldown: 1 hour, changed: []}, params: {type: string}, steps: [{name: a, record: {z1: outputs}}]}
 #                      ^^^ error: the trigger has changed and condition; make it a list of two triggers
 #                                                    ^^^ error: `1 hour` is not a duration; write a number with a unit (ms, s, m, h, d), for example 10s or 1h30m
@@ -307,6 +327,8 @@ fn values_of_tenants_and_secrets_stay_in_their_places() {
             - {name: n1, forEach: {in: "[let.key]"}, record: {u: password(20)}}
 #                                       ^^^ error: `refs.tls.data` is secret and must not be the list of a forEach; loop over names, and read the Secrets by name
 #                                                                ^^^ error: a password or a certificate can only be generated in the template of a Secret; use it there as the whole value: `stringData: {password: {{ password(32) }}}`, `stringData: {{ tls_self_signed([name]) }}`
+        late: {trigger: {condition: spec.size > 3, for: "{{ let.key }}"}, steps: [{name: a, apply: [config]}]}
+#                                                           ^^^ error: `refs.tls.data` is secret and must not decide when a plan runs; take it from the spec, or use a literal
         other: {params: {type: object, properties: {x: {type: string}}}, steps: [{name: a, apply: [config]}]}
 //- templates/own.yaml
 apiVersion: batch/v1

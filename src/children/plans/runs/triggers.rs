@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Runs;
 use crate::children::findings::Finding;
-use crate::package::plan::Event;
+use crate::package::plan::{Event, Plan};
 use crate::plan::{self, Member, PlanRun, SCHEDULED_AT, Schedule, Watch};
 use crate::template::{Expr, Scope, Var};
 
@@ -60,8 +60,12 @@ impl Runs<'_> {
             let active = runs.clone().any(|run| !run.is_final());
             let engine = &origin.package.engine;
             let watch = Watch { plan, engine, scope, scope_always, ended, active };
-            if let Some(verdict) = self.conditions.watch(&watch) {
+            let mut problems = Vec::new();
+            if let Some(verdict) = self.conditions.watch(&watch, &mut problems) {
                 found.push((plan.name.clone(), verdict));
+            }
+            for problem in problems {
+                self.findings.push(invalid(plan, "InvalidDuration", problem));
             }
         }
         found
@@ -103,9 +107,7 @@ impl Runs<'_> {
                 let parsed = match Schedule::parse(&line, zone.as_deref()) {
                     Ok(parsed) => parsed,
                     Err(message) => {
-                        let (run, reason) = (plan.name.clone(), "InvalidSchedule".to_owned());
-                        let is_undone = plan.affects_ready;
-                        self.findings.push(Finding::RunFailed { run, reason, message, is_undone });
+                        self.findings.push(invalid(plan, "InvalidSchedule", message));
                         continue;
                     }
                 };
@@ -122,4 +124,10 @@ impl Runs<'_> {
         }
         due
     }
+}
+
+/// A trigger of a plan that starts no run, for one of its templates yields no valid value.
+fn invalid(plan: &Plan, reason: &str, message: String) -> Finding {
+    let (run, reason) = (plan.name.clone(), reason.to_owned());
+    Finding::RunFailed { run, reason, message, is_undone: plan.affects_ready }
 }

@@ -67,6 +67,24 @@ fn a_condition_does_not_count_while_it_reads_what_a_run_awaits() {
     }
 }
 
+/// A time that comes from the spec may be none: it is said before it is needed, and nothing starts.
+#[test]
+fn a_condition_whose_time_is_no_duration_is_said_at_once() {
+    let alarm = "  alarm:\n    exclusive: false\n    affectsReady: true\n    \
+                 trigger: {condition: spec.stop, for: \"{{ spec.text }}\", cooldown: 1h}\n    steps:\n      - {name: note, record: {alarm: 'true'}}\n";
+    let mut world = World::with_runs(package_of(alarm), &json!({"size": 2, "text": "x"}));
+    let Verdict::Stalled { reason, message } = world.settle() else { panic!("x is no duration") };
+    assert_eq!(reason, "RunFailed");
+    assert!(message.contains("alarm failed: InvalidDuration: for: `x` is not a duration"), "{message}");
+    let alarms = |world: &World| world.phases().iter().filter(|(plan, _)| plan == "alarm").count();
+    world.edit(json!({"size": 2, "text": "x", "stop": true}));
+    world.settle();
+    assert_eq!(alarms(&world), 0);
+    world.edit(json!({"size": 2, "text": "0s", "stop": true}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    assert_eq!(alarms(&world), 1);
+}
+
 /// A manager that dies while it recreates a child leaves a note on the instance.
 #[test]
 fn what_is_recreated_is_not_lost() {

@@ -11,7 +11,7 @@ plans:
   deploy:
     steps:
       - {name: first, apply: [a]}
-      - {name: second, apply: [b]}
+      - {name: second, apply: [b], message: \"{{ name }} is slow\"}
 ";
     let templates = [("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))];
     let mut world = World::with_runs(package(resource, &templates), &json!({"text": "x"}));
@@ -34,6 +34,7 @@ fn the_plan_run_shows_a_step_once_the_run_stands_still() {
     world.settle();
     assert_eq!(stored_steps(&world), 2);
     let status = world.runs.runs["a-1"]["status"].clone();
+    assert_eq!(status["message"], "second: a is slow", "as it stands now, not as the memory has it");
     world.settle();
     assert_eq!(world.runs.runs["a-1"]["status"], status, "it is shown once");
 }

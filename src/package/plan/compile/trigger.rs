@@ -47,7 +47,6 @@ impl Compiler<'_> {
             self.diagnostics.push(error.help("remove it"));
         }
         let when = self.optional(trigger.when.as_ref());
-        let duration = |interval: Option<At<manifest::Interval>>| interval.map(|interval| interval.value.0);
         let event = if let Some(name) = trigger.event {
             event(name)
         } else if let Some(paths) = trigger.changed {
@@ -59,8 +58,8 @@ impl Compiler<'_> {
         } else if let Some(condition) = &trigger.condition {
             Event::Condition {
                 condition: self.expression(condition)?,
-                hold: duration(trigger.hold).unwrap_or_default(),
-                cooldown: duration(trigger.cooldown).unwrap_or_default(),
+                hold: trigger.hold.as_ref().and_then(|time| self.text(&time.0)),
+                cooldown: trigger.cooldown.as_ref().and_then(|time| self.text(&time.0)),
                 always: trigger.during.is_some(),
             }
         } else {
@@ -68,7 +67,7 @@ impl Compiler<'_> {
             Event::Schedule {
                 schedule: self.text(&schedule.0)?,
                 time_zone: self.template_text(trigger.time_zone.as_ref()),
-                starting_deadline: duration(trigger.starting_deadline),
+                starting_deadline: trigger.starting_deadline.map(|deadline| deadline.value.0),
                 suspend: self.optional(trigger.suspend.as_ref()),
             }
         };

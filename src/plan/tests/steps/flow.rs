@@ -6,7 +6,7 @@ use super::super::build::{apply, fail, http, inline, job, note, parallel, pause,
 use super::super::sim::{Sim, status};
 use super::member;
 use crate::package::plan::OnFailure;
-use crate::plan::{JobResult, Phase, StepPhase};
+use crate::plan::{JobResult, Phase, Recorded, StepPhase, retried};
 
 #[test]
 fn loops_store_their_list_and_run_their_items_in_order() {
@@ -117,10 +117,65 @@ fn a_plan_of_another_instance_is_one_planrun() {
         of: Some(crate::package::plan::Of { gvk: crate::api::Gvk::new("e/v1", "Etcd"), name: text("other") }),
         params: None,
     };
-    let mut sim =
-        Sim::new(vec![plan("deploy", vec![step("restore", crate::package::plan::Action::Plan(call))])]);
+    let restore = step("restore", crate::package::plan::Action::Plan(call)).output("site", "recorded.site");
+    let steps = vec![restore, note("note", "at", "[outputs.restore.ran, outputs.restore.site]")];
+    let mut sim = Sim::new(vec![plan("deploy", steps)]);
     assert_eq!(sim.finish().phase, Phase::Succeeded);
     assert_eq!(sim.cluster.runs.len(), 1);
+    assert_eq!(sim.status().record["at"].value, json!([true, "b"]));
+}
+
+#[test]
+fn a_step_says_whether_its_plan_has_run_and_what_it_recorded() {
+    let inner = plan(
+        "move",
+        vec![
+            note("to", "primary", "run.params.to"),
+            note("never", "extra", "1").when("spec.size > 9"),
+            phase("all", vec![note("each", "last", "item")]).each("spec.list", "item", 1),
+            inline("deeper", "mark"),
+        ],
+    );
+    let mark = plan("mark", vec![note("mark", "marked-as", "true")]);
+    let steps = vec![
+        note("before", "extra", "0"),
+        phase("skipped", vec![inline("inside", "mark")]).when("spec.size > 9"),
+        inline("idle", "mark").when("spec.size > 9"),
+        inline("go", "move").output("all-of-it", "recorded"),
+        inline("broken", "stop").on_failure(OnFailure::Continue),
+        note("ran", "ran", "[outputs.inside.ran, outputs.idle.ran, outputs.go.ran, outputs.broken.ran]"),
+        note("told", "told", "outputs.go['all-of-it']"),
+        note("more", "more", "outputs.idle['all-of-it'] | default('none')"),
+    ];
+    let stop = plan("stop", vec![fail("no", "no")]);
+    let mut sim = Sim::new(vec![plan("deploy", steps), inner, mark, stop]);
+    sim.run.spec.params = json!({"to": 2});
+    let status = sim.finish();
+    assert_eq!(status.phase, Phase::Succeeded, "{}", status.message);
+    assert_eq!(status.record["ran"].value, json!([false, false, true, false]));
+    let told = json!({"primary": 2, "last": "q", "marked-as": true});
+    assert_eq!(status.record["told"].value, told, "not what another step has recorded");
+    assert_eq!(status.record["more"].value, json!("none"));
+}
+
+/// The facts that the failed run has recorded are those of the plan, too.
+#[test]
+fn what_a_plan_recorded_is_known_to_the_run_that_retries_it() {
+    let inner = plan("move", vec![note("to", "primary", "2"), http("tell", "POST", "http://h/")]);
+    let go = inline("go", "move").output("primary", "recorded.primary");
+    let steps = vec![go, note("told", "told", "outputs.go.primary")];
+    let mut sim = Sim::new(vec![plan("deploy", steps), inner]);
+    sim.cluster.replies.insert("go/tell".into(), vec![status(400, json!(null))]);
+    assert_eq!(sim.finish().phase, Phase::Failed);
+    let known = Recorded { value: json!(2), sequence: 1 };
+    assert_eq!(sim.status().record["primary"], known);
+    let status = retried(&sim.run, jiff::Timestamp::UNIX_EPOCH);
+    assert!(status.record.is_empty());
+    sim.remembered.insert("primary".to_owned(), known);
+    sim.run.status = Some(status);
+    sim.cluster.by_key.clear();
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
+    assert_eq!(sim.status().record["told"].value, json!(2));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::super::build::{apply, approve, exec, job, note, pause, phase, plan, t
 use super::super::sim::{Sim, exit};
 use crate::package::plan::{Action, Step};
 use crate::plan::{
-    Approval, JobResult, Member, MemberState, Phase, Protection, StepPhase, Verdict, answered,
+    Approval, JobResult, Member, MemberState, Phase, Protection, SHOWN_AFTER, StepPhase, Verdict, answered,
 };
 use crate::template::Var;
 
@@ -183,15 +183,39 @@ fn a_pause_takes_its_time_and_none_while_the_instance_is_paused() {
     assert_eq!(sim.finish().phase, Phase::Succeeded);
 }
 
+fn saying(step: Step, words: &str) -> Step {
+    Step { message: Some(text(words)), ..step }
+}
+
+/// Most waits are over at once, and a message about them would be read as trouble.
+#[test]
+fn a_message_is_shown_once_the_step_has_waited_for_a_while() {
+    let steps =
+        vec![saying(wait("quorum", "refs.api.ok"), "too few members"), wait("other", "refs.api.more")];
+    let mut sim = Sim::new(vec![plan("deploy", steps)]);
+    sim.cluster.refs.insert("api".into(), Var::Json(json!({"ok": false, "more": false})));
+    let progress = sim.settle();
+    assert_eq!(progress.waiting[0].message, "`refs.api.ok` is not true yet");
+    assert_eq!(progress.wake, Some(SHOWN_AFTER), "it is decided once more");
+    let stored = sim.history.len();
+    sim.now += SHOWN_AFTER;
+    let progress = sim.settle();
+    assert_eq!(progress.waiting[0].message, "too few members");
+    assert!(progress.wake > Some(Duration::from_secs(10)), "{:?}", progress.wake);
+    assert_eq!(sim.history.len(), stored, "and nothing is written");
+    // Time of the step itself counts.
+    sim.cluster.refs.insert("api".into(), Var::Json(json!({"ok": true, "more": false})));
+    let progress = sim.settle();
+    assert_eq!(progress.waiting[0].message, "`refs.api.more` is not true yet");
+    assert!(progress.wake > Some(Duration::from_secs(10)), "a step without a message needs no decision more");
+}
+
 #[test]
 fn a_timeout_says_how_long_and_what_was_last() {
-    let saying = |step: Step, words: &str| Step { message: Some(text(words)), ..step };
     // Attempts: their last reason stands beside the words of the step.
     let exec = saying(exec("run", "a").idempotent().retries(None, 1).timeout("1h30m"), "it is added");
     let mut sim = Sim::new(vec![plan("deploy", vec![exec])]);
     sim.cluster.replies.insert("run".into(), vec![exit(1, ""); 100]);
-    let progress = sim.settle();
-    assert_eq!(progress.waiting[0].message, "it is added");
     assert_eq!(sim.finish().message, "step `run`: timed out after 1h30m: it is added; a does not exist");
     sim = Sim::new(sim.plans);
     sim.cluster
