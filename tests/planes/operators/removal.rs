@@ -1,10 +1,11 @@
 //! Removing packages, and what becomes of their instances.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, REVISION, is_active, scene};
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
 
@@ -162,9 +163,9 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
             // A manager would remove what is not needed.
             scene.patch(package.kind(), "one", "merge", &finalizers).await;
             let (code, told) =
-                cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "2s"]).await;
+                cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "4s"]).await;
             assert!(
-                code == 4 && told.contains("operetta.dev/cleanup (1)") && told.contains("a manager must run"),
+                code == 4 && told.contains("finalizers: operetta.dev/cleanup") && told.contains("a manager must run"),
                 "{code} {told}"
             );
             assert!(cluster.find(OPERATOR, "halts").await.is_some());
@@ -173,6 +174,41 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
     cluster.operetta(&["uninstall", "halts", "--instances", "delete"]).await.ok();
     scene.gone(CONFIG_MAP, "one").await;
     assert!(cluster.crd("halts.ops.example.org").await.is_none());
+}
+
+/// A cleanup that has failed waits for a person, and so does the command: it ends at once, and names the way on.
+#[tokio::test]
+async fn uninstall_ends_when_only_a_person_can_go_on() {
+    let cluster = Cluster::shared().await;
+    let plans = "      plans:
+        deploy: {steps: [{name: all, apply: [config]}]}
+        cleanup: {steps: [{name: stop, when: spec.size == 7, fail: {message: the bucket is not empty}}]}
+";
+    let part = Part { plans: plans.to_owned(), ..Part::new("sticks", SIZE, "{{ spec.size }}") };
+    let package = Package::of("sticks", "0.1.0", &[part]);
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    for (name, size) in [("bad", 7), ("good", 1)] {
+        scene.apply(&package.instance(name, &json!({"size": size}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    let uninstall = ["uninstall", "sticks", "--instances", "delete", "--timeout", "5m"];
+    let started = Instant::now();
+    let (code, told) = cluster.told(&uninstall).await;
+    assert!(code == 5 && started.elapsed() < LONG, "{code} after {:?}: {told}", started.elapsed());
+    let named = format!("Stick {}/bad: CleanupFailed: ", scene.namespace());
+    assert!(told.contains(&named) && told.contains("the bucket is not empty"), "{told}");
+    assert!(told.contains("retry it, change the spec, or release the instance"), "{told}");
+    assert!(told.contains("waits for you"), "{told}");
+    assert!(is_active(&cluster.find(OPERATOR, "sticks").await.unwrap()));
+    // `operetta get` shows the same.
+    let shown = cluster.operetta(&["get", "sticks", "-n", scene.namespace()]).await.ok();
+    assert!(shown.contains("Stalled") && shown.contains("CleanupFailed"), "{shown}");
+
+    let skip = json!({"metadata": {"annotations": {"operetta.dev/skip-cleanup": "true"}}});
+    scene.patch(package.kind(), "bad", "merge", &skip).await;
+    cluster.operetta(&uninstall).await.ok();
+    assert!(cluster.find(OPERATOR, "sticks").await.is_none());
 }
 
 /// What is there of the manager and of its packages.
