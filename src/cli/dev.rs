@@ -237,6 +237,7 @@ impl Session {
         };
         let plane = self.plane.insert(ControlPlane::start(options).await?);
         let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
+        view.keep("to use kubectl, run this in another terminal:".to_owned());
         view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
         // It is built along with the control plane, with the matching version.
         if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
