@@ -68,10 +68,8 @@ impl Wait {
             }
             if self.timeout.is_some_and(|timeout| started.elapsed() >= timeout) {
                 // The cause is known, though not for long.
-                return Err(blocked.map_or_else(
-                    || Failure::with_code(TIMED_OUT, over(&told)),
-                    |(failure, _)| failure,
-                ));
+                return Err(blocked
+                    .map_or_else(|| Failure::with_code(TIMED_OUT, over(&told)), |(failure, _)| failure));
             }
             tokio::time::sleep(self.period).await;
         }

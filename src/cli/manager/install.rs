@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-use serde_json::{Value, json};
 use super::objects;
 use super::status;
 use super::values::{self, Settings};
@@ -20,6 +18,8 @@ use crate::cluster::Cluster;
 use crate::readiness::{self, Readiness};
 use crate::rights::{self, MANAGER, Owner};
 use crate::yaml;
+use clap::Parser;
+use serde_json::{Value, json};
 
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "operetta-install";
@@ -254,7 +254,9 @@ async fn ready(cluster: &Cluster, args: &Args) -> Result<ExitCode, Failure> {
             Ok(done) => return Ok(Look::Done(done)),
             Err(waiting) => waiting,
         };
-        let pods = cluster.list(&ApiKind::built_in("v1", "Pod"), Some(&args.namespace), &objects::selector_text()).await;
+        let pods = cluster
+            .list(&ApiKind::built_in("v1", "Pod"), Some(&args.namespace), &objects::selector_text())
+            .await;
         Ok(match hindrance(&deployment, &pods.unwrap_or_default()) {
             None => Look::Waits(waiting),
             Some(Hindrance { why, may_pass: true, .. }) => Look::Waits(format!("{waiting}: {why}")),
@@ -293,7 +295,8 @@ fn hindrance(deployment: &Value, pods: &[Value]) -> Option<Hindrance> {
     };
     let newest = container(&deployment["spec"]["template"]["spec"]);
     let of_pods = pods.iter().filter(|pod| container(&pod["spec"]) == newest).find_map(|pod| {
-        let (Readiness::NotReady { reason, message } | Readiness::Failed { reason, message }) = readiness::of(pod)
+        let (Readiness::NotReady { reason, message } | Readiness::Failed { reason, message }) =
+            readiness::of(pod)
         else {
             return None;
         };
@@ -336,8 +339,10 @@ mod tests {
 
     #[test]
     fn what_keeps_pods_from_starting_is_named() {
-        let spec = |image: &str| json!({"containers": [{"name": "manager", "image": image, "args": ["run"]}]});
-        let condition = |failure: &str| json!({"type": "ReplicaFailure", "status": "True", "message": failure});
+        let spec =
+            |image: &str| json!({"containers": [{"name": "manager", "image": image, "args": ["run"]}]});
+        let condition =
+            |failure: &str| json!({"type": "ReplicaFailure", "status": "True", "message": failure});
         let deployment = |conditions: Value| {
             json!({
                 "kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"generation": 1},

@@ -111,11 +111,7 @@ impl Instance {
     fn waits(&self) -> String {
         match &self.waits {
             Some(waits) => format!("{}: {waits}", self.text()),
-            None => format!(
-                "{}: finalizers: {}",
-                self.text(),
-                printable(&self.finalizers.join(", "))
-            ),
+            None => format!("{}: finalizers: {}", self.text(), printable(&self.finalizers.join(", "))),
         }
     }
 }
@@ -211,11 +207,7 @@ async fn crds(cluster: &Cluster, package: &str) -> Result<Vec<Value>, Failure> {
 }
 
 /// The instances of these CRDs, with or without their status.
-async fn instances(
-    cluster: &Cluster,
-    crds: &[Value],
-    with_status: bool,
-) -> Result<Vec<Instance>, Failure> {
+async fn instances(cluster: &Cluster, crds: &[Value], with_status: bool) -> Result<Vec<Instance>, Failure> {
     let mut found = Vec::new();
     for kind in crds.iter().filter_map(crd::kind) {
         let query = Query { metadata_only: !with_status, ..Query::default() };

@@ -173,16 +173,18 @@ impl Object {
             );
         };
         let all = || package.resources.iter().flat_map(|resource| &resource.children);
-        let kinds: Vec<&str> =
-            all().filter(|child| child.is_called(id)).flat_map(|child| &child.kinds).map(|gvk| &*gvk.kind).collect();
+        let kinds: Vec<&str> = all()
+            .filter(|child| child.is_called(id))
+            .flat_map(|child| &child.kinds)
+            .map(|gvk| &*gvk.kind)
+            .collect();
         if kinds.is_empty() {
             let ids: Vec<&str> = all().map(|child| child.id.as_str()).collect();
-            return wrong(format!("the package {} has no child `{id}`, as its label says", package.name)).help(
-                match did_you_mean(id, ids.iter().copied()) {
+            return wrong(format!("the package {} has no child `{id}`, as its label says", package.name))
+                .help(match did_you_mean(id, ids.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("it has {}", ids.join(", ")),
-                },
-            );
+                });
         }
         if !kinds.contains(&&*self.id.gvk.kind) {
             return wrong(format!("the child `{id}`, as its label says, is a {}", kinds.join(" or a ")));

@@ -345,10 +345,7 @@ pub(super) mod tests {
         let unseen =
             Decision::idle(Verdict::Reconciling { reason: "RevisionPending".into(), message: message() });
         let after = Row::of(&unseen, Some(&before));
-        assert_eq!(
-            changes("x", Some(&before), Some(&after)),
-            [format!("x: Reconciling: {}", message())]
-        );
+        assert_eq!(changes("x", Some(&before), Some(&after)), [format!("x: Reconciling: {}", message())]);
         let none = Row::of(&Decision { children: Some(Vec::new()), ..unseen }, Some(&before));
         assert!(
             changes("x", Some(&before), Some(&none)).contains(&"x: a (Pod default/a) is gone".to_owned())

@@ -165,7 +165,9 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
             let (code, told) =
                 cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "4s"]).await;
             assert!(
-                code == 4 && told.contains("finalizers: operetta.dev/cleanup") && told.contains("a manager must run"),
+                code == 4
+                    && told.contains("finalizers: operetta.dev/cleanup")
+                    && told.contains("a manager must run"),
                 "{code} {told}"
             );
             assert!(cluster.find(OPERATOR, "halts").await.is_some());
