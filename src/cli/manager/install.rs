@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
+use serde_json::{Value, json};
+
 use super::objects;
 use super::status;
 use super::values::{self, Settings};
@@ -18,8 +21,6 @@ use crate::cluster::Cluster;
 use crate::readiness::{self, Readiness};
 use crate::rights::{self, MANAGER, Owner};
 use crate::yaml;
-use clap::Parser;
-use serde_json::{Value, json};
 
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "operetta-install";

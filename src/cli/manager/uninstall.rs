@@ -23,6 +23,8 @@ use crate::rights::{MANAGER, Owner};
 
 /// How often is looked whether the manager has ended.
 const EVERY: Duration = Duration::from_millis(500);
+/// What to do about another manager.
+const HELP: &str = "a manager that was started by hand must be stopped; then give the command again";
 /// Where Helm notes its release.
 const RELEASE: &str = "meta.helm.sh/release-name";
 
@@ -243,7 +245,6 @@ impl Removal<'_> {
         let (pods, leases) =
             (ApiKind::built_in("v1", "Pod"), ApiKind::built_in("coordination.k8s.io/v1", "Lease"));
         let labels = objects::selector_text();
-        const HELP: &str = "a manager that was started by hand must be stopped; then give the command again";
         // When the Lease had been renewed last while no pod was left.
         let mut last = None;
         let look = async || {

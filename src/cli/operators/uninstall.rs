@@ -90,14 +90,15 @@ impl Instance {
     fn of(kind: &ApiKind, raw: Raw) -> Self {
         let status = Status::of_instance(&raw.body);
         let pending = condition(&raw.body, "DeletionPending").filter(|pending| pending["status"] == "True");
+        let is_deleting = raw.metadata.deletion_timestamp.is_some();
         Self {
             kind: kind.clone(),
             namespace: raw.metadata.namespace,
             name: raw.metadata.name.unwrap_or_default(),
             uid: raw.metadata.uid.unwrap_or_default(),
-            is_deleting: raw.metadata.deletion_timestamp.is_some(),
+            is_deleting,
             finalizers: raw.metadata.finalizers.unwrap_or_default(),
-            is_blocked: status.state == State::Stalled || pending.is_some(),
+            is_blocked: is_deleting && (status.state == State::Stalled || pending.is_some()),
             waits: Some(status.sentence()).filter(|sentence| !sentence.is_empty()),
         }
     }
