@@ -1,13 +1,16 @@
 //! Removing packages, and what becomes of their instances.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
-use crate::support::eventually;
+use crate::support::{eventually, kubectl_of, operetta, own_plane};
 use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
+
+/// In which time a command ends that knows its cause. Its timeout is longer.
+const AT_ONCE: Duration = Duration::from_secs(120);
 
 fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap()
@@ -197,7 +200,7 @@ async fn uninstall_ends_when_only_a_person_can_go_on() {
     let uninstall = ["uninstall", "sticks", "--instances", "delete", "--timeout", "5m"];
     let started = Instant::now();
     let (code, told) = cluster.told(&uninstall).await;
-    assert!(code == 5 && started.elapsed() < LONG, "{code} after {:?}: {told}", started.elapsed());
+    assert!(code == 5 && started.elapsed() < AT_ONCE, "{code} after {:?}: {told}", started.elapsed());
     let named = format!("Stick {}/bad: CleanupFailed: ", scene.namespace());
     assert!(told.contains(&named) && told.contains("the bucket is not empty"), "{told}");
     assert!(told.contains("retry it, change the spec, or release the instance"), "{told}");
@@ -219,6 +222,25 @@ async fn exists(cluster: &Cluster, kind: &str, name: &str) -> bool {
     let output = cluster.kubectl(&args, "").await;
     // Without its CRD there is no such kind.
     output.status.success() && !output.stdout.is_empty()
+}
+
+#[tokio::test]
+async fn manager_install_ends_when_its_pods_cannot_be_created() {
+    let plane = own_plane().await;
+    kubectl_of(&plane, &["create", "namespace", MANAGERS], "").await.ok();
+    kubectl_of(&plane, &["-n", MANAGERS, "create", "quota", "none", "--hard=pods=0"], "").await.ok();
+    eventually("the quota", LONG, async || {
+        let args = ["-n", MANAGERS, "get", "quota", "none", "-o", "jsonpath={.status.hard.pods}"];
+        let hard = kubectl_of(&plane, &args, "").await.ok();
+        if hard == "0" { Ok(()) } else { Err(hard) }
+    })
+    .await;
+    let started = Instant::now();
+    let install = ["manager", "install", "--replicas", "1", "--timeout", "5m"];
+    let ended = operetta(plane.kubeconfig_path(), &install).await;
+    assert_eq!(ended.status.code(), Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains("exceeded quota"), "{}", ended.stderr);
+    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
 }
 
 /// The manager of the test is another one than the installed one, whose pods are fake.
