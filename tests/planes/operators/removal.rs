@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
-use crate::support::{eventually, kubectl_of, operetta, own_plane};
 use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
+use crate::support::{eventually, kubectl_of, operetta, own_plane};
 
 /// In which time a command ends that knows its cause. Its timeout is longer.
 const AT_ONCE: Duration = Duration::from_secs(120);
