@@ -1,5 +1,6 @@
 //! `operetta manager install`: applies the objects of the manager, and waits until it is ready.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -271,7 +272,7 @@ async fn ready(cluster: &Cluster, args: &Args) -> Result<ExitCode, Failure> {
     let mut end = Wait::new(EVERY, args.timeout).until(over, look).await;
     if let (Err(failure), Some(pod)) = (&mut end, crashing) {
         let log = cluster.log(&args.namespace, &pod, 1).await.unwrap_or_default();
-        failure.message += &format!("\n  last line of its log: {}", printable(log.trim()));
+        let _ = write!(failure.message, "\n  last line of its log: {}", printable(log.trim()));
     }
     out::note(end?);
     Ok(ExitCode::SUCCESS)

@@ -324,7 +324,7 @@ fn waits(package: &str, found: &[Instance]) -> Look<()> {
     // Those that a person has to help come first.
     let (blocked, others): (Vec<_>, Vec<_>) = found.iter().partition(|instance| instance.is_blocked);
     let shown = blocked.iter().chain(&others).take(NAMED);
-    let lines: String = shown.map(|instance| format!("\n  {}", instance.waits())).collect();
+    let lines = shown.map(|instance| instance.waits()).fold(String::new(), |all, line| all + "\n  " + &line);
     if !others.is_empty() || found.is_empty() {
         return Look::Waits(format!("deleting {counted}{lines}"));
     }
