@@ -434,8 +434,8 @@ impl Display for Finding {
             Self::FinalizerStays { error } => {
                 write!(f, "cannot read whether all children are deleted: {error}")
             }
-            Self::RunWaits { run, step, message, .. } if step.is_empty() => write!(f, "{run}: {message}"),
-            Self::RunWaits { run, step, message, .. } => write!(f, "{run}, step {step}: {message}"),
+            Self::RunWaits { run, step, message, .. } if step.is_empty() => write!(f, "run {run}: {message}"),
+            Self::RunWaits { run, step, message, .. } => write!(f, "run {run}, step {step}: {message}"),
             Self::RunFailed { run, reason, message, .. } => write!(f, "{run} failed: {reason}: {message}"),
             Self::RolloutCancelled { run } => write!(
                 f,

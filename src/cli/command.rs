@@ -12,6 +12,8 @@ use crate::yaml;
 
 /// The exit code when `--timeout` is over.
 pub(super) const TIMED_OUT: u8 = 4;
+/// The exit code if nothing goes on until a person acts.
+pub(super) const BLOCKED: u8 = 5;
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

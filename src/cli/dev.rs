@@ -18,13 +18,17 @@ use tokio::time::Instant;
 use reload::{Change, Packages};
 
 use super::instances::{self, Applied, Manifest};
-use super::out;
 use super::view::View;
-use super::webhook;
+use super::wait::{Look, Wait};
+use super::{command, out, webhook};
 use crate::cluster::{AllowedTarget, Cluster};
 use crate::local::{self, ControlPlane, Progress};
 use crate::manager::{Config, Manager};
 use crate::package::Package;
+use crate::readiness::{self, Readiness};
+
+/// How long an instance must be Stalled until `--until-ready` gives up.
+const HOLDS: Duration = Duration::from_secs(10);
 
 /// Try packages: starts an API server, installs them, runs the manager and shows the instances
 ///
@@ -212,7 +216,8 @@ impl Session {
             if has_problems || !refused.is_empty() {
                 return Err(Failure(None));
             }
-            return until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
+            let ready = until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
+            return ready.map_err(|failure| Failure(Some(failure.message)));
         }
         let Self { plane, manager, .. } = self;
         tokio::select! {
@@ -232,6 +237,7 @@ impl Session {
         };
         let plane = self.plane.insert(ControlPlane::start(options).await?);
         let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
+        view.keep("to use kubectl, run this in another terminal:".to_owned());
         view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
         // It is built along with the control plane, with the matching version.
         if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
@@ -352,28 +358,33 @@ async fn failure(plane: Option<&ControlPlane>) -> local::Error {
 }
 
 /// Waits until the newest generation of all objects is Ready.
-async fn until_ready(cluster: &Cluster, applied: &[Applied], timeout: Duration) -> Result<(), Failure> {
+async fn until_ready(
+    cluster: &Cluster,
+    applied: &[Applied],
+    timeout: Duration,
+) -> Result<(), command::Failure> {
     let deadline = Instant::now() + timeout;
     for Applied { kind, namespace, name } in applied {
-        loop {
-            let live = cluster.get(kind, namespace.as_deref(), name).await;
-            let waits = match &live {
-                Ok(Some(object)) => match crate::readiness::of_custom(object, true) {
-                    crate::readiness::Readiness::Ready => break,
-                    crate::readiness::Readiness::NotReady { message, .. }
-                    | crate::readiness::Readiness::Failed { message, .. } => message,
-                    crate::readiness::Readiness::Terminating => "is being deleted".to_owned(),
+        let what = format!("{} {name}", kind.kind);
+        let over = |why: &str| format!("{what} is not ready after {} s: {why}", timeout.as_secs());
+        let look = async || {
+            Ok(match cluster.get(kind, namespace.as_deref(), name).await {
+                Ok(Some(object)) => match readiness::of_custom(&object, true) {
+                    Readiness::Ready => Look::Done(()),
+                    Readiness::NotReady { message, .. } => Look::Waits(message),
+                    Readiness::Failed { message, .. } => {
+                        Look::Blocked(format!("{what} is not ready: {message}").into(), HOLDS)
+                    }
+                    Readiness::Terminating => Look::Waits("it is being deleted".to_owned()),
                 },
-                Ok(None) => "is gone".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            if Instant::now() > deadline {
-                let waited = timeout.as_secs();
-                return Err(format!("{} {name} is not ready after {waited} s: {waits}", kind.kind).into());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        out::line(format!("{} {name} is Ready", kind.kind));
+                Ok(None) => return Err(format!("{what} is gone").into()),
+                Err(error) => Look::Waits(error.to_string()),
+            })
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait = Wait { is_quiet: true, ..Wait::new(Duration::from_millis(100), left) };
+        wait.until(over, look).await?;
+        out::line(format!("{what} is Ready"));
     }
     Ok(())
 }

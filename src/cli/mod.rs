@@ -26,6 +26,7 @@ mod schema;
 mod serve;
 mod tree;
 mod view;
+mod wait;
 mod webhook;
 
 use std::io::IsTerminal;

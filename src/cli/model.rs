@@ -7,6 +7,9 @@ use super::out::printable;
 use crate::children::{Health, NOT_LOADED, Summary, condition};
 use crate::readiness::Readiness;
 
+/// The reasons of `Stalled` with which a deletion waits for a person. Others are from before the deletion.
+const HOLD_DELETION: [&str; 2] = ["CleanupFailed", "StateMissing"];
+
 /// The state of an object in one word, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
@@ -104,7 +107,11 @@ impl Status {
         // No manager observes an instance whose package is not loaded, so the generation does not matter.
         let is_old = is_old && ready.is_none_or(|ready| ready["reason"] != NOT_LOADED);
         let (state, about) = if !instance["metadata"]["deletionTimestamp"].is_null() {
-            (State::Deleting, ready.filter(|ready| ready["reason"] == "Deleting"))
+            let holds = |stalled: &&Value| HOLD_DELETION.iter().any(|reason| stalled["reason"] == *reason);
+            match is_true("Stalled").filter(holds) {
+                Some(stalled) => (State::Stalled, Some(stalled)),
+                None => (State::Deleting, ready.filter(|ready| ready["reason"] == "Deleting")),
+            }
         } else if is_old {
             (State::NotObserved, None)
         } else if let Some(stalled) = is_true("Stalled") {
@@ -220,6 +227,8 @@ mod tests {
         let [ready, unready] = ["True", "False"].map(|status| condition("Ready", status, "Ready"));
         let waits = [condition("Ready", "False", "Waits"), condition("Reconciling", "True", "Waits")];
         let stalled = [condition("Ready", "False", "Forbidden"), condition("Stalled", "True", "Forbidden")];
+        let held =
+            [condition("Ready", "False", "CleanupFailed"), condition("Stalled", "True", "CleanupFailed")];
         let failed = [condition("Ready", "True", "Ready"), condition("StatusFailed", "True", "StatusFailed")];
         let lost = [condition("Ready", "Unknown", NOT_LOADED), condition("Stalled", "True", NOT_LOADED)];
         let paused = [condition("Ready", "False", "Paused")];
@@ -254,6 +263,8 @@ mod tests {
             ),
             (&going, Some(2), &deleting, ("False", "Deleting", "", "Deleting here")),
             (&going, Some(1), std::slice::from_ref(&ready), ("Unknown", "Deleting", "", "")),
+            (&going, Some(1), &held, ("Unknown", "Stalled", "CleanupFailed", "CleanupFailed here")),
+            (&going, Some(1), &stalled, ("Unknown", "Deleting", "", "")),
         ] {
             let (ready, state, reason, message) = of(metadata, seen, conditions);
             assert_eq!((&*ready, state, &*reason, &*message), expected, "{metadata} {conditions:?}");

@@ -62,7 +62,7 @@ const GIVEN_ROOTS: [&str; 8] =
   operetta render operators/etcd -f examples/etcd/example-etcd-cluster.yaml -o name
   operetta render operators/webapp -f shop.yaml | kubectl diff -f -     # what a change would bring
   kubectl get configmap,secret,pod,service -o yaml | operetta render operators/etcd -f db.yaml --with -
-  operetta render operators/etcd -f db.yaml --record bootstrapped=true --record joined=[3]   # after a failover
+  operetta render operators/etcd -f db.yaml --children state.yaml --record joined=[1]      # after a failover
 
 Exit codes: 0 rendered, 1 the package or an instance is wrong, 2 wrong usage, a file \
 cannot be read or the output not be written.")]
@@ -77,6 +77,10 @@ pub(super) struct Args {
     /// Files of live objects that children and refs read, as `kubectl get -o yaml` prints them; `-` is standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     with: Vec<PathBuf>,
+
+    /// Like --with, and each object must be a child of one of the instances: for states that you write by hand
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    children: Vec<PathBuf>,
 
     /// A fact that plans have recorded, `record.KEY`, or a file of facts: a map, or the instance's InstanceState as
     /// `kubectl get -o yaml` prints it. A value is read as YAML; a later one takes the place of an earlier one
@@ -109,6 +113,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         .files
         .iter()
         .chain(&args.with)
+        .chain(&args.children)
         .map(PathBuf::as_path)
         .chain(records)
         .filter(|path| *path == Path::new("-"))
@@ -122,14 +127,15 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Err(found) => diagnostics = found,
         Ok((package, _)) => {
             let package = Arc::new(package);
-            let mut given = (!args.with.is_empty()).then(Given::default);
-            for file in &args.with {
+            let (with, children) = (args.with.iter().map(|file| (file, false)), args.children.iter());
+            let mut given = None::<Given>;
+            for (file, must) in with.chain(children.map(|file| (file, true))) {
                 let read = read(file).map_err(|error| {
                     unreadable = true;
                     vec![error]
                 });
                 let given = given.get_or_insert_default();
-                if let Err(found) = read.and_then(|source| given.read(&package, &source, NAMESPACE)) {
+                if let Err(found) = read.and_then(|source| given.read(&package, &source, NAMESPACE, must)) {
                     diagnostics.extend(found);
                 }
             }
@@ -150,6 +156,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
                         diagnostics.push(error);
                     }
                 }
+            }
+            if !files.is_empty() {
+                diagnostics.extend(given.iter().flat_map(|given| given.strays(&package)));
             }
         }
     }
@@ -188,7 +197,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
 /// What is known beside the instance.
 #[derive(Clone, Copy)]
 struct Known<'a> {
-    /// The objects of `--with`.
+    /// The objects of `--with` and `--children`.
     given: Option<&'a Given>,
     /// The facts of `--record`.
     record: &'a Map<String, Value>,

@@ -372,6 +372,11 @@ impl Child {
     pub fn has_kind(&self, gvk: &Gvk) -> bool {
         self.kinds.contains(gvk)
     }
+
+    /// Whether that is its id, or was in an earlier version of the package.
+    pub fn is_called(&self, id: &str) -> bool {
+        self.id == id || self.renamed_from.iter().any(|former| former == id)
+    }
 }
 
 /// One object for each item of a list.

@@ -109,6 +109,12 @@ async fn exit_codes_distinguish_the_ends_of_a_run() {
     assert!(code == 4 && told.contains("the gate of e is shut"), "{code} {told}");
     let status = plan(&scene, &["status", "errand/e"]).await.ok();
     assert!(status.contains(&held) && status.contains("the gate of e is shut"), "{status}");
+    // No step starts while the instance is paused: nobody waits for that without a word.
+    let pause = |value: Value| json!({"metadata": {"annotations": {"operetta.dev/paused": value}}});
+    scene.patch(ERRAND, "e", "merge", &pause("true".into())).await;
+    let (code, told) = ends(&scene, &["wait", &held, "--timeout", "5m"]).await;
+    assert!(code == 5 && told.contains("Paused: ") && told.contains("operetta plan wait"), "{code} {told}");
+    scene.patch(ERRAND, "e", "merge", &pause(Value::Null)).await;
     plan(&scene, &["cancel", "errand/e"]).await.ok();
     assert_eq!(ends(&scene, &["wait", &held, "-q"]).await.0, 3);
     let (code, told) = ends(&scene, &["cancel", &held]).await;

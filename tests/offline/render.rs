@@ -473,6 +473,48 @@ metadata:
     assert!(ran.stdout.contains("Secret default/shop-tls does not exist"), "{}", ran.stdout);
 }
 
+/// A state that is written by hand: a mistake in it would show another state.
+#[test]
+fn children_that_are_given_must_be_children() {
+    let folder = package();
+    let render = |state: &str| {
+        fs::write(folder.path().join("state.yaml"), state).unwrap();
+        let args = ["render", ".", "-f", "-", "--children", "state.yaml", "-o", "json"];
+        operetta(folder.path(), &args, &format!("{INSTANCE}spec: {{text: x}}\n"))
+    };
+    let head = "apiVersion: v1\nkind: ConfigMap\n";
+    let labels = |child: &str, name: &str| {
+        format!(
+            "labels: {{operetta.dev/operator: web, operetta.dev/kind: Web.example.com, operetta.dev/instance: {name}, \
+             operetta.dev/child: {child}, operetta.dev/key: \"4\"}}"
+        )
+    };
+    // By its name, and one that is not desired any more by its labels.
+    let left = labels("members", "shop");
+    let ran = render(&format!(
+        "{head}metadata: {{name: shop-0, uid: the-uid}}\n---\n{head}metadata: {{name: shop-4, {left}}}\n"
+    ));
+    assert_eq!((ran.code, &*ran.stderr), (0, ""), "{}", ran.stdout);
+    assert!(ran.stdout.contains("the-uid"), "{}", ran.stdout);
+    let good = format!("{head}metadata: {{name: shop-0}}\n---\n");
+    for (wrong, words) in [
+        (format!("{head}metadata: {{name: shop-9}}\n"), "ConfigMap shop-9 is no child: no instance has"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: shop-0}\n".to_owned(), "Pod shop-0 is no child"),
+        (format!("{head}metadata: {{name: a, {}}}\n", labels("membres", "shop")), "did you mean `members`?"),
+        (format!("{head}metadata: {{name: a, {}}}\n", labels("members", "else")), "name another instance"),
+        (
+            format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, {}}}\n", labels("members", "shop")),
+            "the child `members`, as its label says, is a ConfigMap",
+        ),
+        ("kind: Pod\n".to_owned(), "needs apiVersion, kind and metadata.name"),
+        ("a: [\n".to_owned(), "state.yaml:5"),
+    ] {
+        let ran = render(&format!("{good}{wrong}"));
+        let place = ran.stderr.contains("state.yaml:5") || ran.stderr.contains("state.yaml:6");
+        assert!(ran.code == 1 && place && ran.stderr.contains(words), "{wrong}: {} {}", ran.code, ran.stderr);
+    }
+}
+
 /// Of a deleted instance of that name, whether or not the new one exists yet.
 #[test]
 fn objects_of_a_former_instance_can_be_given() {

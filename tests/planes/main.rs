@@ -31,6 +31,7 @@ mod plans;
 mod preview;
 mod protection;
 mod quiet;
+mod readme;
 mod refusals;
 mod retained;
 mod rights;

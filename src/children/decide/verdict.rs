@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use super::{Action, Context};
 use crate::children::ChildError;
 use crate::children::findings::{Finding, Severity};
+use crate::children::schedule::Block;
 use crate::children::target::{Item, Target};
 use crate::template::EvalError;
 
@@ -156,7 +157,7 @@ pub(super) fn verdict(
         return Verdict::Reconciling { reason: "Applying".into(), message };
     }
     if let Some(first) = waiting.first() {
-        return Verdict::Reconciling { reason: first.reason().to_owned(), message: join(&waiting) };
+        return Verdict::Reconciling { reason: first.reason().to_owned(), message: join(&words(&waiting)) };
     }
     // What is missing only because of a ref that does not affect Ready.
     let is_beside = |item: &&Item| match &item.desired {
@@ -185,6 +186,31 @@ pub(super) fn verdict(
         Err(error) => pending(format!("readyWhen has no value yet: {error}")),
         Ok(_) => pending("readyWhen is not met yet".into()),
     }
+}
+
+/// The findings in words. Children that wait for the same run are in one sentence.
+fn words(findings: &[&Finding]) -> Vec<String> {
+    let waits = |finding: &&Finding| match finding {
+        Finding::Waiting { item, block: Block::Run(run) } => Some((run.clone(), item.clone())),
+        _ => None,
+    };
+    let mut words = Vec::new();
+    for finding in findings {
+        let Some((run, first)) = waits(finding) else {
+            words.push(finding.to_string());
+            continue;
+        };
+        let same = findings.iter().filter_map(waits).filter(|(other, _)| *other == run);
+        let items: Vec<String> = same.map(|(_, item)| item).collect();
+        match &items[..] {
+            [_] => words.push(finding.to_string()),
+            [head, ..] if *head == first => {
+                words.push(format!("{} wait for {run}", join_some(&items, MAX_FINDINGS, ", ")));
+            }
+            _ => {}
+        }
+    }
+    words
 }
 
 /// The verdict of a paused instance: what it would write, and what else stalls it.

@@ -74,7 +74,7 @@ fn a_run_that_does_not_affect_ready_is_told_in_its_message() {
         let decision = world.decide();
         let (reason, message) = said(&decision, "Ready").expect("Ready");
         assert_eq!(reason, "Ready");
-        assert!(message.contains("; meanwhile: mine, step sure: "), "{message}");
+        assert!(message.contains("; meanwhile: run mine, step sure: "), "{message}");
         assert_eq!(decision.summary().message, message);
         assert_eq!(said(&decision, "Reconciling"), None);
         // Nor does one that waits for it.

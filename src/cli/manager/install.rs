@@ -1,22 +1,25 @@
 //! `operetta manager install`: applies the objects of the manager, and waits until it is ready.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::objects;
 use super::status;
 use super::values::{self, Settings};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::cli::command::{Failure, Manifests, TIMED_OUT, duration};
+use crate::cli::command::{BLOCKED, Failure, Manifests, duration, end};
 use crate::cli::connect::{self, ClusterOptions};
-use crate::cli::{operators, out, owned, rbac};
+use crate::cli::out::{self, printable};
+use crate::cli::wait::{Look, Wait};
+use crate::cli::{operators, owned, rbac};
 use crate::cluster::Cluster;
+use crate::readiness::{self, Readiness};
 use crate::rights::{self, MANAGER, Owner};
 use crate::yaml;
 
@@ -24,6 +27,8 @@ use crate::yaml;
 const FIELD_MANAGER: &str = "operetta-install";
 /// How often the Deployment is read.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long pods must not start: a registry, or an API server that a manager needs, may be away for a moment.
+const HOLDS: Duration = Duration::from_secs(15);
 
 /// Apply the objects of the manager, and wait until it is ready
 ///
@@ -43,7 +48,7 @@ const EVERY: Duration = Duration::from_secs(1);
   operetta manager install --dry-run -o yaml | kubectl apply --server-side -f -
 
 Exit codes: 0 the manager is ready (without --wait: applied); 1 refused, or no API server; 2 wrong usage; 4 --timeout is \
-over, and the installation continues.")]
+over, and the installation continues; 5 its pods cannot be created or do not start, and the message says why.")]
 pub(super) struct Args {
     /// The manager's namespace
     #[arg(short, long, value_name = "NAMESPACE", default_value = MANAGER_NAMESPACE, value_parser = rbac::namespace)]
@@ -140,49 +145,29 @@ fn check_flags(settings: &Settings) -> Result<(), String> {
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    let settings = match settings(args) {
-        Ok(settings) => settings,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::from(2);
-        }
-    };
+    end(install(args).await)
+}
+
+async fn install(args: &Args) -> Result<ExitCode, Failure> {
+    let settings = settings(args).map_err(|error| Failure::with_code(2, error))?;
     let objects = objects::all(&settings);
     if args.dry_run {
-        return out::all(&args.output.unwrap_or(Manifests::Yaml).text(&objects), ExitCode::SUCCESS);
+        let text = args.output.unwrap_or(Manifests::Yaml).text(&objects);
+        return Ok(out::all(&text, ExitCode::SUCCESS));
     }
-    let server = match connect::connect_in(&args.cluster).await {
-        Ok(server) => server,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
+    let server = connect::connect_in(&args.cluster).await?;
     for object in &objects {
-        match apply(&server.cluster, object).await {
-            Ok(what) => out::note(format!("{what} applied")),
-            Err(error) => {
-                out::note(format!("error: {error}"));
-                return ExitCode::FAILURE;
-            }
-        }
+        out::note(format!("{} applied", apply(&server.cluster, object).await?));
     }
-    for deleted in [
-        delete_former(&server.cluster, &args.namespace).await,
-        delete_unwanted(&server.cluster, &settings).await,
-    ] {
-        if let Err(error) = deleted {
-            out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
-        }
-    }
-    if args.wait { ready(&server.cluster, args).await } else { ExitCode::SUCCESS }
+    delete_former(&server.cluster, &args.namespace).await?;
+    delete_unwanted(&server.cluster, &settings).await?;
+    if args.wait { ready(&server.cluster, args).await } else { Ok(ExitCode::SUCCESS) }
 }
 
 /// Applies an object; returns its kind and name.
-async fn apply(cluster: &Cluster, object: &Value) -> Result<String, String> {
-    let Some(gvk) = Gvk::of(object) else { return Err("an object has no kind".to_owned()) };
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+async fn apply(cluster: &Cluster, object: &Value) -> Result<String, Failure> {
+    let Some(gvk) = Gvk::of(object) else { return Err("an object has no kind".into()) };
+    let name = name_of(object);
     let what = format!("{} {name}", gvk.kind);
     let failed = |error: &CallError| -> Failure {
         let help = if error.code == 403 && error.is_unauthorized() {
@@ -202,21 +187,25 @@ async fn apply(cluster: &Cluster, object: &Value) -> Result<String, String> {
             .await
             .map_err(|error| failed(&error))
     };
-    applied.map(|_| what.clone()).map_err(|failure| failure.message)
+    applied.map(|_| what.clone())
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// Deletes the optional objects that an earlier installation has made, and that are not wanted any more.
-async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), String> {
+async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), Failure> {
     for (value, object) in objects::optional(settings) {
         let Some(gvk) = Gvk::of(&object).filter(|_| !settings.is_enabled(value)) else { continue };
-        let (kind, name) = (objects::kind_of(&gvk), object["metadata"]["name"].as_str().unwrap_or_default());
+        let (kind, name) = (objects::kind_of(&gvk), name_of(&object));
         let live = match cluster.get(&kind, Some(&settings.namespace), name).await {
             // The cluster has no such kind, or the user does not see it.
             Err(error) if error.class == Class::NotFound || error.is_unauthorized() => continue,
             live => live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?,
         };
         if let Some(live) = live.filter(|live| Owner::of(live) == Owner::Manager) {
-            operators::delete(cluster, &kind, &live).await.map_err(|failure| failure.message)?;
+            operators::delete(cluster, &kind, &live).await?;
             out::note(format!("{} {name} deleted: {value}.enabled is false", kind.kind));
         }
     }
@@ -224,7 +213,7 @@ async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), S
 }
 
 /// Deletes the roles that this manager had under earlier names.
-async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), String> {
+async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), Failure> {
     for [role, binding] in rights::manager::former(namespace) {
         let subjects = &binding["subjects"];
         let mut there = Vec::new();
@@ -242,49 +231,100 @@ async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), String>
             continue;
         }
         for (kind, live) in &there {
-            operators::delete(cluster, kind, live).await.map_err(|failure| failure.message)?;
+            operators::delete(cluster, kind, live).await?;
         }
     }
     Ok(())
 }
 
-/// Waits until all replicas of the newest revision are ready and one of them leads.
-async fn ready(cluster: &Cluster, args: &Args) -> ExitCode {
-    let until = Instant::now() + args.timeout;
+/// Waits until all replicas of the newest revision are ready.
+async fn ready(cluster: &Cluster, args: &Args) -> Result<ExitCode, Failure> {
     let kind = ApiKind::built_in("apps/v1", "Deployment");
-    let mut told = String::new();
-    loop {
-        let state = match cluster.get(&kind, Some(&args.namespace), MANAGER).await {
-            Ok(Some(deployment)) => status::progress(&deployment),
-            Ok(None) => Err("the Deployment is gone".to_owned()),
-            Err(error) if error.class == Class::Retry => Err(error.to_string()),
-            Err(error) => {
-                out::note(format!("error: {error}"));
-                return ExitCode::FAILURE;
-            }
+    let help = || {
+        format!("\n  help: kubectl -n {} describe pods -l app.kubernetes.io/name={MANAGER}", args.namespace)
+    };
+    let over = |why: &str| format!("not ready within {} s: {why}{}", args.timeout.as_secs(), help());
+    let mut crashing = None;
+    let look = async || {
+        let deployment = match cluster.get(&kind, Some(&args.namespace), MANAGER).await {
+            Ok(Some(deployment)) => deployment,
+            Ok(None) => return Err("the Deployment is gone".into()),
+            Err(error) if error.class == Class::Retry => return Ok(Look::Waits(error.to_string())),
+            Err(error) => return Err(error.to_string().into()),
         };
-        match state {
-            Ok(done) => {
-                out::note(done);
-                return ExitCode::SUCCESS;
+        let waiting = match status::progress(&deployment) {
+            Ok(done) => return Ok(Look::Done(done)),
+            Err(waiting) => waiting,
+        };
+        let pods = cluster
+            .list(&ApiKind::built_in("v1", "Pod"), Some(&args.namespace), &objects::selector_text())
+            .await;
+        Ok(match hindrance(&deployment, &pods.unwrap_or_default()) {
+            None => Look::Waits(waiting),
+            Some(Hindrance { why, may_pass: true, .. }) => Look::Waits(format!("{waiting}: {why}")),
+            Some(Hindrance { why, log_of, .. }) => {
+                crashing = log_of;
+                let failure = printable(&format!("{waiting}: {why}")) + &help();
+                Look::Blocked(Failure::with_code(BLOCKED, failure), HOLDS)
             }
-            Err(waiting) if Instant::now() >= until => {
-                out::note(format!(
-                    "error: not ready within {} s: {waiting}\n  help: kubectl -n {} describe pods -l \
-                     app.kubernetes.io/name={MANAGER}",
-                    args.timeout.as_secs(),
-                    args.namespace
-                ));
-                return ExitCode::from(TIMED_OUT);
-            }
-            Err(waiting) if waiting != told => {
-                out::note(&waiting);
-                told = waiting;
-            }
-            Err(_) => {}
-        }
-        tokio::time::sleep(EVERY).await;
+        })
+    };
+    let mut end = Wait::new(EVERY, args.timeout).until(over, look).await;
+    if let (Err(failure), Some(pod)) = (&mut end, crashing) {
+        let log = cluster.log(&args.namespace, &pod, 1).await.unwrap_or_default();
+        let _ = write!(failure.message, "\n  last line of its log: {}", printable(log.trim()));
     }
+    out::note(end?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why the Deployment is not ready.
+#[derive(Debug, PartialEq, Eq)]
+struct Hindrance {
+    why: String,
+    /// Whether that may change without a person.
+    may_pass: bool,
+    /// The pod whose log says more.
+    log_of: Option<String>,
+}
+
+/// What hinders the Deployment, if that is known: that pods cannot be created, or what the first pod of its newest revision has
+/// that does not start.
+fn hindrance(deployment: &Value, pods: &[Value]) -> Option<Hindrance> {
+    let container = |spec: &Value| {
+        let container = &spec["containers"][0];
+        (container["image"].clone(), container["args"].clone())
+    };
+    let newest = container(&deployment["spec"]["template"]["spec"]);
+    let of_pods = pods.iter().filter(|pod| container(&pod["spec"]) == newest).find_map(|pod| {
+        let (Readiness::NotReady { reason, message } | Readiness::Failed { reason, message }) =
+            readiness::of(pod)
+        else {
+            return None;
+        };
+        let name = name_of(pod);
+        let status = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        let detail = status["message"].as_str().map(|detail| format!(": {detail}")).unwrap_or_default();
+        let (why, may_pass, log_of) = match &*reason {
+            // The reason changes with every attempt.
+            "ImagePullBackOff" | "ErrImagePull" => ("its image cannot be pulled".to_owned(), false, None),
+            "InvalidImageName" | "CreateContainerConfigError" | "CreateContainerError" => {
+                (format!("{message}{detail}"), false, None)
+            }
+            "CrashLoopBackOff" => (message, false, Some(name.to_owned())),
+            "PodPending" | "ContainersNotReady" | "PodNotObserved" | "PodNotReady" => return None,
+            // A node may come.
+            _ => (message, true, None),
+        };
+        let image = newest.0.as_str().unwrap_or_default();
+        Some(Hindrance { why: format!("pod {name} ({image}): {why}"), may_pass, log_of })
+    });
+    of_pods.or_else(|| match readiness::of(deployment) {
+        Readiness::NotReady { reason, message } if reason == "ReplicaFailure" => {
+            Some(Hindrance { why: message, may_pass: false, log_of: None })
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -297,6 +337,54 @@ mod tests {
         let crate::cli::Command::Manager(args) = &cli.command else { panic!() };
         let super::super::Command::Install(args) = &args.command else { panic!() };
         settings(args)
+    }
+
+    #[test]
+    fn what_keeps_pods_from_starting_is_named() {
+        let spec =
+            |image: &str| json!({"containers": [{"name": "manager", "image": image, "args": ["run"]}]});
+        let condition =
+            |failure: &str| json!({"type": "ReplicaFailure", "status": "True", "message": failure});
+        let deployment = |conditions: Value| {
+            json!({
+                "kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"generation": 1},
+                "spec": {"replicas": 2, "template": {"spec": spec("a:1")}},
+                "status": {"observedGeneration": 1, "conditions": conditions},
+            })
+        };
+        let pod = |image: &str, state: Value| {
+            json!({
+                "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "operetta-1"}, "spec": spec(image),
+                "status": {"phase": "Pending", "containerStatuses": [{"name": "manager", "state": {"waiting": state}}]},
+            })
+        };
+        let unscheduled = json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "operetta-1"}, "spec": spec("a:1"),
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node fits"}]},
+        });
+        let none = || deployment(json!([]));
+        let pull = |reason: &str| pod("a:1", json!({"reason": reason, "message": "not found"}));
+        let found = |deployment: Value, pods: &[Value]| {
+            hindrance(&deployment, pods).map(|found| (found.why, found.may_pass, found.log_of.is_some()))
+        };
+        let cannot_pull = "pod operetta-1 (a:1): its image cannot be pulled".to_owned();
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            assert_eq!(found(none(), &[pull(reason)]), Some((cannot_pull.clone(), false, false)), "{reason}");
+        }
+        // Another revision.
+        assert_eq!(found(none(), &[pod("a:0", json!({"reason": "ErrImagePull"}))]), None);
+        assert_eq!(found(none(), &[pod("a:1", json!({"reason": "ContainerCreating"}))]), None);
+        let (why, may_pass, _) = found(none(), &[unscheduled]).unwrap();
+        assert!(may_pass && why.contains("no node fits"), "{why}");
+        let config = json!({"reason": "CreateContainerConfigError", "message": "secret \"x\" not found"});
+        let (why, may_pass, _) = found(none(), &[pod("a:1", config)]).unwrap();
+        assert!(!may_pass && why.contains("secret \"x\" not found"), "{why}");
+        let mut crashing = pod("a:1", json!({"reason": "CrashLoopBackOff"}));
+        crashing["status"]["phase"] = "Running".into();
+        assert!(found(none(), &[crashing]).unwrap().2);
+        let (why, may_pass, _) = found(deployment(json!([condition("exceeded quota")])), &[]).unwrap();
+        assert!(!may_pass && why.contains("exceeded quota"), "{why}");
     }
 
     #[test]

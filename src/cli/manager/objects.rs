@@ -60,6 +60,14 @@ pub(super) fn selector() -> Value {
     json!({"app.kubernetes.io/name": MANAGER, "app.kubernetes.io/component": "manager"})
 }
 
+/// The same, as a query.
+pub(super) fn selector_text() -> String {
+    let selector = selector();
+    let labels = selector.as_object().into_iter().flatten();
+    let labels = labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()));
+    labels.collect::<Vec<_>>().join(",")
+}
+
 fn metadata(settings: &Settings, name: &str) -> Value {
     json!({"name": name, "namespace": settings.namespace, "labels": labels()})
 }

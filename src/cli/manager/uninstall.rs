@@ -12,9 +12,10 @@ use super::status::leader;
 use super::values::Settings;
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::{crds, names, package_of_crd_value};
-use crate::cli::command::{Failure, TIMED_OUT, duration, end};
+use crate::cli::command::{BLOCKED, Failure, duration, end};
 use crate::cli::connect::{self, ClusterOptions, Server};
 use crate::cli::out::{self, printable};
+use crate::cli::wait::{Look, Wait};
 use crate::cli::{operators, rbac};
 use crate::cluster::Cluster;
 use crate::rights::manager::WEBHOOK;
@@ -22,6 +23,8 @@ use crate::rights::{MANAGER, Owner};
 
 /// How often is looked whether the manager has ended.
 const EVERY: Duration = Duration::from_millis(500);
+/// What to do about another manager.
+const HELP: &str = "a manager that was started by hand must be stopped; then give the command again";
 /// Where Helm notes its release.
 const RELEASE: &str = "meta.helm.sh/release-name";
 
@@ -45,7 +48,8 @@ const RELEASE: &str = "meta.helm.sh/release-name";
   operetta manager uninstall --packages delete --all
 
 Exit codes: 0 it is removed; 1 packages are installed, it was installed by Helm, or the API server refuses; 2 wrong usage; 4 \
---timeout is over, and the command can be given again.")]
+--timeout is over; 5 instances wait for a person, or a manager that was started by hand goes on. After 4 and 5 the command \
+can be given again.")]
 pub(super) struct Args {
     /// The manager's namespace
     #[arg(short, long, value_name = "NAMESPACE", default_value = names::MANAGER_NAMESPACE, value_parser = rbac::namespace)]
@@ -117,7 +121,7 @@ async fn uninstall(args: &Args) -> Result<(), Failure> {
     if let Some(live) = deployment {
         removal.delete(&ApiKind::built_in("apps/v1", "Deployment"), &live).await?;
     }
-    removal.ended(deadline).await?;
+    removal.ended(deadline.saturating_duration_since(Instant::now())).await?;
     removal.own_objects().await?;
     if args.all {
         return removal.all_else().await;
@@ -237,41 +241,33 @@ impl Removal<'_> {
     }
 
     /// Waits until no pod of the Deployment is left, and nobody leads.
-    async fn ended(&self, deadline: Instant) -> Result<(), Failure> {
-        let (pods, lease) =
+    async fn ended(&self, timeout: Duration) -> Result<(), Failure> {
+        let (pods, leases) =
             (ApiKind::built_in("v1", "Pod"), ApiKind::built_in("coordination.k8s.io/v1", "Lease"));
-        let selector = objects::selector();
-        let labels: Vec<String> = selector
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        let mut told = String::new();
-        loop {
-            let left = self.cluster.list(&pods, Some(self.namespace()), &labels.join(",")).await;
+        let labels = objects::selector_text();
+        // When the Lease had been renewed last while no pod was left.
+        let mut last = None;
+        let look = async || {
+            let left = self.cluster.list(&pods, Some(self.namespace()), &labels).await;
             let left = left.map_err(|error| refused("the pods of the manager cannot be listed", &error))?;
-            let lease = self.get(&lease, Some(self.namespace()), MANAGER).await?;
-            let waiting =
-                match (left.len(), lease.as_ref().and_then(|lease| leader(lease, crate::clock::now()))) {
-                    (0, None) => return Ok(()),
-                    (0, Some(holder)) => {
-                        format!("{} still holds the Lease of the manager", printable(holder))
+            let lease = self.get(&leases, Some(self.namespace()), MANAGER).await?.unwrap_or_default();
+            Ok(match (left.len(), leader(&lease, crate::clock::now())) {
+                (0, None) => Look::Done(()),
+                (0, Some(holder)) => {
+                    let held = format!("{} still holds the Lease of the manager", printable(holder));
+                    let renewed = &lease["spec"]["renewTime"];
+                    if last.get_or_insert_with(|| renewed.clone()) == renewed {
+                        Look::Waits(held)
+                    } else {
+                        let failure = format!("{held}, and renews it\n  help: {HELP}");
+                        Look::Blocked(Failure::with_code(BLOCKED, failure), Duration::ZERO)
                     }
-                    (1, _) => "a pod of the manager is ending".to_owned(),
-                    (count, _) => format!("{count} pods of the manager are ending"),
-                };
-            if Instant::now() > deadline {
-                let help =
-                    "a manager that was started by hand must be stopped; the command can be given again";
-                return Err(Failure::with_code(TIMED_OUT, format!("{waiting}\n  help: {help}")));
-            }
-            if waiting != told {
-                out::note(&waiting);
-                told = waiting;
-            }
-            tokio::time::sleep(EVERY).await;
-        }
+                }
+                (1, _) => Look::Waits("a pod of the manager is ending".to_owned()),
+                (count, _) => Look::Waits(format!("{count} pods of the manager are ending")),
+            })
+        };
+        Wait::new(EVERY, timeout).until(|waiting| format!("{waiting}\n  help: {HELP}"), look).await
     }
 
     /// Deletes what the manager needs to run. What others have made under these names stays, and so do the roles of a manager in

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::out;
 use crate::cli::rights_review::namespaces_of;
+use crate::cli::wait::{Look, Wait};
 use crate::cluster::{Cluster, Propagation};
 use crate::operators::{self, NAMED_BY, NamespacesSpec, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::store::objects;
@@ -145,15 +147,19 @@ pub(in crate::cli) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &V
             Err(error) => return Err(failed(&error)),
         }
     }
-    let deadline = tokio::time::Instant::now() + GONE;
-    loop {
+    let over = |why: &str| format!("{} {name} is still there{why}", kind.kind);
+    let look = async || {
         let live = cluster.get(kind, namespace, name).await.map_err(|error| failed(&error))?;
-        if live.is_none_or(|live| live["metadata"]["uid"] != object["metadata"]["uid"]) {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() > deadline {
-            return Err(format!("{} {name} is still there: its finalizers keep it", kind.kind).into());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        let live = live.filter(|live| live["metadata"]["uid"] == object["metadata"]["uid"]);
+        Ok(live.map_or(Look::Done(()), |live| {
+            let finalizers = live["metadata"]["finalizers"].as_array().into_iter().flatten();
+            let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
+            Look::Waits(match &finalizers[..] {
+                [] => String::new(),
+                held => out::printable(&format!(": its finalizers keep it: {}", held.join(", "))),
+            })
+        }))
+    };
+    let wait = Wait { is_quiet: true, ..Wait::new(Duration::from_millis(100), GONE) };
+    wait.until(over, look).await
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::command::{Failure, TIMED_OUT, duration, end};
+use super::command::{Failure, duration, end};
 use super::connect::{self, ClusterOptions, Server};
 use super::out;
 use crate::api::{CallError, Class};

@@ -1,19 +1,19 @@
 //! `operetta uninstall`.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    End, Failure, TIMED_OUT, apply, connect, duration, find, handed_over, name_of, refused, revisions, rights,
-};
+use super::{End, Failure, apply, connect, duration, find, handed_over, name_of, refused, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
-use crate::children::{names, package_of_crd_value};
+use crate::children::{condition, names, package_of_crd_value};
+use crate::cli::command::BLOCKED;
 use crate::cli::connect::{ClusterOptions, Server};
+use crate::cli::model::{State, Status};
 use crate::cli::out::{self, printable};
+use crate::cli::wait::{Look, Wait};
 use crate::cluster::{Cluster, Kinds, Propagation, Query};
 use crate::crd;
 use crate::manager::raw::Raw;
@@ -21,6 +21,10 @@ use crate::package::store::objects;
 
 /// How often instances are listed while they are being deleted.
 const PERIOD: Duration = Duration::from_millis(500);
+/// For how long no instance must go before statuses are read: there may be thousands.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long all instances that are left must wait for a person: what a person has just done is seen a moment later.
+const HOLDS: Duration = Duration::from_secs(3);
 /// How many instances a message names.
 const NAMED: usize = 5;
 
@@ -40,7 +44,8 @@ const NAMED: usize = 5;
   operetta uninstall etcd --instances delete --timeout 15m
 
 Exit codes: 0 it is removed; 1 there are instances, it is not installed, or the API server refuses; 2 wrong usage; \
-4 --timeout is over, and instances are still being deleted.")]
+4 --timeout is over, and instances are still being deleted; 5 each instance that is left waits for a person, such as after \
+a failed cleanup. After 4 and 5 the command can be given again.")]
 pub(in crate::cli) struct Args {
     /// The package
     #[arg(value_name = "NAME")]
@@ -75,12 +80,40 @@ struct Instance {
     uid: String,
     is_deleting: bool,
     finalizers: Vec<String>,
+    /// What its deletion waits for, if that was read.
+    waits: Option<String>,
+    /// Whether a person has to act.
+    is_blocked: bool,
 }
 
 impl Instance {
+    fn of(kind: &ApiKind, raw: Raw) -> Self {
+        let status = Status::of_instance(&raw.body);
+        let pending = condition(&raw.body, "DeletionPending").filter(|pending| pending["status"] == "True");
+        let is_deleting = raw.metadata.deletion_timestamp.is_some();
+        Self {
+            kind: kind.clone(),
+            namespace: raw.metadata.namespace,
+            name: raw.metadata.name.unwrap_or_default(),
+            uid: raw.metadata.uid.unwrap_or_default(),
+            is_deleting,
+            finalizers: raw.metadata.finalizers.unwrap_or_default(),
+            is_blocked: is_deleting && (status.state == State::Stalled || pending.is_some()),
+            waits: Some(status.sentence()).filter(|sentence| !sentence.is_empty()),
+        }
+    }
+
     fn text(&self) -> String {
         let place = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         printable(&format!("{} {place}{}", self.kind.kind, self.name))
+    }
+
+    /// What its deletion waits for.
+    fn waits(&self) -> String {
+        match &self.waits {
+            Some(waits) => format!("{}: {waits}", self.text()),
+            None => format!("{}: finalizers: {}", self.text(), printable(&self.finalizers.join(", "))),
+        }
     }
 }
 
@@ -99,7 +132,7 @@ pub(in crate::cli) async fn instances_of(
     cluster: &Cluster,
     crds: &[Value],
 ) -> Result<Option<String>, Failure> {
-    let found = instances(cluster, crds).await?;
+    let found = instances(cluster, crds, false).await?;
     Ok((!found.is_empty()).then(|| counted(&found)))
 }
 
@@ -107,7 +140,7 @@ async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout:
     let cluster = &server.cluster;
     let operator = find(server, name).await?;
     let crds = crds(cluster, name).await?;
-    let found = instances(cluster, &crds).await?;
+    let found = instances(cluster, &crds, false).await?;
     let deadline = Instant::now() + timeout;
     match wanted {
         None if !found.is_empty() => {
@@ -127,17 +160,17 @@ async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout:
             return Ok(ExitCode::SUCCESS);
         }
         Some(Instances::Delete) if !found.is_empty() => {
-            delete_all(cluster, &crds, name, (timeout, deadline)).await?;
+            delete_all(cluster, &crds, name, timeout).await?;
         }
         _ => {}
     }
     // Without its CRD the garbage collector does not know the kind of an owner, and leaves its objects.
-    collected(cluster, &crds, deadline).await?;
+    collected(cluster, &crds, deadline.saturating_duration_since(Instant::now())).await?;
     apply::delete(cluster, &crate::operators::kind(), &operator).await?;
     // From here on no manager creates these CRDs again, and new instances get no children.
     // One that was handed over meanwhile is another package's.
     let crds = self::crds(cluster, name).await?;
-    let since = instances(cluster, &crds).await?;
+    let since = instances(cluster, &crds, false).await?;
     if !since.is_empty() {
         let message = format!(
             "the Operator {name} is deleted, and its CRDs stay: since then there are {}\n  help: install it again, or \
@@ -174,20 +207,12 @@ async fn crds(cluster: &Cluster, package: &str) -> Result<Vec<Value>, Failure> {
     Ok(crds)
 }
 
-/// The instances of these CRDs.
-async fn instances(cluster: &Cluster, crds: &[Value]) -> Result<Vec<Instance>, Failure> {
+/// The instances of these CRDs, with or without their status.
+async fn instances(cluster: &Cluster, crds: &[Value], with_status: bool) -> Result<Vec<Instance>, Failure> {
     let mut found = Vec::new();
     for kind in crds.iter().filter_map(crd::kind) {
-        let query = Query { metadata_only: true, ..Query::default() };
-        let keep = |raw: Raw| Instance {
-            kind: kind.clone(),
-            namespace: raw.metadata.namespace,
-            name: raw.metadata.name.unwrap_or_default(),
-            uid: raw.metadata.uid.unwrap_or_default(),
-            is_deleting: raw.metadata.deletion_timestamp.is_some(),
-            finalizers: raw.metadata.finalizers.unwrap_or_default(),
-        };
-        match cluster.list_all(&kind, &query, keep).await {
+        let query = Query { metadata_only: !with_status, ..Query::default() };
+        match cluster.list_all(&kind, &query, |raw: Raw| Instance::of(&kind, raw)).await {
             Ok(listed) => found.extend(listed),
             // Its CRD is being deleted.
             Err(error) if error.class == Class::NotFound => {}
@@ -211,10 +236,15 @@ fn counted(found: &[Instance]) -> String {
 }
 
 /// Waits until the garbage collector has deleted the children of these CRDs' instances, all of which are gone.
-async fn collected(cluster: &Cluster, crds: &[Value], deadline: Instant) -> Result<(), Failure> {
+async fn collected(cluster: &Cluster, crds: &[Value], timeout: Duration) -> Result<(), Failure> {
     let kinds = Kinds::default();
-    let mut told = false;
-    loop {
+    let over = |left: &str| {
+        format!(
+            "the instances are deleted, and the time is over: {left}\n  help: the Operator and the CRDs stay; give the command \
+             again"
+        )
+    };
+    let look = async || {
         let mut left = Vec::new();
         for crd in crds {
             let Some(of) = crd::kind(crd) else { continue };
@@ -232,26 +262,25 @@ async fn collected(cluster: &Cluster, crds: &[Value], deadline: Instant) -> Resu
                     let is_owned = owners
                         .iter()
                         .any(|owner| owner.kind == of.kind && group_of(&owner.api_version) == of.group);
-                    is_owned.then(|| format!("{} {}", kind.kind, raw.metadata.name.unwrap_or_default()))
+                    let held = raw.metadata.finalizers.unwrap_or_default().join(", ");
+                    let held = if held.is_empty() { held } else { format!(" (finalizers: {held})") };
+                    let name = raw.metadata.name.unwrap_or_default();
+                    is_owned.then(|| format!("{} {name}{held}", kind.kind))
                 };
                 let listed = cluster.list_all(&kind, &query, owned).await;
                 left.extend(listed.map_err(|error| failed(&error))?.into_iter().flatten());
             }
         }
-        let Some(first) = left.first() else { return Ok(()) };
-        let words = format!("{} children, such as {}", left.len(), printable(first));
-        if !std::mem::replace(&mut told, true) {
-            out::note(format!("waiting for the garbage collector to delete {words}"));
-        }
-        if Instant::now() > deadline {
-            let message = format!(
-                "the instances are deleted, and the garbage collector has not deleted {words}\n  help: the Operator and \
-                 the CRDs stay; give the command again"
-            );
-            return Err(Failure::with_code(TIMED_OUT, message));
-        }
-        tokio::time::sleep(PERIOD).await;
-    }
+        Ok(match left.first() {
+            None => Look::Done(()),
+            Some(first) => Look::Waits(format!(
+                "waiting for the garbage collector to delete {} children, such as {}",
+                left.len(),
+                printable(first)
+            )),
+        })
+    };
+    Wait::new(PERIOD, timeout).until(over, look).await
 }
 
 /// Deletes all instances, and waits until they are gone.
@@ -259,39 +288,51 @@ async fn delete_all(
     cluster: &Cluster,
     crds: &[Value],
     package: &str,
-    (timeout, deadline): (Duration, Instant),
+    timeout: Duration,
 ) -> Result<(), Failure> {
-    let mut told = 0;
-    loop {
-        let found = instances(cluster, crds).await?;
+    let over = |left: &str| {
+        format!(
+            "after {} s: {left}\n  help: a manager must run that follows the Operator {package}. `operetta tree KIND/NAME` shows an \
+             instance with its children. The command can be given again",
+            timeout.as_secs()
+        )
+    };
+    let mut before = (0, Instant::now());
+    let look = async || {
+        let mut found = instances(cluster, crds, false).await?;
         if found.is_empty() {
-            return Ok(());
+            return Ok(Look::Done(()));
         }
-        if found.len() != told {
-            told = found.len();
-            out::note(format!("deleting {}", counted(&found)));
+        if before.0 != found.len() {
+            before = (found.len(), Instant::now());
         }
         for instance in found.iter().filter(|instance| !instance.is_deleting) {
             delete(cluster, instance).await?;
         }
-        if Instant::now() > deadline {
-            let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-            for finalizer in found.iter().flat_map(|instance| &instance.finalizers) {
-                *held.entry(finalizer.as_str()).or_default() += 1;
-            }
-            let held: Vec<String> =
-                held.iter().map(|(name, count)| format!("{} ({count})", printable(name))).collect();
-            let message = format!(
-                "after {} s there are still {}; finalizers: {}\n  help: `operetta tree KIND/NAME` says what each waits \
-                 for; a manager must run that follows the Operator {package}. The command can be given again",
-                timeout.as_secs(),
-                counted(&found),
-                held.join(", ")
-            );
-            return Err(Failure::with_code(TIMED_OUT, message));
+        if before.1.elapsed() < QUIET {
+            return Ok(Look::Waits(format!("deleting {}", counted(&found))));
         }
-        tokio::time::sleep(PERIOD).await;
+        found = instances(cluster, crds, true).await?;
+        Ok(waits(package, &found))
+    };
+    Wait::new(PERIOD, timeout).until(over, look).await
+}
+
+/// What the deletion of these instances waits for.
+fn waits(package: &str, found: &[Instance]) -> Look<()> {
+    let counted = counted(found);
+    // Those that a person has to help come first.
+    let (blocked, others): (Vec<_>, Vec<_>) = found.iter().partition(|instance| instance.is_blocked);
+    let shown = blocked.iter().chain(&others).take(NAMED);
+    let lines = shown.map(|instance| instance.waits()).fold(String::new(), |all, line| all + "\n  " + &line);
+    if !others.is_empty() || found.is_empty() {
+        return Look::Waits(format!("deleting {counted}{lines}"));
     }
+    let message = format!(
+        "the package {package} stays: the deletion of {counted} waits for you{lines}\n  help: `operetta tree KIND/NAME` shows an \
+         instance with its children and runs. Then give the command again"
+    );
+    Look::Blocked(Failure::with_code(BLOCKED, message), HOLDS)
 }
 
 async fn delete(cluster: &Cluster, instance: &Instance) -> Result<(), Failure> {

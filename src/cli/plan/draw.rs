@@ -234,7 +234,7 @@ fn step_message(step: &StepState, waiting: Option<&str>) -> String {
 /// The changes of a run since it was last seen, one line each.
 #[derive(Default)]
 pub(super) struct Changes {
-    phase: Option<Phase>,
+    run: Option<(Phase, String)>,
     steps: HashMap<String, (String, u32, String)>,
 }
 
@@ -250,9 +250,13 @@ impl Changes {
         let status = run.status.clone().unwrap_or_default();
         let ended = status.phase.is_final();
         let mut of_run = |lines: &mut Vec<String>| {
-            if self.phase.replace(run.phase()) != Some(run.phase()) {
+            // What it waits for before its first step is in no step.
+            let said = sentence(run);
+            let about = if run.phase() == Phase::Pending { said.clone() } else { String::new() };
+            let now_is = Some((run.phase(), about));
+            if self.run != now_is {
+                self.run = now_is;
                 let time = status.finished_at.as_deref().filter(|_| ended).or(status.started_at.as_deref());
-                let said = sentence(run);
                 let colon = if said.is_empty() { "" } else { ": " };
                 lines.push(format!(
                     "{} run {} {:?}{colon}{said}",

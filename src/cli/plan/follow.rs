@@ -5,18 +5,26 @@ use std::time::Duration;
 
 use console::Term;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::draw::{Changes, Style, title, tree};
+use super::draw::{Changes, Style, sentence, title, tree, waits};
 use super::target::{Run, Session};
-use super::{Failure, TIMED_OUT, exit_code};
+use super::{Failure, exit_code};
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
-use crate::cli::{out, tree as terminal};
+use crate::children::{NOT_LOADED, condition};
+use crate::cli::command::BLOCKED;
+use crate::cli::out::{self, printable};
+use crate::cli::tree as terminal;
+use crate::cli::wait::{Look, Wait};
 use crate::plan::{Of, Phase};
 
 /// How often a run is read.
 const PERIOD: Duration = Duration::from_millis(500);
+/// How long an instance must be blocked: a manager that has just started loads packages first.
+const HOLDS: Duration = Duration::from_secs(10);
+/// The reasons of `Ready` with which no run of an instance goes on before a person acts.
+const NO_RUNS: [&str; 6] =
+    [NOT_LOADED, "NestedTooDeep", "Paused", "RevisionMissing", "StateMissing", "TooManyValues"];
 
 /// When to stop following a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,43 +105,64 @@ pub(super) async fn follow(
     until: StopAt,
     is_quiet: bool,
 ) -> Result<(Run, ExitCode), Failure> {
-    let deadline = until.timeout.map(|timeout| Instant::now() + timeout);
-    let mut show = Show::new(is_quiet);
-    let mut is_troubled = false;
-    let mut last: Option<Run> = None;
-    loop {
+    let (mut show, mut troubled) = (Show::new(is_quiet), false);
+    let wait = Wait { period: PERIOD, timeout: until.timeout, is_quiet: true };
+    let over = |why: &str| format!("the time is over before run {name} has ended; {why}");
+    let look = async || {
         let found = session.server.cluster.get(&plan_run_kind(), Some(namespace), name).await;
-        match found {
-            Ok(Some(object)) => {
-                is_troubled = false;
-                let run = Run::new(object)?;
-                let instance = instance(session, &run).await;
-                if !show.show(&run, instance.as_ref()) {
-                    return Ok((run, ExitCode::SUCCESS));
-                }
-                if let Some(code) = reached(run.run.phase(), until.phase) {
-                    return Ok((run, ExitCode::from(code)));
-                }
-                last = Some(run);
-            }
+        let run = match found {
+            Ok(Some(object)) => Run::new(object)?,
             Ok(None) => return Err(format!("run {name} has been deleted").into()),
             Err(error) if error.class == Class::Retry => {
-                if !std::mem::replace(&mut is_troubled, true) {
-                    out::note(format!("warning: run {name} cannot be read now: {error}; trying again"));
+                let words = format!("run {name} cannot be read now: {error}; trying again");
+                if !std::mem::replace(&mut troubled, true) {
+                    out::note(format!("warning: {words}"));
                 }
+                return Ok(Look::Waits(words));
             }
             Err(error) => {
                 return Err(Failure::refused(&format!("run {name} cannot be read"), "get", None, &error));
             }
+        };
+        troubled = false;
+        let instance = instance(session, &run).await;
+        if !show.show(&run, instance.as_ref()) {
+            return Ok(Look::Done((run, ExitCode::SUCCESS)));
         }
-        let next = Instant::now() + PERIOD;
-        if deadline.is_some_and(|deadline| deadline < next) {
-            let phase = last.map_or_else(String::new, |run| format!("; it is {:?}", run.run.phase()));
-            let message = format!("the time is over before run {name} has ended{phase}");
-            return Err(Failure::with_code(TIMED_OUT, message));
+        if let Some(code) = reached(run.run.phase(), until.phase) {
+            return Ok(Look::Done((run, ExitCode::from(code))));
         }
-        tokio::time::sleep_until(next).await;
+        Ok(match instance.as_ref().and_then(blocks) {
+            Some(why) => {
+                let message = format!(
+                    "run {name} does not go on before its instance does: {why}\n  help: it stays requested, and `operetta plan wait \
+                     {name} -n {namespace}` waits for it again"
+                );
+                Look::Blocked(Failure::with_code(BLOCKED, message), HOLDS)
+            }
+            None => Look::Waits(state(&run, instance.as_ref())),
+        })
+    };
+    wait.until(over, look).await
+}
+
+/// Where a run is, and what it waits for.
+fn state(run: &Run, instance: Option<&Value>) -> String {
+    let phase = format!("it is {:?}", run.run.phase());
+    match waits(instance, &run.run.name) {
+        Some((step, why)) => printable(&format!("{phase}, step {step}: {why}")),
+        None => match sentence(&run.run) {
+            why if why.is_empty() => phase,
+            why => format!("{phase}: {why}"),
+        },
     }
+}
+
+/// Why no run of an instance goes on until a person acts.
+fn blocks(instance: &Value) -> Option<String> {
+    let ready = condition(instance, "Ready")?;
+    let (reason, message) = (ready["reason"].as_str()?, ready["message"].as_str().unwrap_or_default());
+    NO_RUNS.contains(&reason).then(|| printable(&format!("{reason}: {message}")))
 }
 
 /// The exit code, once a run is where it is awaited, or cannot come there.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::command::{Failure, Output, TIMED_OUT, duration, end};
+use super::command::{Failure, Output, duration, end};
 use super::connect::ClusterOptions;
 use super::out;
 use crate::api::CallError;
@@ -43,7 +43,8 @@ RUN is the name of a PlanRun, such as prod-3. KIND/NAME is an instance and stand
 active one, or the last one.
 
 Exit codes of run --wait, retry --wait and wait: 0 the run has succeeded; 1 it has failed, or is not found, or the API \
-server refuses; 2 wrong usage; 3 it was cancelled or superseded; 4 --timeout is over, and the run continues.
+server refuses; 2 wrong usage; 3 it was cancelled or superseded; 4 --timeout is over, and the run continues; 5 the run does \
+not go on before a person acts, because its instance is paused, for example.
 Exit codes of the others: 0 success, 1 not found, refused or no API server, 2 wrong usage."
 )]
 pub(super) struct Args {

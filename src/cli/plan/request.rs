@@ -29,7 +29,8 @@ use crate::yaml;
 --param has the type that the plan's schema says; lists and maps are YAML: --param 'hosts=[a, b]'.
 
 Exit codes: 0 the run is requested, or with --wait has succeeded; 1 refused or not found, or with --wait failed; 2 wrong \
-usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
+usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues, 5 it does not go on before a \
+person acts.")]
 pub(super) struct RunArgs {
     /// The instance
     #[arg(value_name = "KIND/NAME")]
@@ -114,7 +115,8 @@ fn plan<'i>(instance: &'i Instance, name: &str) -> Result<Option<&'i PublishedPl
   operetta plan retry orders-3 --wait --timeout 10m
 
 Exit codes: 0 the retry is requested, or with --wait has succeeded; 1 neither failed nor cancelled, refused or not found, or with --wait \
-failed; 2 wrong usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues.")]
+failed; 2 wrong usage; with --wait also 3 cancelled or superseded, 4 --timeout is over, and the run continues, 5 it does not \
+go on before a person acts.")]
 pub(super) struct RetryArgs {
     /// The name of a failed run, or KIND/NAME of an instance: its last failed run
     #[arg(value_name = "RUN|KIND/NAME")]

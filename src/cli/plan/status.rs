@@ -89,7 +89,7 @@ pub(super) fn name(run: &str) -> String {
   operetta plan wait prod-3 --for Running
 
 Exit codes: 0 the run has succeeded, or has the phase of --for; 1 it has failed, or ends in another phase than --for, or \
-is not found; 2 wrong usage; 3 it was cancelled or superseded; 4 --timeout is over.")]
+is not found; 2 wrong usage; 3 it was cancelled or superseded; 4 --timeout is over; 5 it does not go on before a person acts.")]
 pub(super) struct WaitArgs {
     /// The name of a run, or KIND/NAME of an instance: its active run, else its last one
     #[arg(value_name = "RUN|KIND/NAME")]

@@ -1,5 +1,6 @@
-//! The objects of `--with`: the live objects beside the instance.
+//! The objects of `--with` and `--children`: the live objects beside the instance.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,15 +10,18 @@ use super::UID;
 use super::scopes::is_namespaced;
 use crate::api::{Gvk, ObjectRef};
 use crate::children::{Item, LookupResult, Observed, Paths, Referred, ResourceSelector, Seen, Select, names};
-use crate::diag::{Diagnostic, Source};
+use crate::diag::{Diagnostic, Source, Span, did_you_mean};
 use crate::manager::raw::Raw;
-use crate::package::{Package, Resource};
+use crate::package::{Child, Package, Resource};
 use crate::yaml::{self, Node};
 
 /// One object and its reference.
 struct Object {
     id: ObjectRef,
     raw: Raw,
+    /// Where it was given, if it must be a child.
+    must: Option<(Arc<Source>, Span)>,
+    is_child: Cell<bool>,
 }
 
 /// The uid of the instances that are gone.
@@ -28,18 +32,22 @@ const FORMER: &str = "former";
 pub(super) struct Given(Vec<Object>);
 
 impl Given {
-    /// Adds the objects of a file. `namespace` is the namespace of objects without one.
+    /// Adds the objects of a file. `namespace` is the namespace of objects without one, `must`: each must be a child.
     pub(super) fn read(
         &mut self,
         package: &Package,
         source: &Arc<Source>,
         namespace: &str,
+        must: bool,
     ) -> Result<(), Vec<Diagnostic>> {
         let documents = yaml::parse(source, &yaml::Options::default()).map_err(|error| vec![error])?;
         let mut wrong = Vec::new();
         for node in documents.iter().flat_map(super::items).filter(|node| !node.is_null()) {
             match object(package, node, namespace) {
-                Ok(object) => self.0.push(object),
+                Ok((id, raw)) => {
+                    let must = must.then(|| (Arc::clone(source), node.span));
+                    self.0.push(Object { id, raw, must, is_child: Cell::new(false) });
+                }
                 Err(what) => {
                     let error = Diagnostic::error("render::object", what).at(source, node.span);
                     wrong.push(error.help("give objects as `kubectl get -o yaml` prints them"));
@@ -78,6 +86,8 @@ impl Given {
             let annotations = object.raw.metadata.annotations.as_ref();
             let key = annotations.and_then(|a| a.get(names::KEY)).map(String::as_str);
             let observed = object.observe(package, child, key.or(label(names::KEY)), text("uid"))?;
+            let has_kind = |known: &Child| known.is_called(child) && known.has_kind(&object.id.gvk);
+            object.is_child.set(object.is_child.get() || resource.children.iter().any(has_kind));
             if !is_left(&observed, labels.get(names::INSTANCE_UID)) {
                 return Some((false, observed));
             }
@@ -108,6 +118,7 @@ impl Given {
                     return None;
                 }
                 let key = item.key.as_ref().map(names::key_text);
+                object.is_child.set(true);
                 object.observe(package, &resource.children[item.child].id, key.as_deref(), uid)
             })
             .collect()
@@ -136,6 +147,13 @@ impl Given {
         LookupResult::Known(found)
     }
 
+    /// The objects that must be children of the instances, and are none.
+    pub(super) fn strays(&self, package: &Package) -> Vec<Diagnostic> {
+        let strays = self.0.iter().filter(|object| !object.is_child.get());
+        let strays = strays.filter_map(|object| Some((object, object.must.as_ref()?)));
+        strays.map(|(object, (source, span))| object.stray(package).at(source, *span)).collect()
+    }
+
     /// A live value of `data` of an object.
     pub(super) fn data(&self, object: &ObjectRef, key: &str) -> Option<&Value> {
         let object = self.0.iter().find(|given| given.id.identity() == object.identity())?;
@@ -144,6 +162,37 @@ impl Given {
 }
 
 impl Object {
+    /// Why it is no child.
+    fn stray(&self, package: &Package) -> Diagnostic {
+        let what = format!("{} {}", self.id.gvk.kind, self.id.name);
+        let wrong = |why: String| Diagnostic::error("render::children", format!("{what} is no child: {why}"));
+        let Some(id) = self.raw.metadata.labels.as_ref().and_then(|labels| labels.get(names::CHILD)) else {
+            return wrong("no instance has a child of that kind and name".to_owned()).help(
+                "`operetta render PACKAGE -f INSTANCE -o name` lists the children; one that is not desired any more needs its \
+                 labels and annotations, as `kubectl get -o yaml` prints them",
+            );
+        };
+        let all = || package.resources.iter().flat_map(|resource| &resource.children);
+        let kinds: Vec<&str> = all()
+            .filter(|child| child.is_called(id))
+            .flat_map(|child| &child.kinds)
+            .map(|gvk| &*gvk.kind)
+            .collect();
+        if kinds.is_empty() {
+            let ids: Vec<&str> = all().map(|child| child.id.as_str()).collect();
+            return wrong(format!("the package {} has no child `{id}`, as its label says", package.name))
+                .help(match did_you_mean(id, ids.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("it has {}", ids.join(", ")),
+                });
+        }
+        if !kinds.contains(&&*self.id.gvk.kind) {
+            return wrong(format!("the child `{id}`, as its label says, is a {}", kinds.join(" or a ")));
+        }
+        wrong("its labels name another instance".to_owned())
+            .help("give the instance with -f, or correct the labels of operetta.dev")
+    }
+
     /// The object as a child of the instance of that uid: the given objects have neither matching uids nor managedFields.
     fn observe(&self, package: &Package, child: &str, key: Option<&str>, uid: &str) -> Option<Arc<Observed>> {
         let mut metadata = self.raw.metadata.clone();
@@ -163,7 +212,7 @@ impl Object {
     }
 }
 
-fn object(package: &Package, node: &Node, namespace: &str) -> Result<Object, String> {
+fn object(package: &Package, node: &Node, namespace: &str) -> Result<(ObjectRef, Raw), String> {
     let mut body = node.to_json();
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(api_version), Some(kind), Some(name)) =
@@ -179,5 +228,5 @@ fn object(package: &Package, node: &Node, namespace: &str) -> Result<Object, Str
         body["metadata"]["namespace"] = (&**space).into();
     }
     let raw = Raw::from_value(body).map_err(|error| format!("metadata is not as it should be: {error}"))?;
-    Ok(Object { id, raw })
+    Ok((id, raw))
 }

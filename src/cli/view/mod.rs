@@ -12,7 +12,7 @@ use console::Term;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::model::Status;
+use super::model::{State, Status};
 use super::out::{self, printable};
 use crate::children::Decision;
 use crate::diag::Diagnostic;
@@ -56,7 +56,18 @@ struct Child {
     waits: Option<String>,
 }
 
+/// The reasons with which an instance says nothing but what its children say.
+const OF_CHILDREN: [&str; 2] = ["Applying", "ChildrenNotReady"];
+
 impl Row {
+    /// What is said of the instance. While it goes on by itself the reason is left out: it is for programs.
+    fn sentence(&self) -> String {
+        match self.status.state {
+            State::Reconciling => self.status.message.clone(),
+            _ => self.status.sentence(),
+        }
+    }
+
     /// After a decision. What was known of the children stays if it says nothing of them.
     fn of(decision: &Decision, before: Option<&Self>) -> Self {
         let children = match &decision.children {
@@ -272,8 +283,11 @@ fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String>
             lines.push(format!("{name}: {} is gone", called(child)));
         }
     }
-    if before.is_none_or(|row| row.status != after.status) {
-        lines.push(format!("{name}: {}: {}", after.status.state.text(), after.status.sentence()));
+    let is_said = !lines.is_empty()
+        && after.status.state == State::Reconciling
+        && OF_CHILDREN.contains(&after.status.reason.as_str());
+    if !is_said && before.is_none_or(|row| row.status != after.status) {
+        lines.push(format!("{name}: {}: {}", after.status.state.text(), after.sentence()));
     }
     lines
 }
@@ -282,7 +296,6 @@ fn changes(name: &str, before: Option<&Row>, after: Option<&Row>) -> Vec<String>
 pub(super) mod tests {
     use super::*;
     use crate::children::Verdict;
-    use crate::cli::model::State;
 
     pub(super) fn status(state: State, message: String) -> Status {
         Status { state, message, ..Status::DELETED }
@@ -311,16 +324,28 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_instance_does_not_repeat_its_children() {
+        let first = row(State::Reconciling, &[("a", Some("is Pending"))]);
+        let because = |reason: &str, children| {
+            let row = row(State::Reconciling, children);
+            Row { status: Status { reason: reason.to_owned(), ..row.status }, ..row }
+        };
+        let second = because("ChildrenNotReady", &[("a", Some("is Running"))]);
+        assert_eq!(changes("x", Some(&first), Some(&second)), ["x: a (Pod default/a): is Running"]);
+        // Nothing else says why it is not Ready.
+        let third = because("ReadyWhen", &[("a", None)]);
+        let expected = ["x: a (Pod default/a): ready", "x: Reconciling: m"];
+        assert_eq!(changes("x", Some(&second), Some(&third)), expected);
+    }
+
+    #[test]
     fn children_that_were_not_looked_at_stay_as_they_were() {
         let before = row(State::Ready, &[("a", None)]);
         let message = || "an earlier revision of the package is being loaded".to_owned();
         let unseen =
             Decision::idle(Verdict::Reconciling { reason: "RevisionPending".into(), message: message() });
         let after = Row::of(&unseen, Some(&before));
-        assert_eq!(
-            changes("x", Some(&before), Some(&after)),
-            [format!("x: Reconciling: RevisionPending: {}", message())]
-        );
+        assert_eq!(changes("x", Some(&before), Some(&after)), [format!("x: Reconciling: {}", message())]);
         let none = Row::of(&Decision { children: Some(Vec::new()), ..unseen }, Some(&before));
         assert!(
             changes("x", Some(&before), Some(&none)).contains(&"x: a (Pod default/a) is gone".to_owned())

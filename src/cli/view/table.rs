@@ -49,7 +49,7 @@ fn body(instances: &BTreeMap<String, Row>, whole: bool) -> Vec<String> {
     for (name, row) in instances {
         let state = pad_str(row.status.state.text(), STATE, console::Alignment::Left, None);
         let state = row.status.state.severity().style(state.as_ref());
-        lines.push(format!("{state}  {}  {}", style(name).bold(), style(row.status.sentence()).dim()));
+        lines.push(format!("{state}  {}  {}", style(name).bold(), style(row.sentence()).dim()));
         let shown: Vec<&Child> = row.children.iter().filter(|child| whole || child.waits.is_some()).collect();
         let longest = shown.iter().map(|child| measure_text_width(&child.name)).max().unwrap_or_default();
         for child in &shown {

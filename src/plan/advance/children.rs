@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use super::super::eval::{Eval, NoValue, holds, value};
 use super::super::progress::{Permit, Verb};
 use super::super::run::{LoopItem, Member, StepPhase};
+use super::simple::not_true;
 use super::step::Acted;
 use super::{At, Failure, Flow, REMAINING, Walk};
 use crate::package::plan::{Action, Members, Step};
@@ -34,7 +35,7 @@ impl<'a> Walk<'a> {
             let scope = self.scope(step, path, at);
             match holds(self.world.engine.truthy(until, &scope)) {
                 Ok(true) => return Acted::done(),
-                Ok(false) => "`until` is not true yet".to_owned(),
+                Ok(false) => not_true(until.text()),
                 Err(error) => return self.no_value(step, path, at, expired, error),
             }
         };

@@ -10,6 +10,14 @@ use super::{At, Failure, Flow, Walk};
 use crate::package::plan::{Call, RECORDED, Step, Strategy, Until, written_duration};
 use crate::template::Text;
 
+/// That a condition is not true yet, with its text.
+pub(super) fn not_true(text: Option<&str>) -> String {
+    match text {
+        Some(text) => format!("`{}` is not true yet", short(text)),
+        None => "its condition is not true yet".to_owned(),
+    }
+}
+
 impl Walk<'_> {
     pub(super) fn phase<'p>(
         &mut self,
@@ -137,10 +145,7 @@ impl Walk<'_> {
         expired: bool,
     ) -> Acted {
         let scope = self.scope(step, path, at);
-        let message = match until.expr.text() {
-            Some(text) => format!("`{}` is not true yet", short(text)),
-            None => "its condition is not true yet".to_owned(),
-        };
+        let message = not_true(until.expr.text());
         match holds(until.holds(self.world.engine, &scope)) {
             Ok(true) => Acted::done(),
             Ok(false) if expired => Acted::Failed(self.timed_out(step, path, at, &message)),

@@ -101,7 +101,7 @@ impl Walk<'_> {
             self.await_end(since, timeout);
         }
         if flow == Flow::Done && has_acted && self.outdates_observations(step, path) {
-            self.wait(path, "Observing", "waiting for new observations");
+            self.wait(path, "Observing", "the observations are being repeated");
             return Flow::Waiting;
         }
         flow

@@ -1,12 +1,16 @@
 //! Removing packages, and what becomes of their instances.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, REVISION, is_active, scene};
-use crate::support::eventually;
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
 use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
+use crate::support::{eventually, kubectl_of, operetta, own_plane};
+
+/// In which time a command ends that knows its cause. Its timeout is longer.
+const AT_ONCE: Duration = Duration::from_secs(120);
 
 fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap()
@@ -162,9 +166,11 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
             // A manager would remove what is not needed.
             scene.patch(package.kind(), "one", "merge", &finalizers).await;
             let (code, told) =
-                cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "2s"]).await;
+                cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "4s"]).await;
             assert!(
-                code == 4 && told.contains("operetta.dev/cleanup (1)") && told.contains("a manager must run"),
+                code == 4
+                    && told.contains("finalizers: operetta.dev/cleanup")
+                    && told.contains("a manager must run"),
                 "{code} {told}"
             );
             assert!(cluster.find(OPERATOR, "halts").await.is_some());
@@ -175,12 +181,66 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
     assert!(cluster.crd("halts.ops.example.org").await.is_none());
 }
 
+/// A cleanup that has failed waits for a person, and so does the command: it ends at once, and names the way on.
+#[tokio::test]
+async fn uninstall_ends_when_only_a_person_can_go_on() {
+    let cluster = Cluster::shared().await;
+    let plans = "      plans:
+        deploy: {steps: [{name: all, apply: [config]}]}
+        cleanup: {steps: [{name: stop, when: spec.size == 7, fail: {message: the bucket is not empty}}]}
+";
+    let part = Part { plans: plans.to_owned(), ..Part::new("sticks", SIZE, "{{ spec.size }}") };
+    let package = Package::of("sticks", "0.1.0", &[part]);
+    cluster.install(&package).await;
+    let scene = scene(cluster).await;
+    for (name, size) in [("bad", 7), ("good", 1)] {
+        scene.apply(&package.instance(name, &json!({"size": size}))).await;
+        scene.ready(package.kind(), name).await;
+    }
+    let uninstall = ["uninstall", "sticks", "--instances", "delete", "--timeout", "5m"];
+    let started = Instant::now();
+    let (code, told) = cluster.told(&uninstall).await;
+    assert!(code == 5 && started.elapsed() < AT_ONCE, "{code} after {:?}: {told}", started.elapsed());
+    let named = format!("Stick {}/bad: CleanupFailed: ", scene.namespace());
+    assert!(told.contains(&named) && told.contains("the bucket is not empty"), "{told}");
+    assert!(told.contains("retry it, change the spec, or release the instance"), "{told}");
+    assert!(told.contains("waits for you"), "{told}");
+    assert!(is_active(&cluster.find(OPERATOR, "sticks").await.unwrap()));
+    // `operetta get` shows the same.
+    let shown = cluster.operetta(&["get", "sticks", "-n", scene.namespace()]).await.ok();
+    assert!(shown.contains("Stalled") && shown.contains("CleanupFailed"), "{shown}");
+
+    let skip = json!({"metadata": {"annotations": {"operetta.dev/skip-cleanup": "true"}}});
+    scene.patch(package.kind(), "bad", "merge", &skip).await;
+    cluster.operetta(&uninstall).await.ok();
+    assert!(cluster.find(OPERATOR, "sticks").await.is_none());
+}
+
 /// What is there of the manager and of its packages.
 async fn exists(cluster: &Cluster, kind: &str, name: &str) -> bool {
     let args = ["-n", MANAGERS, "get", kind, name, "-o", "name", "--ignore-not-found"];
     let output = cluster.kubectl(&args, "").await;
     // Without its CRD there is no such kind.
     output.status.success() && !output.stdout.is_empty()
+}
+
+#[tokio::test]
+async fn manager_install_ends_when_its_pods_cannot_be_created() {
+    let plane = own_plane().await;
+    kubectl_of(&plane, &["create", "namespace", MANAGERS], "").await.ok();
+    kubectl_of(&plane, &["-n", MANAGERS, "create", "quota", "none", "--hard=pods=0"], "").await.ok();
+    eventually("the quota", LONG, async || {
+        let args = ["-n", MANAGERS, "get", "quota", "none", "-o", "jsonpath={.status.hard.pods}"];
+        let hard = kubectl_of(&plane, &args, "").await.ok();
+        if hard == "0" { Ok(()) } else { Err(hard) }
+    })
+    .await;
+    let started = Instant::now();
+    let install = ["manager", "install", "--replicas", "1", "--timeout", "5m"];
+    let ended = operetta(plane.kubeconfig_path(), &install).await;
+    assert_eq!(ended.status.code(), Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains("exceeded quota"), "{}", ended.stderr);
+    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
 }
 
 /// The manager of the test is another one than the installed one, whose pods are fake.
