@@ -46,6 +46,7 @@ const GROW: &[Point] = &[
     ("grow[3]/add", 1),
     ("grow[3]/config", 2),
     ("grow[3]/start", 3),
+    ("grow[3]/promote", 1), // while the one that joins is a learner, no other may be added
     ("grow[3]/promote", 3),
     ("grow[4]/clean", 3),
     ("grow[4]/add", 0),
@@ -57,7 +58,7 @@ const GROW: &[Point] = &[
 
 /// From five to three: those that stay, and those that go.
 const SHRINK: &[Point] =
-    &[("shrink[4]/remove", 1), ("shrink[4]/drop", 3), ("shrink[3]/remove", 3), ("shrink[3]/drop", 0)];
+    &[("shrink[0]/remove", 1), ("shrink[0]/drop", 3), ("shrink[1]/remove", 3), ("shrink[1]/drop", 0)];
 
 /// Of three members.
 const UPGRADE: &[Point] = &[
