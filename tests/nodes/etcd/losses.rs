@@ -318,8 +318,9 @@ async fn a_loss_that_is_held_back_is_stated_everywhere() {
     let lost = stage.lose(1).await;
     let run = stage.scene.run_of("c", "failover", |run| phase(run) == "Running").await;
     stage.scene.said_alike(stage.cluster, "c", name_of(&run), &["members[1]", "exceeded quota: held"]).await;
-    // The rollout waits, and says for whom.
-    let rollout = stage.scene.run_of("c", "resize", |run| phase(run) == "Interrupted").await;
+    // The rollout, which was interrupted and is decided again, waits and says for whom.
+    let waits = |run: &Value| ["Interrupted", "Pending"].contains(&phase(run));
+    let rollout = stage.scene.run_of("c", "resize", waits).await;
     let status = stage.scene.operetta(&["plan", "status", name_of(&rollout)]).await.ok();
     assert!(status.contains(&format!("run {} goes first", name_of(&run))), "{status}");
     stage.remove(QUOTA, "held").await;
