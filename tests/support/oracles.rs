@@ -255,6 +255,18 @@ impl Recorder {
         }
     }
 
+    /// What Ready has said of an instance, each change once: its status, reason and message.
+    pub fn ready_of(&self, name: &str) -> Vec<String> {
+        let of_it = |object: &Value| {
+            let ready = condition(object, "Ready");
+            let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+            (name_of(object) == name).then(|| [text("status"), text("reason"), text("message")].join(" "))
+        };
+        let mut said: Vec<String> = lock(&self.seen).iter().filter_map(|(object, _)| of_it(object)).collect();
+        said.dedup();
+        said
+    }
+
     /// Whether a text was ever in an instance beside its spec.
     pub fn shows(&self, text: &str) -> Option<String> {
         lock(&self.seen).iter().map(|(o, _)| o["status"].to_string()).find(|status| status.contains(text))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 pub use api::{Answer, Api, Call, Item};
 pub use commands::Commands;
-pub use watch::{RunWatch, Seen};
+pub use watch::{RunWatch, Seen, StepWatch};
 
 use super::ext::{Kind, LONG, Scene, condition, kind, name_of};
 use super::{Output, eventually};
@@ -349,4 +349,33 @@ pub async fn events_about(scene: &Scene, name: &str) -> String {
             text
         },
     )
+}
+
+impl Scene {
+    /// Waits until Ready, `operetta tree`, `operetta plan status` of a run, and an Event of the instance say all of these words,
+    /// each in one of its lines; what each of them says.
+    pub async fn said_alike(&self, kind: Kind, name: &str, run: &str, words: &[&str]) -> [String; 4] {
+        let said = |what: &str, text: &str| -> Result<String, String> {
+            let says = |line: &&str| words.iter().all(|word| line.contains(word));
+            let line = text.lines().find(says);
+            line.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .ok_or_else(|| format!("{what} does not say {words:?}:\n{text}"))
+        };
+        let all = eventually(&format!("{words:?} everywhere"), LONG, async || {
+            let object = self.get(kind, name).await;
+            let ready = condition(&object, "Ready");
+            let ready = format!("{} {}: {}", ready["status"], ready["reason"], ready["message"]);
+            let ready = said("Ready", &ready)?;
+            let events = said("no Event", &events_about(self, name).await)?;
+            let tree = self.operetta(&["tree", &format!("{}/{name}", kind.resource_name())]).await.ok();
+            let tree = said("tree", &tree)?;
+            let status = self.operetta(&["plan", "status", run]).await.ok();
+            Ok::<_, String>([ready, tree, said("plan status", &status)?, events])
+        })
+        .await;
+        for (what, line) in ["Ready", "tree", "plan status", "Event"].iter().zip(&all) {
+            eprintln!("{name}, {what}: {line}");
+        }
+        all
+    }
 }

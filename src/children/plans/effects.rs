@@ -238,7 +238,9 @@ pub(super) fn event(run: &PlanRun, status: &RunStatus) -> Option<RunEvent> {
         Phase::Pending => return None,
         Phase::Running if before == Phase::Interrupted => (false, "RunResumed", "resumed".to_owned()),
         Phase::Running => {
-            (false, "RunStarted", format!("started ({})", status.cause.as_str().to_lowercase()))
+            let lost: Vec<String> = status.lost.iter().map(ToString::to_string).collect();
+            let what = if lost.is_empty() { String::new() } else { format!(" of {}", lost.join(", ")) };
+            (false, "RunStarted", format!("started ({}{what})", status.cause.as_str().to_lowercase()))
         }
         Phase::Succeeded => (false, "RunSucceeded", "succeeded".to_owned()),
         Phase::Failed => (true, "RunFailed", format!("failed: {}: {}", status.reason, status.message)),

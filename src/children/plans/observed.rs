@@ -145,6 +145,12 @@ impl<'a> Seen<'a> {
         })
     }
 
+    /// What the API server said when it refused to apply an item as it is to be.
+    fn refusal(&self, item: &Item) -> Option<String> {
+        let failure = self.state.failure_of(item, item.desired.as_ref().ok()?)?;
+        Some(failure.error.to_string())
+    }
+
     /// Why the members of a child are unknown.
     fn unknown(&self, child: &str) -> Option<String> {
         let number = self.ctx.origins.number(child)?;
@@ -223,7 +229,7 @@ impl plan::Observed for Seen<'_> {
             recreating: is_recreating(self.ctx, self.state, item),
             waits_for_turn: turn_holder(self.ctx, self.target, item)
                 .map(|holder| format!("waits for {holder}")),
-            message: Some(item.unready()).filter(|_| !item.is_settled()),
+            message: self.refusal(item).or_else(|| Some(item.unready()).filter(|_| !item.is_settled())),
         }
     }
 

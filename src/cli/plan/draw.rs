@@ -21,15 +21,22 @@ pub(super) struct Style {
     pub width: Option<usize>,
 }
 
-/// What a run waits for, as the conditions of its instance say.
+/// What a run waits for, as the conditions of its instance say. Beside a run that does not affect it, Ready is True.
 pub(super) fn waits(instance: Option<&Value>, run: &str) -> Option<(String, String)> {
-    let reconciling = condition(instance?, "Reconciling")?;
-    let message = reconciling["message"].as_str()?;
+    let message = condition(instance?, "Ready")?["message"].as_str()?;
     let (_, rest) = message.split_once(&format!("{run}, step "))?;
     let (step, message) = rest.split_once(": ")?;
     // Other findings follow.
     let message = message.split("; ").next().unwrap_or(message);
     Some((step.to_owned(), message.to_owned()))
+}
+
+/// Why the instance of a run that has not ended does not get further by itself.
+fn stalled(instance: Option<&Value>, run: &PlanRun) -> Option<String> {
+    let stalled = condition(instance.filter(|_| !run.is_final())?, "Stalled")?;
+    let (reason, message) = (stalled["reason"].as_str()?, stalled["message"].as_str()?);
+    (stalled["status"] == "True")
+        .then(|| printable(&format!("the instance is Stalled ({reason}): {message}")))
 }
 
 /// The run, and below it its steps as far as it has reached them.
@@ -42,7 +49,10 @@ pub(super) fn tree(run: &Run, instance: Option<&Value>, style: Style, now: Times
         Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
         Cell::default(),
         Cell::new(took(run, now), Severity::Plain),
-        Cell::new(above_steps(run), Severity::Plain),
+        Cell::new(
+            waits.is_none().then(|| stalled(instance, run)).flatten().unwrap_or_else(|| above_steps(run)),
+            Severity::Plain,
+        ),
     ]);
     let steps = run.status.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
     let symbols = Branches::of(style.unicode);
@@ -350,7 +360,7 @@ mod tests {
     }
 
     fn instance() -> Value {
-        json!({"status": {"conditions": [{"type": "Reconciling", "status": "True",
+        json!({"status": {"conditions": [{"type": "Ready", "status": "False",
             "message": "x waits; a-2, step work: Job a-work-2 is not done; y waits for the run a-2"}]}})
     }
 
@@ -395,10 +405,23 @@ a-2                   Running                10s
         assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
         assert!(shown.contains("JobFailed: step `work`\n"), "{shown}");
         let again = run("Running", &[step("work", "Running", &failed)]);
-        let waits = json!({"status": {"conditions": [{"type": "Reconciling", "status": "True",
+        let waits = json!({"status": {"conditions": [{"type": "Ready", "status": "False",
             "message": "a-2, step work: attempt 2 failed: Job a-x failed: exit 3"}]}});
         let shown = tree(&again, Some(&waits), STYLE, at(10).parse().unwrap());
         assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
+    }
+
+    #[test]
+    fn a_run_of_a_stalled_instance_says_why_that_is() {
+        let stalled = json!({"status": {"conditions": [
+            {"type": "Ready", "status": "False", "reason": "ApplyRefused", "message": "m[1] (Pod n/a-1): exceeded quota"},
+            {"type": "Stalled", "status": "True", "reason": "ApplyRefused", "message": "m[1] (Pod n/a-1): exceeded quota"},
+        ]}});
+        let steps = [step("back", "Running", &json!({}))];
+        let shown = |phase: &str| tree(&run(phase, &steps), Some(&stalled), STYLE, at(10).parse().unwrap());
+        let why = "the instance is Stalled (ApplyRefused): m[1] (Pod n/a-1): exceeded quota";
+        assert!(shown("Running").contains(why), "{}", shown("Running"));
+        assert!(!shown("Succeeded").contains(why), "{}", shown("Succeeded"));
     }
 
     #[test]

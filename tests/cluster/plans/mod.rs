@@ -9,6 +9,7 @@ mod harness;
 mod jobs;
 mod kudo;
 mod leftovers;
+mod primary;
 mod restore;
 mod rights;
 mod rollouts;
@@ -32,13 +33,15 @@ use crate::support::{Operetta, plane};
 pub(crate) const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
 pub(crate) const CALLER: Kind = kind("fixtures.operetta.dev/v1", "callers");
 pub(crate) const FLEET: Kind = kind("fixtures.operetta.dev/v1", "fleets");
+pub(crate) const DATABASE: Kind = kind("fixtures.operetta.dev/v1", "databases");
 pub(crate) const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
 pub(crate) const ROOM: Kind = kind("fixtures.operetta.dev/v1", "rooms");
 pub(crate) const CONTINENT: Kind = kind("fixtures.operetta.dev/v1", "continents");
 pub(crate) const HALL: Kind = kind("fixtures.operetta.dev/v1", "halls");
 
 /// The packages of the manager; `plans-cleanup` has two kinds.
-const PACKAGES: [&str; 5] = ["plans-steps", "plans-calls", "plans-rollouts", "plans-rules", "plans-cleanup"];
+const PACKAGES: [&str; 6] =
+    ["plans-steps", "plans-calls", "plans-rollouts", "plans-rules", "plans-primary", "plans-cleanup"];
 
 /// The API that the packages call.
 pub(crate) fn api() -> &'static Api {

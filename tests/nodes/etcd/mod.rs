@@ -6,6 +6,7 @@ mod certificates;
 mod disturbed;
 mod figures;
 mod kills;
+mod losses;
 mod members;
 mod upgrades;
 mod writer;

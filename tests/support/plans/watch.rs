@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::Value;
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::JoinHandle;
 
 use super::super::ext::{Kind, Scene, name_of, uid_of};
-use super::{PLAN_RUN, is_over, phase, steps};
+use super::{INSTANCE_STATE, PLAN_RUN, is_over, phase, steps};
 
 /// The uids of all objects of a kind that ever were, by name.
 pub struct Seen {
@@ -116,4 +118,57 @@ fn went_back(before: &Value, after: &Value) -> Option<String> {
         let lost = now.is_null() || ended && *now != step["phase"];
         lost.then(|| format!("{name}: step {path} was {} and is {now}", step["phase"]))
     })
+}
+
+/// The steps that runs of a namespace reach from now on: in their `PlanRun`, or in the memory, which has them first.
+pub struct StepWatch {
+    reached: Receiver<BTreeSet<String>>,
+    watches: [JoinHandle<()>; 2],
+}
+
+impl Drop for StepWatch {
+    fn drop(&mut self) {
+        for watch in &self.watches {
+            watch.abort();
+        }
+    }
+}
+
+impl StepWatch {
+    pub async fn start(scene: &Scene) -> Self {
+        let before: BTreeSet<String> =
+            scene.list(PLAN_RUN).await.iter().map(|run| uid_of(run).to_owned()).collect();
+        let (sender, reached) = tokio::sync::watch::channel(BTreeSet::new());
+        let note = move |sender: &Sender<BTreeSet<String>>, uid: &str, status: &Value| {
+            if before.contains(uid) {
+                return;
+            }
+            let begun =
+                |step: &&Value| !["Pending", "Skipped"].contains(&step["phase"].as_str().unwrap_or_default());
+            let steps = status["steps"].as_array().into_iter().flatten().filter(begun);
+            let paths: Vec<String> =
+                steps.filter_map(|step| step["path"].as_str().map(ToOwned::to_owned)).collect();
+            sender.send_if_modified(|all| paths.into_iter().fold(false, |new, path| all.insert(path) || new));
+        };
+        let (of_run, of_memory) = (sender.clone(), sender);
+        let note_of_run = note.clone();
+        let runs = watch(scene, PLAN_RUN, move |run| note_of_run(&of_run, uid_of(&run), &run["status"]));
+        let memories = watch(scene, INSTANCE_STATE, move |state| {
+            for run in state["spec"]["runs"].as_array().into_iter().flatten() {
+                note(&of_memory, run["uid"].as_str().unwrap_or_default(), &run["state"]);
+            }
+        });
+        Self { reached, watches: [runs.await, memories.await] }
+    }
+
+    /// Waits until a step of that path has begun, with `*` for any key; whether it has in time.
+    pub async fn has_reached(&self, path: &str, timeout: Duration) -> bool {
+        let (start, end) = path.split_once('*').unwrap_or((path, ""));
+        let is_it = |one: &String| {
+            if end.is_empty() { one == start } else { one.starts_with(start) && one.ends_with(end) }
+        };
+        let mut reached = self.reached.clone();
+        let found = tokio::time::timeout(timeout, reached.wait_for(|all| all.iter().any(is_it))).await;
+        found.is_ok_and(|found| found.is_ok())
+    }
 }

@@ -118,6 +118,38 @@ fn settle_without(world: &mut World, name: &str) {
     panic!("never comes to rest: {:?}", world.log);
 }
 
+/// The API server does not let a lost member come back: the step says so, and so does the run when its time is over.
+#[test]
+fn a_step_says_why_an_apply_is_refused() {
+    let mut world = deployed("");
+    world.remove("ConfigMap/a-1");
+    let refuse = |world: &mut World| {
+        for _ in 0..20 {
+            let decision = world.decide();
+            let mut outcomes = Vec::new();
+            for action in decision.actions {
+                outcomes.push(match &action {
+                    Action::Apply(apply) if &*apply.desired.object.name == "a-1" => {
+                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                    }
+                    _ => world.act(action),
+                });
+            }
+            world.state.record_all(&outcomes, decision.target_changes, world.now);
+        }
+    };
+    refuse(&mut world);
+    let findings: Vec<String> = world.decide().findings.iter().map(ToString::to_string).collect();
+    let step = findings.iter().find(|finding| finding.contains("step back"));
+    assert!(step.is_some_and(|step| step.contains("exceeded quota: q")), "{findings:?}");
+    world.now += Duration::from_secs(601);
+    refuse(&mut world);
+    let runs = world.runs.snapshot(world.now, &world.instance).runs;
+    let failed = runs.iter().find(|run| run.phase() == Phase::Failed).unwrap();
+    let status = failed.status.as_ref().unwrap();
+    assert!(status.message.contains("exceeded quota: q"), "{}", status.message);
+}
+
 fn is_failed_over(world: &World) -> bool {
     world.phases().iter().any(|(plan, _)| plan == "failover")
 }
