@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::eval::{Eval, NoValue, duration};
+use super::eval::{NoValue, duration};
 use crate::package::plan::{Event, Plan};
 use crate::template::{Engine, EvalError, Scope, Text};
 
@@ -99,7 +99,7 @@ impl Conditions {
                 Ok(true) => when,
                 other => other,
             };
-            let verdict = self.verdict(watch, index, &value, times);
+            let verdict = self.verdict(watch, index, &value, times.ok());
             if found.is_none_or(|known| rank(verdict) < rank(known)) {
                 found = Some(verdict);
             }
@@ -112,7 +112,7 @@ impl Conditions {
         watch: &Watch<'_>,
         trigger: usize,
         value: &Result<bool, EvalError>,
-        times: Eval<(Duration, Duration)>,
+        times: Option<(Duration, Duration)>,
     ) -> Verdict {
         let watched = self.triggers.entry((watch.plan.name.clone(), trigger)).or_default();
         if watched.ended.as_ref().map(|(uid, _)| uid.as_str()) != watch.ended {
@@ -140,7 +140,7 @@ impl Conditions {
             }
         }
         watched.holds = true;
-        let Ok((hold, cooldown)) = times else { return Verdict::Unknown };
+        let Some((hold, cooldown)) = times else { return Verdict::Unknown };
         let rest =
             watched.ended.as_ref().map_or(Duration::ZERO, |(_, since)| cooldown.saturating_sub(*since));
         if !rest.is_zero() {

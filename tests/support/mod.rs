@@ -168,6 +168,8 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     let mut child = tokio::process::Command::new(plane.kubectl())
         .arg("--kubeconfig")
         .arg(plane.kubeconfig_path())
+        // Its own limit for a request of discovery is 32 s: a busy machine may need longer.
+        .arg("--request-timeout=5m")
         .args(args)
         // The cache of discovery: not that of the person who runs the tests.
         .env("KUBECACHEDIR", plane.folder().join("kubectl-cache"))
