@@ -1,4 +1,4 @@
-//! A primary with replicas, as of PostgreSQL, when several things go wrong at once: each run ends, and what is missing is stated in
+//! A primary with replicas, as of `PostgreSQL`, when several things go wrong at once: each run ends, and what is missing is stated in
 //! all places alike.
 
 use serde_json::{Value, json};

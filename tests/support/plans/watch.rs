@@ -148,7 +148,11 @@ impl StepWatch {
             let steps = status["steps"].as_array().into_iter().flatten().filter(begun);
             let paths: Vec<String> =
                 steps.filter_map(|step| step["path"].as_str().map(ToOwned::to_owned)).collect();
-            sender.send_if_modified(|all| paths.into_iter().fold(false, |new, path| all.insert(path) || new));
+            sender.send_if_modified(|all| {
+                let known = all.len();
+                all.extend(paths);
+                all.len() > known
+            });
         };
         let (of_run, of_memory) = (sender.clone(), sender);
         let note_of_run = note.clone();
