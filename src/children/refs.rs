@@ -211,7 +211,9 @@ impl Refs {
     fn or_unknown(&mut self, reference: &Ref, name: String, found: Result<Var, Problem>) -> Var {
         found.unwrap_or_else(|problem| {
             let reason = problem.message.clone();
-            self.problems.insert(name, Problem { affects_ready: reference.affects_ready, ..problem });
+            // What does not pass by itself is a mistake, whoever reads the ref.
+            let affects_ready = reference.affects_ready || !problem.is_waiting;
+            self.problems.insert(name, Problem { affects_ready, ..problem });
             Var::Unknown(reason)
         })
     }

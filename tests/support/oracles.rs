@@ -151,6 +151,9 @@ fn child_essence(mut object: Value) -> Value {
     // The hash of a desired object in which the namespace and the owner's uid are.
     if meta["labels"]["operetta.dev/instance-uid"].is_string() {
         assert!(meta["annotations"]["operetta.dev/applied-hash"].take().is_string(), "{meta}");
+        if let Some(hash) = meta["annotations"].get_mut("operetta.dev/spec-hash") {
+            assert!(hash.take().is_string(), "{meta}");
+        }
     }
     // What is made once, at random.
     let generated = meta["annotations"]["operetta.dev/generated"].as_str().unwrap_or_default().to_owned();

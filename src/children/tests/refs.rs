@@ -139,14 +139,14 @@ fn an_empty_key_is_named_with_its_item() {
 
 #[test]
 fn an_invalid_ref_name_is_reported_and_not_read() {
-    for host in ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"] {
-        let mut world = World::new(
-            package(
-                "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}\"}\nchildren:\n  - {id: a, template: templates/a.yaml, when: refs.tls.data.x}\n",
-                &[("a", config("{{ name }}"))],
-            ),
-            &json!({"host": host}),
+    // A ref that only the status reads does not affect Ready, a mistake in it does.
+    let readers = [", when: refs.tls.data.x}\n", "}\nstatus:\n  x: refs.tls.data.x\n"];
+    let hosts = ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"];
+    for (host, reader) in hosts.iter().flat_map(|host| readers.iter().map(move |reader| (host, reader))) {
+        let yaml = format!(
+            "refs:\n  - {{id: tls, apiVersion: v1, kind: Secret, name: \"{{{{ spec.host }}}}\"}}\nchildren:\n  - {{id: a, template: templates/a.yaml{reader}"
         );
+        let mut world = World::new(package(&yaml, &[("a", config("{{ name }}"))]), &json!({"host": host}));
         let verdict = world.settle();
         assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "InvalidRef"), "{verdict:?}");
         assert_eq!(world.decide().wants, [], "{host}");
