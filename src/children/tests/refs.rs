@@ -144,7 +144,7 @@ fn an_invalid_ref_name_is_reported_and_not_read() {
     let hosts = ["a,metadata.namespace=kube-system", "../x", "a/b", "", "a b"];
     for (host, reader) in hosts.iter().flat_map(|host| readers.iter().map(move |reader| (host, reader))) {
         let yaml = format!(
-            "refs:\n  - {{id: tls, apiVersion: v1, kind: Secret, name: \"{{{{ spec.host }}}}\"}}\nchildren:\n  - {{id: a, template: templates/a.yaml{reader}"
+            "refs:\n  - {{id: tls, apiVersion: v1, kind: ConfigMap, name: \"{{{{ spec.host }}}}\"}}\nchildren:\n  - {{id: a, template: templates/a.yaml{reader}"
         );
         let mut world = World::new(package(&yaml, &[("a", config("{{ name }}"))]), &json!({"host": host}));
         let verdict = world.settle();
