@@ -11,6 +11,7 @@ mod get;
 mod housekeeping;
 mod instances;
 mod lint;
+mod man;
 mod manager;
 mod model;
 mod operators;
@@ -107,6 +108,8 @@ enum Command {
     Render(render::Args),
     Schema(schema::Args),
     Completion(completion::Args),
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 /// Format of log lines.
@@ -153,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Manager(args) => block_on(manager::run(args)),
         Command::Schema(args) => schema::run(args),
         Command::Completion(args) => completion::run(args),
+        Command::Man(args) => man::run(args),
     }
 }
 

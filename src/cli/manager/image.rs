@@ -20,7 +20,7 @@ use crate::cli::out;
 #[command(after_help = "Examples:
   operetta manager image --output image
   operetta manager image --binary amd64/operetta --binary arm64/operetta --output image --gzip
-  skopeo copy --all oci:image docker://registry.example.org/operetta:0.1.0
+  skopeo copy --all oci:image:operetta:0.1.0 docker://registry.example.org/operetta:0.1.0
 
 Exit codes: 0 success, 1 the executable cannot be used, or the layout not be written, 2 wrong usage.")]
 pub(super) struct Args {

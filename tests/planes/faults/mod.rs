@@ -30,7 +30,7 @@ fn topic(name: &str) -> String {
     panic!("no test binary has {name}.rs, nor a folder {name}")
 }
 
-/// `docs/testing.md` names a test for each fault, in the file that it names.
+/// `docs/testing.md` names a test for each fault, and for each long form its variable, in the file that it names.
 #[test]
 fn the_tables_name_tests_that_are_there() {
     let doc = crate::support::ext::file("docs/testing.md");
@@ -47,6 +47,9 @@ fn the_tables_name_tests_that_are_there() {
                 } else {
                     topic(stem)
                 };
+            } else if word.starts_with("OPERETTA_") {
+                let name = word.split('=').next().unwrap_or_default();
+                assert!(source.contains(&format!("\"{name}\"")), "{name}, of {row}");
             } else if word.contains('_') {
                 assert!(source.contains(&format!("fn {word}(")), "{word}, of {row}");
                 found += 1;
