@@ -386,7 +386,11 @@ async fn hundreds_of_schedules_of_one_minute_all_run() {
                 all = of.len();
                 Ok(runs)
             } else {
-                Err(format!("{} of {many}", of.len()))
+                let mut missing = items.iter().map(|item| &item["metadata"]["name"]);
+                let name = missing.find(|name| !of.contains(name.as_str().expect("a name")));
+                let name = name.and_then(Value::as_str).expect("one is missing");
+                let (instance, runs) = (scene.get(ALARM, name).await, scene.runs(name).await);
+                Err(format!("{} of {many}, without {name}: {instance:#} {runs:#?}", of.len()))
             }
         })
         .await;

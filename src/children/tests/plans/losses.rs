@@ -145,7 +145,8 @@ fn a_step_says_why_an_apply_is_refused() {
     world.now += Duration::from_secs(601);
     refuse(&mut world);
     let runs = world.runs.snapshot(world.now, &world.instance).runs;
-    let failed = runs.iter().find(|run| run.phase() == Phase::Failed).unwrap();
+    let failed = runs.iter().find(|run| run.phase() == Phase::Failed);
+    let failed = failed.unwrap_or_else(|| panic!("{:?} {:?}", world.phases(), world.log));
     let status = failed.status.as_ref().unwrap();
     assert!(status.message.contains("exceeded quota: q"), "{}", status.message);
 }
