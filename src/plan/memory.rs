@@ -265,7 +265,14 @@ impl Memory {
         let mut memory: Option<Self> = None;
         for (run, status) in runs {
             let known = memory.as_ref().unwrap_or(self);
-            let Some(index) = known.runs.iter().position(|known| known.uid == run.uid) else { continue };
+            let Some(index) = known.runs.iter().position(|known| known.uid == run.uid) else {
+                // It ends without having begun: its time counts all the same, or another run would be created for it.
+                if run.is_new_of_schedule() && status.phase.is_final() {
+                    let memory = memory.get_or_insert_with(|| self.clone());
+                    memory.runs.push(RememberedRun::of(run, status));
+                }
+                continue;
+            };
             let before = &known.runs[index].state;
             let has_news = status.phase.is_final()
                 || (&before.applied, &before.uncreated, &before.deleted, &before.origin)

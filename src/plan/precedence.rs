@@ -357,22 +357,24 @@ impl<'a> Rules<'a> {
             |other: &&&PlanRun| other.name != run.name && other.spec.plan == run.spec.plan && !other.is_new();
         let same = others.iter().find(is_same);
         let may_be_second = matches!(cause, Cause::Rollout | Cause::Cleanup | Cause::Loss | Cause::Condition);
+        let refused = |reason| match cause {
+            Cause::Schedule => (Phase::Cancelled, "Skipped"),
+            _ => (Phase::Failed, reason),
+        };
         if plan.concurrency == Concurrency::Forbid
             && !may_be_second
             && let Some(other) = same
         {
             let message = format!("run {} of plan `{}` has not ended", other.name, plan.name);
-            let (phase, reason) = match cause {
-                Cause::Schedule => (Phase::Cancelled, "Skipped"),
-                _ => (Phase::Failed, "AlreadyRunning"),
-            };
+            let (phase, reason) = refused("AlreadyRunning");
             return self.end(run, phase, reason, message);
         }
         let waiting =
             others.iter().filter(|other| !other.is_new() && other.phase() == Phase::Pending).count();
-        if is_request && waiting >= MOST_WAITING {
+        if !may_be_second && waiting >= MOST_WAITING {
             let message = format!("{MOST_WAITING} runs of this instance wait already");
-            return self.end(run, Phase::Failed, "TooManyRuns", message);
+            let (phase, reason) = refused("TooManyRuns");
+            return self.end(run, phase, reason, message);
         }
         let waits = is_request || self.situation.deleting || self.situation.paused || same.is_some();
         if waits || self.goes_second(run) {

@@ -550,6 +550,11 @@ impl PlanRun {
         self.status.as_ref().map(|status| status.cause).or_else(annotated).unwrap_or_default()
     }
 
+    /// Whether a schedule has set its time and it has not begun: the memory does not name it.
+    pub fn is_new_of_schedule(&self) -> bool {
+        self.known == Known::No && self.cause() == Cause::Schedule
+    }
+
     /// Whether it is a rollout that has succeeded.
     pub fn has_rolled_out(&self) -> bool {
         let status = self.status.as_ref();

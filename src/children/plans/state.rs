@@ -135,7 +135,7 @@ impl PlanSnapshot {
             |run: &'_ PlanRun| next.iter().find(|(uid, _)| *uid == run.uid).map(|(_, status)| *status);
         let is_live = |run: &&PlanRun| run.known == plan::Known::Yes;
         let wiped = |run: &&PlanRun| run.known == plan::Known::Wiped && status_of(run).is_some();
-        let runs = self.runs.iter().filter(|run| is_live(run) || wiped(run));
+        let runs = self.runs.iter().filter(|run| is_live(run) || wiped(run) || run.is_new_of_schedule());
         let runs = runs.filter_map(|run| Some((run, status_of(run).or(run.status.as_ref())?)));
         self.state.memory.absorb(runs, &digest)
     }

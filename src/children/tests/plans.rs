@@ -15,6 +15,7 @@ mod losses;
 mod quick;
 mod refs;
 mod retained;
+mod schedules;
 mod secrets;
 mod upgrades;
 mod wiped;
