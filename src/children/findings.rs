@@ -249,6 +249,16 @@ impl Finding {
         }
     }
 
+    /// Whether both say that an object was refused for the same reason: as it is to be, and as it was last accepted.
+    pub(super) fn is_same_refusal(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::ApplyRefused(one), Self::ApplyRefused(other)) => {
+                one.object == other.object && one.error.message == other.error.message
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it waits for a run.
     pub(super) fn waits_for_run(&self) -> bool {
         matches!(

@@ -141,6 +141,9 @@ pub(super) fn verdict(
         all.filter(|finding| !finding.is_about_missing()).collect()
     };
     let (mut stalled, mut waiting) = (of(Severity::Stalled), of(Severity::Waiting));
+    stalled.dedup_by(|later, earlier| later.is_same_refusal(earlier));
+    let absent: Vec<&Finding> =
+        waiting.iter().filter(|finding| is_absent(target, finding)).copied().collect();
     // What its current step waits for explains why all else waits for the run.
     if waiting.iter().any(|finding| matches!(finding, Finding::RunWaits { .. })) {
         waiting.retain(|finding| !finding.waits_for_run());
@@ -150,8 +153,9 @@ pub(super) fn verdict(
         // Near the front, because a message contains few.
         all.insert(all.len().min(1), missing);
     }
-    if let Some(first) = stalled.first() {
-        return Verdict::Stalled { reason: first.reason().to_owned(), message: join(&stalled) };
+    if let Some(reason) = stalled.first().map(|first| first.reason().to_owned()) {
+        stalled.extend(absent);
+        return Verdict::Stalled { reason, message: join(&words(&stalled)) };
     }
     if let Some(message) = first_write(actions) {
         return Verdict::Reconciling { reason: "Applying".into(), message };
@@ -186,6 +190,12 @@ pub(super) fn verdict(
         Err(error) => pending(format!("readyWhen has no value yet: {error}")),
         Ok(_) => pending("readyWhen is not met yet".into()),
     }
+}
+
+/// Whether a child that does not exist waits to be created: that is said whatever else stalls the instance.
+fn is_absent(target: &Target, finding: &Finding) -> bool {
+    let Finding::Waiting { item, .. } = finding else { return false };
+    target.items.iter().any(|known| known.name == *item && known.observed.is_none())
 }
 
 /// The findings in words. Children that wait for the same run are in one sentence.

@@ -267,14 +267,18 @@ async fn an_image_that_cannot_be_pulled_fails_a_job() {
         "{}",
         story_of(&failed)
     );
-    let tree = stage.operetta(&["tree", "database/d"]).await.ok();
-    let status = stage.operetta(&["plan", "status", &run]).await.ok();
-    let events = crate::support::plans::events_about(&stage, "d").await;
-    let object = stage.until("Ready", DATABASE, "d", is_ready).await;
-    let told = condition(&object, "RunFailed").to_string();
-    for (what, text) in [("tree", tree), ("plan status", status), ("Events", events), ("RunFailed", told)] {
-        assert!(text.contains(&run) && text.contains("ImagePullBackOff"), "{what}: {text}");
-    }
+    // Events are written in the background.
+    eventually("all places to say it", LONG, async || {
+        let tree = stage.operetta(&["tree", "database/d"]).await.ok();
+        let status = stage.operetta(&["plan", "status", &run]).await.ok();
+        let events = crate::support::plans::events_about(&stage, "d").await;
+        let object = stage.until("Ready", DATABASE, "d", is_ready).await;
+        let told = condition(&object, "RunFailed").to_string();
+        let all = [("tree", tree), ("plan status", status), ("Events", events), ("RunFailed", told)];
+        let lacks = |(_, text): &&(&str, String)| !text.contains(&run) || !text.contains("ImagePullBackOff");
+        all.iter().find(lacks).map_or(Ok(()), |(what, text)| Err(format!("{what}: {text}")))
+    })
+    .await;
     // Its pod is gone, and another run is not held up.
     stage.gone(POD, &pod).await;
     let again = stage.request(KIND, "d", "verify", &Value::Null).await;

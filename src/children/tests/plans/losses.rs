@@ -354,3 +354,44 @@ fn a_loss_that_is_over_is_not_remembered() {
     world.settle();
     assert_eq!((losses(&world), world.names()), (before, vec!["a-1"]), "{:?}", world.phases());
 }
+
+/// While the API server refuses every member, each that is missing is named, also the one whose run was interrupted.
+#[test]
+fn all_missing_members_are_named_while_applies_are_refused() {
+    let resource = "
+children:
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  failover:
+    steps:
+      - {name: back, interruptible: true, forEach: {in: run.lost, as: lost}, apply: ['m[{{ lost.key }}]']}
+";
+    let package = package(resource, &[("m", config("{{ name }}-{{ i }}"))]);
+    let mut world = World::with_runs(package, &json!({"size": 3, "text": "x"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+    let mut message = String::new();
+    for member in [1, 0] {
+        world.remove(&format!("ConfigMap/a-{member}"));
+        for _ in 0..20 {
+            let decision = world.decide();
+            if let Verdict::Stalled { message: told, .. } = &decision.verdict {
+                message.clone_from(told);
+            }
+            let mut outcomes = Vec::new();
+            for action in decision.actions {
+                outcomes.push(match &action {
+                    Action::Apply(_) => {
+                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                    }
+                    _ => world.act(action),
+                });
+            }
+            world.state.record_all(&outcomes, decision.target_changes, world.now);
+        }
+    }
+    assert!(message.contains("m[0]") && message.contains("m[1]"), "{message}");
+    assert_eq!(message.matches("exceeded quota: q").count(), 1, "{message}");
+}
