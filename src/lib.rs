@@ -6,28 +6,20 @@
 // Tests may; the product says what went wrong instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-pub mod api;
-mod backoff;
-pub mod children;
 pub mod cli;
 mod clock;
 pub mod cluster;
-pub mod crd;
-pub mod diag;
-pub mod local;
 pub mod manager;
-pub mod naming;
-pub mod operators;
-pub mod package;
-pub mod plan;
-pub mod preview;
-pub mod printable;
-pub mod readiness;
-pub mod rights;
-mod schema;
-pub mod template;
-pub mod yaml;
+
+pub use operetta_core::{children, operators, plan, preview, rights};
+pub use operetta_lang::{api, diag, naming, printable, template, yaml};
+pub use operetta_local as local;
+pub use operetta_package as package;
+pub use operetta_package::{crd, readiness};
+
+use operetta_lang::backoff;
 
 #[cfg(test)]
+#[allow(dead_code)] // other crates use the rest
 #[path = "../tests/support/crd.rs"]
 mod test_crd;

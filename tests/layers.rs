@@ -1,42 +1,21 @@
 //! The layers of the code, read from its imports, and the dependencies that it names. Links nothing of the crate.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The top-level modules, from the bottom up: each may import those above it in this list, so there is no circle.
-const LAYERS: [&str; 21] = [
-    // The ground: values and small helpers.
-    "printable",
-    "diag",
-    "api",
-    "naming",
-    "backoff",
-    // Texts and types.
-    "yaml",
-    "schema",
-    "template",
-    "crd",
-    "readiness",
-    // The core.
-    "package",
-    "operators",
-    "plan",
-    "children",
-    "rights",
-    "preview",
-    // The shell.
-    "clock",
-    "cluster",
-    "manager",
-    "local",
-    "cli",
+/// The crates, and the modules of each from the bottom up: each may import those above it in its list, so there is no
+/// circle. What a crate may import of another is in its manifest.
+const LAYERS: [(&str, &[&str]); 4] = [
+    ("src/lang", &["printable", "diag", "api", "naming", "backoff", "yaml", "schema", "template"]),
+    ("src/package", &["crd", "readiness"]),
+    ("src/core", &["operators", "plan", "children", "rights", "preview"]),
+    ("src", &["clock", "cluster", "manager", "cli"]),
 ];
 
-/// The first layer that may wait, or talk to an API server.
-const SHELL: &str = "clock";
-
-/// How one waits, or talks to an API server.
-const CLIENTS: [&str; 5] = ["kube::Client", "kube::Api", "kube::client", "kube::runtime", "tokio::"];
+/// The crates that neither wait nor talk to anyone, and what they may therefore not depend on.
+const PURE: [&str; 3] = ["src/lang", "src/package", "src/core"];
+const IMPURE: [&str; 7] = ["tokio", "hyper", "clap", "kube", "futures", "operetta", "operetta-local"];
 
 /// A mention of a path in a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,27 +27,22 @@ struct Import {
 #[test]
 fn imports_point_down() {
     let mut found = Vec::new();
-    for path in rust_files(Path::new("src")) {
-        let Some((module, depth)) = place(&path) else { continue };
-        let Some(layer) = LAYERS.iter().position(|layer| *layer == module) else {
-            found.push(format!("{}: `{module}` has no layer: add it to LAYERS", path.display()));
-            continue;
-        };
-        let text = fs::read_to_string(&path).unwrap();
-        for import in imports(&text, depth) {
-            let of = LAYERS.iter().position(|layer| *layer == import.module);
-            if of.is_some_and(|of| of > layer) {
-                let Import { line, module: upper } = import;
-                found.push(format!(
-                    "{}:{line}: `{module}` imports `{upper}`, a layer above it",
-                    path.display()
-                ));
-            }
-        }
-        if LAYERS[layer..].contains(&SHELL) && module != SHELL {
-            for (line, code) in code(&text) {
-                if let Some(client) = CLIENTS.iter().find(|client| code.contains(*client)) {
-                    found.push(format!("{}:{line}: `{module}` is pure and names `{client}`", path.display()));
+    for (root, layers) in LAYERS {
+        for (layer, module) in layers.iter().enumerate() {
+            let single = Path::new(root).join(module).with_extension("rs");
+            let files = rust_files(&Path::new(root).join(module))
+                .into_iter()
+                .chain(single.exists().then_some(single));
+            for path in files {
+                let text = fs::read_to_string(&path).unwrap();
+                for import in imports(&text, depth(path.strip_prefix(root).unwrap())) {
+                    if layers[layer + 1..].contains(&&*import.module) {
+                        let Import { line, module: upper } = import;
+                        found.push(format!(
+                            "{}:{line}: `{module}` imports `{upper}`, a layer above it",
+                            path.display()
+                        ));
+                    }
                 }
             }
         }
@@ -76,11 +50,35 @@ fn imports_point_down() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+#[test]
+fn every_module_has_a_layer() {
+    for (root, layers) in LAYERS {
+        // The modules of `src/package` itself make one layer, above those in its list.
+        if root == "src/package" {
+            continue;
+        }
+        let text = fs::read_to_string(Path::new(root).join("lib.rs")).unwrap();
+        let modules = text.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "));
+        let modules: BTreeSet<&str> =
+            modules.map(|name| name.trim_end_matches(';')).filter(|m| *m != "test_crd").collect();
+        assert_eq!(modules, layers.iter().copied().collect(), "{root}/lib.rs and LAYERS");
+    }
+}
+
+#[test]
+fn pure_crates_cannot_wait() {
+    for root in PURE {
+        let manifest = fs::read_to_string(Path::new(root).join("Cargo.toml")).unwrap();
+        let found: Vec<&str> = dependencies(&manifest).filter(|name| IMPURE.contains(name)).collect();
+        assert!(found.is_empty(), "{root} is pure and depends on {}", found.join(", "));
+    }
+}
+
 /// All time of the core and the manager goes through `clock`: then a test that moves the clock moves all of it.
 #[test]
 fn time_comes_from_the_clock() {
     let mut found = Vec::new();
-    for path in ["src/children", "src/manager"].iter().flat_map(|folder| rust_files(Path::new(folder))) {
+    for path in ["src/core", "src/manager"].iter().flat_map(|folder| rust_files(Path::new(folder))) {
         for (line, code) in code(&fs::read_to_string(&path).unwrap()) {
             let is_time = code.contains("std::time") || code.contains("tokio::time");
             if code.contains("SystemTime::now") || is_time && code.contains("Instant") {
@@ -94,22 +92,36 @@ fn time_comes_from_the_clock() {
 /// A dependency that no file names is built for nothing.
 #[test]
 fn every_dependency_is_used() {
-    let manifest = fs::read_to_string("Cargo.toml").unwrap();
-    let sources: Vec<String> = ["src", "tests"]
-        .iter()
-        .flat_map(|folder| rust_files(Path::new(folder)))
-        .map(|path| fs::read_to_string(path).unwrap())
-        .collect();
-    let is_used = |name: &str| {
-        let name = name.replace('-', "_");
-        sources
-            .iter()
-            .filter(|text| text.contains(&name))
-            .flat_map(|text| code(text))
-            .any(|(_, code)| names(code, &name))
-    };
-    let unused: Vec<&str> = dependencies(&manifest).filter(|name| !is_used(name)).collect();
-    assert!(unused.is_empty(), "Cargo.toml: no file names {}; remove what is not used", unused.join(", "));
+    let crates = [
+        (
+            ".",
+            &["src/clock.rs", "src/cluster", "src/manager", "src/cli", "src/lib.rs", "src/main.rs", "tests"]
+                as &[&str],
+        ),
+        ("src/lang", &["src/lang"]),
+        ("src/package", &["src/package"]),
+        ("src/core", &["src/core"]),
+        ("src/local", &["src/local"]),
+    ];
+    for (root, folders) in crates {
+        let manifest = fs::read_to_string(Path::new(root).join("Cargo.toml")).unwrap();
+        let files = folders.iter().flat_map(|folder| rust_files(Path::new(folder)));
+        let sources: Vec<String> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+        let is_used = |name: &str| {
+            let name = name.replace('-', "_");
+            sources
+                .iter()
+                .filter(|text| text.contains(&name))
+                .flat_map(|text| code(text))
+                .any(|(_, code)| names(code, &name))
+        };
+        let unused: Vec<&str> = dependencies(&manifest).filter(|name| !is_used(name)).collect();
+        assert!(
+            unused.is_empty(),
+            "{root}/Cargo.toml: no file names {}; remove what is not used",
+            unused.join(", ")
+        );
+    }
 }
 
 #[test]
@@ -135,18 +147,17 @@ mod tests {
 
 #[test]
 fn dependencies_are_read_from_the_manifest() {
-    let manifest = "[package]\nname = \"x\"\n[dependencies]\nserde-json = \"1\"\n# no = 1\n\n[dev-dependencies]\na = { version = \"1\" }\n[lints.rust]\nb = 1\n";
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\nserde-json.workspace = true\n# no = 1\n\n[dev-dependencies]\na = { version = \"1\" }\n[lints.rust]\nb = 1\n";
     assert_eq!(dependencies(manifest).collect::<Vec<_>>(), ["serde-json", "a"]);
     assert!(names("use serde_json::Value;", "serde_json") && names("let x = a::b();", "a"));
+    assert!(names("pub use operetta_local as local;", "operetta_local"));
     assert!(!names("use my_serde_json::Value;", "serde_json") && !names("let a = 1;", "a"));
 }
 
-/// The top-level module of a file, and how deep the module of the file is; none of the crate's roots.
-fn place(path: &Path) -> Option<(String, usize)> {
-    let parts: Vec<&str> = path.iter().skip(1).filter_map(|part| part.to_str()).collect();
-    let module = parts[0].trim_end_matches(".rs");
-    let depth = if parts.last() == Some(&"mod.rs") { parts.len() - 1 } else { parts.len() };
-    (!matches!(module, "lib" | "main")).then(|| (module.to_owned(), depth))
+/// How deep the module of a file is.
+fn depth(path: &Path) -> usize {
+    let parts = path.components().count();
+    if path.ends_with("mod.rs") { parts - 1 } else { parts }
 }
 
 /// All mentions of top-level modules in the code of a module that is `depth` deep.
@@ -201,24 +212,33 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn names(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let before = code[..at].chars().next_back();
-        code[at + name.len()..].starts_with("::") && before.is_none_or(|c| !c.is_alphanumeric() && c != '_')
+        let after = &code[at + name.len()..];
+        let is_path = after.starts_with("::") || after.starts_with(" as ");
+        is_path && before.is_none_or(|c| !c.is_alphanumeric() && c != '_')
     })
 }
 
-/// The names in the sections of dependencies of a manifest.
+/// The names in the sections of dependencies of a package's manifest.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut is_section = false;
     manifest.lines().filter_map(move |line| {
         if line.starts_with('[') {
-            is_section = line.ends_with("dependencies]");
+            is_section = matches!(line, "[dependencies]" | "[dev-dependencies]");
         }
-        line.split_once(" = ").map(|(name, _)| name).filter(|name| is_section && !name.starts_with('#'))
+        let name = line.split_once(" = ").map(|(name, _)| name.trim_end_matches(".workspace"));
+        name.filter(|name| is_section && !name.starts_with('#'))
     })
 }
 
 /// All Rust files below a folder.
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
+    if folder.is_file() {
+        return vec![folder.to_owned()];
+    }
+    if !folder.is_dir() {
+        return files;
+    }
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where reasons of conditions, runs, steps, children and Events are made.
-const FOLDERS: [&str; 5] = ["children", "manager", "operators", "plan", "readiness"];
+const FOLDERS: [&str; 5] = ["core/children", "core/operators", "core/plan", "manager", "package/readiness"];
 
 /// Words in these folders that are no reasons: kinds are left out besides.
 const OTHERS: &str = "
@@ -36,17 +36,17 @@ fn every_reason_is_in_the_table() {
     let listed: BTreeSet<&str> = rows.iter().copied().collect();
     assert_eq!(listed.len(), rows.len(), "each reason has one row");
     let others: BTreeSet<&str> = OTHERS.split_whitespace().collect();
-    let kinds = fs::read_to_string("src/api/built_in.rs").unwrap();
+    let kinds = fs::read_to_string("src/lang/api/built_in.rs").unwrap();
     let kinds: BTreeSet<String> = words(&kinds).map(|(_, word)| word).collect();
     let mut found = BTreeMap::new();
     for folder in FOLDERS {
         visit(&Path::new("src").join(folder), &mut found);
     }
     // Events about changes of children have the names of these.
-    let state = fs::read_to_string("src/children/state.rs").unwrap();
+    let state = fs::read_to_string("src/core/children/state.rs").unwrap();
     let effects = state.split_once("pub enum Effect {").unwrap().1.split_once("\n}").unwrap().0;
     let effects = effects.lines().filter_map(|line| line.trim().strip_suffix(','));
-    found.extend(effects.map(|effect| (effect.to_owned(), "src/children/state.rs".to_owned())));
+    found.extend(effects.map(|effect| (effect.to_owned(), "src/core/children/state.rs".to_owned())));
     let is_reason = |word: &&String| !kinds.contains(*word) && !others.contains(word.as_str());
     let missing: Vec<String> = found
         .keys()

@@ -2,14 +2,12 @@
 
 use crate::api::CallError;
 
-impl CallError {
-    /// From an error of the client library.
-    pub fn from_kube(error: &kube::Error) -> Self {
-        if let kube::Error::Api(status) = error {
-            return Self::from_status(status);
-        }
-        Self::unreachable(&chain(error))
+/// What an error of the client library says.
+pub fn call_error(error: &kube::Error) -> CallError {
+    if let kube::Error::Api(status) = error {
+        return CallError::from_status(status);
     }
+    CallError::unreachable(&chain(error))
 }
 
 /// An error and its sources, `a: b: c`.

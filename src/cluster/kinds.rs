@@ -9,6 +9,8 @@ use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use super::Cluster;
+use super::error::call_error;
+use super::path::path;
 use crate::api::{ApiKind, Apis, BuiltIn, CallError, Class, Gvk, Served};
 
 /// How old an answer of discovery may be that contains a kind, because many kinds are searched at once.
@@ -226,14 +228,14 @@ pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<boo
     if BuiltIn::has_group(&kind.group) {
         return Ok(true);
     }
-    let path = ApiKind::crd().path(None, Some(&format!("{}.{}", kind.plural, kind.group)))?;
+    let path = path(&ApiKind::crd(), None, Some(&format!("{}.{}", kind.plural, kind.group)))?;
     let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Ok(true) };
     let deadline = super::DEADLINE;
     let answer = tokio::time::timeout(deadline, client.request::<Definition>(request)).await;
     match answer.map_err(|_| CallError::timeout(deadline))? {
         Ok(crd) => Ok(crd.has_place(&kind.version)),
         Err(kube::Error::SerdeError(_)) => Ok(true),
-        Err(error) => match CallError::from_kube(&error) {
+        Err(error) => match call_error(&error) {
             // The next request may succeed; this result is remembered.
             error if error.class == Class::Retry => Err(error),
             _ => Ok(true),

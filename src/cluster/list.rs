@@ -147,7 +147,7 @@ fn path(kind: &ApiKind, query: &Query<'_>, limit: u32, next: &str) -> Result<Str
             parameters.push(format!("{name}={}", encode(value)));
         }
     }
-    let path = kind.path(query.namespace, None)?;
+    let path = super::path::path(kind, query.namespace, None)?;
     Ok(if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) })
 }
 

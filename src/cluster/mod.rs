@@ -34,11 +34,13 @@ use crate::children::names;
 
 pub use self::http::{AllowedTarget, HttpClient};
 pub use clients::{Accounts, Clients};
+pub use error::call_error;
 pub use fence::Fence;
 pub use kinds::Kinds;
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
 pub use limits::{ConcurrencyLimits, PackageLimit, Permit};
 pub use list::Query;
+pub use path::path;
 pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
 pub use streams::{Streams, refuses_streams};
@@ -239,7 +241,7 @@ impl Cluster {
     where
         K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
-        kind.path(namespace, None)?;
+        path::path(kind, namespace, None)?;
         Ok(match namespace.filter(|_| kind.namespaced) {
             Some(namespace) => kube::Api::namespaced_with(self.client(), namespace, &kind.resource()),
             None => kube::Api::all_with(self.client(), &kind.resource()),
@@ -253,7 +255,7 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Value>, CallError> {
-        let path = kind.path(namespace, Some(name))?;
+        let path = path::path(kind, namespace, Some(name))?;
         let reply: Value = match self.call(Method::GET, &path, None, None).await {
             Ok(object) => object,
             Err(e) if e.class == Class::NotFound => return Ok(None),
@@ -273,7 +275,7 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Value>, CallError> {
-        let path = kind.path(namespace, Some(name))?;
+        let path = path::path(kind, namespace, Some(name))?;
         let _permit = self.leave().await;
         match self.send(Method::GET, &path, METADATA, (None, None), reply::MAX_OBJECT).await {
             Ok(object) => Ok(Some(object)),
@@ -284,13 +286,12 @@ impl Cluster {
 
     /// The last lines of the log of a pod.
     pub async fn log(&self, namespace: &str, pod: &str, lines: u32) -> Result<String, CallError> {
-        let mut path = ApiKind::built_in("v1", "Pod").path(Some(namespace), Some(pod))?;
+        let mut path = path::path(&ApiKind::built_in("v1", "Pod"), Some(namespace), Some(pod))?;
         path::push(&mut path, "log");
         let request = Request::get(format!("{path}?tailLines={lines}&limitBytes={MAX_LOG}"));
-        let request =
-            request.body(Vec::new()).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
+        let request = request.body(Vec::new()).map_err(|e| call_error(&kube::Error::HttpError(e)))?;
         let text = tokio::time::timeout(self.deadline, self.client.request_text(request)).await;
-        text.map_err(|_| CallError::timeout(self.deadline))?.map_err(|e| CallError::from_kube(&e))
+        text.map_err(|_| CallError::timeout(self.deadline))?.map_err(|e| call_error(&e))
     }
 
     /// Server-side apply. Unknown fields are refused, not dropped.
@@ -349,7 +350,7 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<Value, CallError> {
         let dry = if dry_run { "&dryRun=All&fieldValidation=Strict" } else { "" };
-        let path = format!("{}?fieldManager={}{dry}", kind.path(namespace, None)?, encode(manager));
+        let path = format!("{}?fieldManager={}{dry}", path::path(kind, namespace, None)?, encode(manager));
         let reply: Result<Value, CallError> = self.call(Method::POST, &path, Some(JSON), Some(body)).await;
         let reply = reply.map_err(|error| error.about(names::may_hold_secrets(body)))?;
         reply::check(kind, namespace, body["metadata"]["name"].as_str(), &reply)?;
@@ -358,7 +359,7 @@ impl Cluster {
 
     /// Asks the server for a review, which is an answer and no object.
     pub async fn review(&self, kind: &ApiKind, body: &Value) -> Result<Value, CallError> {
-        self.call(Method::POST, &kind.path(None, None)?, Some(JSON), Some(body)).await
+        self.call(Method::POST, &path::path(kind, None, None)?, Some(JSON), Some(body)).await
     }
 
     /// Replaces an object; its resourceVersion is the precondition.
@@ -434,7 +435,7 @@ impl Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
-        let path = kind.path(namespace, Some(name))?;
+        let path = path::path(kind, namespace, Some(name))?;
         let reply: Value = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
         reply::check_deletion(kind, namespace, name, &reply)?;
         Ok(reply)
@@ -503,7 +504,7 @@ impl Cluster {
         if size > MAX_BODY {
             return Err(CallError::too_large(size));
         }
-        let request = request.body(bytes).map_err(|e| CallError::from_kube(&kube::Error::HttpError(e)))?;
+        let request = request.body(bytes).map_err(|e| call_error(&kube::Error::HttpError(e)))?;
         match tokio::time::timeout(self.deadline, self.answer(request, most)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::timeout(self.deadline)),
@@ -517,7 +518,7 @@ impl Cluster {
         request: Request<Vec<u8>>,
         most: usize,
     ) -> Result<T, CallError> {
-        let answer = self.client.send(request.map(Into::into)).await.map_err(|e| CallError::from_kube(&e))?;
+        let answer = self.client.send(request.map(Into::into)).await.map_err(|e| call_error(&e))?;
         let code = answer.status();
         let header = answer.headers().get(::http::header::RETRY_AFTER);
         let retry_after = header.and_then(|wait| wait.to_str().ok()?.trim().parse().ok());
@@ -548,7 +549,7 @@ fn path_to(
     subresource: Option<&str>,
     query: &str,
 ) -> Result<String, CallError> {
-    let mut path = kind.path(namespace, name)?;
+    let mut path = path::path(kind, namespace, name)?;
     if let Some(subresource) = subresource {
         path::push(&mut path, subresource);
     }

@@ -6,31 +6,29 @@ use std::fmt::Write as _;
 use crate::api::{ApiKind, CallError, Class};
 use crate::naming;
 
-impl ApiKind {
-    /// The path of a collection, or of one object.
-    ///
-    /// # Errors
-    /// The namespace or the name cannot be a segment of a path.
-    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> Result<String, CallError> {
-        let mut path = if self.group.is_empty() { "/api".to_owned() } else { "/apis".to_owned() };
-        if !self.group.is_empty() {
-            push(&mut path, &self.group);
-        }
-        push(&mut path, &self.version);
-        if let (true, Some(namespace)) = (self.namespaced, namespace) {
-            let refused = |error| invalid(format!("a namespace of this name cannot exist: {error}"));
-            naming::check_namespace(namespace).map_err(refused)?;
-            path.push_str("/namespaces");
-            push(&mut path, namespace);
-        }
-        push(&mut path, &self.plural);
-        if let Some(name) = name {
-            let refused = |error| invalid(format!("a {} of this name cannot exist: {error}", self.kind));
-            naming::check_segment(name).map_err(refused)?;
-            push(&mut path, name);
-        }
-        Ok(path)
+/// The path of a collection, or of one object.
+///
+/// # Errors
+/// The namespace or the name cannot be a segment of a path.
+pub fn path(kind: &ApiKind, namespace: Option<&str>, name: Option<&str>) -> Result<String, CallError> {
+    let mut path = if kind.group.is_empty() { "/api".to_owned() } else { "/apis".to_owned() };
+    if !kind.group.is_empty() {
+        push(&mut path, &kind.group);
     }
+    push(&mut path, &kind.version);
+    if let (true, Some(namespace)) = (kind.namespaced, namespace) {
+        let refused = |error| invalid(format!("a namespace of this name cannot exist: {error}"));
+        naming::check_namespace(namespace).map_err(refused)?;
+        path.push_str("/namespaces");
+        push(&mut path, namespace);
+    }
+    push(&mut path, &kind.plural);
+    if let Some(name) = name {
+        let refused = |error| invalid(format!("a {} of this name cannot exist: {error}", kind.kind));
+        naming::check_segment(name).map_err(refused)?;
+        push(&mut path, name);
+    }
+    Ok(path)
 }
 
 /// Nothing was sent: the same name is refused for ever.
@@ -68,8 +66,8 @@ mod tests {
     fn a_name_is_one_segment_of_the_path() {
         let map = kind("", "configmaps", true);
         let role = kind("rbac.authorization.k8s.io", "clusterroles", false);
-        assert_eq!(map.path(Some("n"), Some("a")).unwrap(), "/api/v1/namespaces/n/configmaps/a");
-        assert_eq!(map.path(None, None).unwrap(), "/api/v1/configmaps");
+        assert_eq!(path(&map, Some("n"), Some("a")).unwrap(), "/api/v1/namespaces/n/configmaps/a");
+        assert_eq!(path(&map, None, None).unwrap(), "/api/v1/configmaps");
         for (name, segment) in [
             ("system:node", "system:node"),
             ("a?dryRun=All", "a%3FdryRun%3DAll"),
@@ -77,7 +75,7 @@ mod tests {
             ("a b", "a%20b"),
             ("é&;", "%C3%A9%26%3B"),
         ] {
-            let path = role.path(Some("ignored"), Some(name)).unwrap();
+            let path = path(&role, Some("ignored"), Some(name)).unwrap();
             assert_eq!(path, format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{segment}"));
         }
     }
@@ -86,13 +84,13 @@ mod tests {
     fn what_could_be_another_path_is_refused() {
         let map = kind("", "configmaps", true);
         for name in ["", ".", "..", "a/proxy", "../secrets/b", "a%2Fproxy", "a\r\nb"] {
-            for path in [map.path(Some("n"), Some(name)), map.path(Some(name), Some("a"))] {
+            for path in [path(&map, Some("n"), Some(name)), path(&map, Some(name), Some("a"))] {
                 let error = path.unwrap_err();
                 assert_eq!((error.class, &*error.reason), (Class::Permanent, "InvalidName"), "{name:?}");
             }
         }
         for namespace in ["a?b", "A", "a.b"] {
-            assert!(map.path(Some(namespace), None).is_err(), "{namespace}");
+            assert!(path(&map, Some(namespace), None).is_err(), "{namespace}");
         }
     }
 }

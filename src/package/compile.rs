@@ -83,7 +83,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
 }
 
 /// Sorts by file and position, `operator.yaml` first, and removes duplicates.
-pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
+pub fn sort(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by_cached_key(|diagnostic| {
         diagnostic.location.as_ref().map(|location| {
             let main = Path::new(&location.source.name).file_name().is_some_and(|name| name == OPERATOR_YAML);
@@ -445,7 +445,7 @@ fn partials(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or of its nearest existing parent.
-pub(crate) fn place(root: &Node, path: &str) -> Span {
+pub fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
     let mut rest = path;

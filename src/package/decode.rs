@@ -298,12 +298,12 @@ macro_rules! manifest {
             $($(#[$field_meta])* #[schemars(rename = $key)] pub $field: $type,)*
         }
 
-        impl $crate::package::decode::Decode for $name {
+        impl $crate::decode::Decode for $name {
             fn decode(
                 node: &$crate::yaml::Node,
-                decoder: &mut $crate::package::decode::Decoder,
+                decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
-                let keys = $crate::package::decode::Keys { known: &[$($key),*], later: &[$($($later),*)?] };
+                let keys = $crate::decode::Keys { known: &[$($key),*], later: &[$($($later),*)?] };
                 let fields = decoder.fields(node, keys)?;
                 $(let $field = decoder.field::<$type>(node, &fields, $key);)*
                 Some(Self { $($field: $field?,)* })
@@ -327,17 +327,17 @@ macro_rules! choice {
             $($(#[$variant_meta])* $variant,)*
         }
 
-        impl $crate::package::decode::Decode for $name {
+        impl $crate::decode::Decode for $name {
             fn decode(
                 node: &$crate::yaml::Node,
-                decoder: &mut $crate::package::decode::Decoder,
+                decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
                 let word = String::decode(node, decoder)?;
                 match word.as_str() {
                     $(stringify!($variant) => return Some(Self::$variant),)*
                     _ => {}
                 }
-                let keys = $crate::package::decode::Keys {
+                let keys = $crate::decode::Keys {
                     known: &[$(stringify!($variant)),*],
                     later: &[$($($later),*)?],
                 };

@@ -4,7 +4,7 @@
 const FROM_VALUES: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// Fields that no template may set: the API server or Operetta sets them.
-pub(crate) const NEVER: [&str; 9] = [
+pub const NEVER: [&str; 9] = [
     "generateName",
     "uid",
     "resourceVersion",
@@ -17,6 +17,6 @@ pub(crate) const NEVER: [&str; 9] = [
 ];
 
 /// Whether values may set that field of the metadata. All others must be literal in the template.
-pub(crate) fn may_come_from_values(field: &str) -> bool {
+pub fn may_come_from_values(field: &str) -> bool {
     FROM_VALUES.contains(&field)
 }

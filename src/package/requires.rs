@@ -1,7 +1,5 @@
-//! Which versions of Kubernetes a package supports. The server's version has no patch number ([`Cluster::version`]), so a range
+//! Which versions of Kubernetes a package supports. The server's version has no patch number (`Cluster::version`), so a range
 //! includes a minor version if it includes any patch of it.
-//!
-//! [`Cluster::version`]: crate::cluster::Cluster::version
 
 use semver::{Version, VersionReq};
 

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_file_in_schemas_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/operator.schema.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/operator.schema.json");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == operator_text(),

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::StatusField;
 use crate::crd::{self, Lookup};
 use crate::diag::Diagnostic;
-use crate::schema::{Basic, Kubernetes, Schema, Shape, Type};
 use crate::template::{Engine, Infer, Lets};
+use operetta_lang::schema::{Basic, Kubernetes, Schema, Shape, Type};
 
 /// The schema of each field, in the order of the fields; `None` if any value is allowed.
 pub(super) fn schemas(crd: &Value, version: &str, fields: &[StatusField]) -> Vec<Option<Value>> {
@@ -40,7 +40,7 @@ pub(super) fn check(
         infer.set(name, Type::string());
     }
     let schema = instance.map(|instance| Schema::of_object(instance, &kubernetes));
-    if let Some(crate::schema::Lookup::Known(spec)) = schema.map(|schema| schema.field("spec")) {
+    if let Some(operetta_lang::schema::Lookup::Known(spec)) = schema.map(|schema| schema.field("spec")) {
         infer.set("spec", Type::of_schema(spec));
     }
     let mut found = Vec::new();

@@ -11,7 +11,7 @@ use http::Request;
 use http::header::CONTENT_TYPE;
 use operetta::api::{ApiKind, Gvk};
 use operetta::children::{ActivePackage, Context, Origin, Origins, Snapshot, names, target};
-use operetta::cluster::{Cluster, Kinds};
+use operetta::cluster::{Cluster, Kinds, path};
 use operetta::package::{Package, Resource};
 use operetta::template::Budget;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ impl Bare {
         count: usize,
     ) -> Result<Vec<Value>> {
         let kind = instance_kind(resource);
-        let path = kind.path(Some(namespace), None)?;
+        let path = path(&kind, Some(namespace), None)?;
         let bodies = (0..count).map(|number| {
             json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind,
@@ -114,7 +114,7 @@ impl Bare {
                 if absent {
                     body["metadata"]["resourceVersion"] = "1".into();
                 }
-                let path = kind.path(object.namespace.as_deref(), Some(&object.name))?;
+                let path = path(kind, object.namespace.as_deref(), Some(&object.name))?;
                 all.push(Prepared {
                     path: format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict"),
                     content: "application/apply-patch+yaml",
@@ -150,7 +150,7 @@ impl Bare {
                     }],
                 },
             });
-            let path = kind.path(meta["namespace"].as_str(), meta["name"].as_str())?;
+            let path = path(&kind, meta["namespace"].as_str(), meta["name"].as_str())?;
             all.push(Prepared {
                 path: format!("{path}/status?fieldManager=operetta"),
                 content: "application/merge-patch+json",
@@ -179,7 +179,8 @@ impl Bare {
     pub(crate) async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for kind in self.child_kinds(resource(package)?).await?.into_values() {
-            let path = format!("{}?labelSelector={}", kind.path(Some(namespace), None)?, names::INSTANCE_UID);
+            let path =
+                format!("{}?labelSelector={}", path(&kind, Some(namespace), None)?, names::INSTANCE_UID);
             let mut list: Value = serde_json::from_str(&self.get(&path).await?)?;
             if let Value::Array(items) = list["items"].take() {
                 all.extend(items.into_iter().map(|mut item| {
@@ -194,7 +195,7 @@ impl Bare {
     /// The instances of a namespace.
     pub(crate) async fn instances(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>> {
         let mut list: Value =
-            serde_json::from_str(&self.get(&instance_kind(resource).path(Some(namespace), None)?).await?)?;
+            serde_json::from_str(&self.get(&path(&instance_kind(resource), Some(namespace), None)?).await?)?;
         match list["items"].take() {
             Value::Array(items) => Ok(items),
             _ => Err("the list of instances has no items".into()),
@@ -243,7 +244,7 @@ impl Bare {
                 if children { format!("&labelSelector={}", names::INSTANCE_UID) } else { String::new() };
             let path = format!(
                 "{}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true{selector}",
-                kind.path(None, None)?
+                path(&kind, None, None)?
             );
             let stream = self.client.request_stream(Request::get(&path).body(Vec::new())?).await?;
             let mut lines: Lines = Box::pin(stream.lines());
@@ -260,7 +261,7 @@ impl Bare {
 
     /// Creates an object.
     pub(crate) async fn create(&self, kind: &ApiKind, body: &Value) -> Result<()> {
-        self.post(&kind.path(body["metadata"]["namespace"].as_str(), None)?, body).await.map(drop)
+        self.post(&path(kind, body["metadata"]["namespace"].as_str(), None)?, body).await.map(drop)
     }
 
     /// A merge patch; returns the object.

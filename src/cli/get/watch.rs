@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::row::Row;
 use crate::api::{CallError, Class};
+use crate::cluster::call_error;
 use crate::manager::raw::Raw;
 
 /// An event of the watch of one target.
@@ -56,7 +57,7 @@ fn trouble(error: &watcher::Error) -> Change {
     let error = match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => CallError::from_kube(error),
+        | watcher::Error::WatchFailed(error) => call_error(error),
         watcher::Error::WatchError(status) => CallError::from_status(status),
         watcher::Error::NoResourceVersion => return Change::Begin,
     };

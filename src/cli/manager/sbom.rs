@@ -1,4 +1,5 @@
-//! The SBOM of this program: every crate of Cargo.lock with its version and checksum, as SPDX 2.3.
+//! The SBOM of this program: every crate of Cargo.lock with its version and checksum, as SPDX 2.3. The crates of the workspace
+//! are the program itself.
 
 use serde_json::{Value, json};
 
@@ -30,7 +31,7 @@ fn packages(lock: &str) -> Vec<Locked<'_>> {
         let text = |name: &str| field(block, name).map(|(start, end)| &block[start..end]);
         Some(Locked { name: text("name")?, version: text("version")?, checksum: text("checksum") })
     });
-    packages.collect()
+    packages.filter(|package| package.checksum.is_some() || package.name == "operetta").collect()
 }
 
 fn spdx(packages: &[Locked<'_>], version: &str) -> Value {
@@ -83,7 +84,7 @@ mod tests {
     fn every_package_of_the_lock_file_is_listed_once() {
         let document = document(env!("CARGO_PKG_VERSION"));
         let packages = document["packages"].as_array().unwrap();
-        assert_eq!(packages.len(), LOCK.matches("\n[[package]]\n").count());
+        assert_eq!(packages.len(), LOCK.matches("\nchecksum = ").count() + 1);
         let mut ids: Vec<&str> = packages.iter().map(|package| package["SPDXID"].as_str().unwrap()).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::target::{Session, Target, Which};
 use super::{Common, Failure};
-use crate::api::{ApiKind, CallError, controller_uid};
+use crate::api::{ApiKind, controller_uid};
 use crate::cli::out::{self, printable};
+use crate::cluster::call_error;
 use crate::plan::{AttemptObject, StepState};
 
 /// The most bytes of the log of one container.
@@ -85,7 +86,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                         }
                     }
                     Err(error) => {
-                        let why = unread(pod, container, &CallError::from_kube(&error).to_string());
+                        let why = unread(pod, container, &call_error(&error).to_string());
                         problems.push(format!("step {}, attempt {attempt}: {why}", step.path));
                     }
                 }

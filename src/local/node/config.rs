@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use super::network::{Network, Place};
-use crate::local::components::{Component, flag};
+use crate::components::{Component, flag};
 
 /// The name of the node.
-pub(in crate::local) const NODE: &str = "node";
+pub(crate) const NODE: &str = "node";
 
 /// The port of kube-apiserver: no other process is in the node's network namespace.
-pub(in crate::local) const API_PORT: u16 = 6443;
+pub(crate) const API_PORT: u16 = 6443;
 
 /// File names below the folder of the control plane, where the components run.
-pub(in crate::local) const CONTAINERD_SOCKET: &str = "containerd.sock";
+pub(crate) const CONTAINERD_SOCKET: &str = "containerd.sock";
 pub(super) const CONTAINERD_DATA: &str = "containerd";
 const CONTAINERD_CONFIG: &str = "containerd.toml";
 const KUBELET_CONFIG: &str = "kubelet.yaml";
@@ -20,9 +20,9 @@ const COREFILE: &str = "Corefile";
 const HOSTS: &str = "registry/_default/hosts.toml";
 const CNI_CONFIG: &str = "cni/node.conflist";
 /// The CA of the certificate with which kube-apiserver calls the kubelet.
-pub(in crate::local) const KUBELET_CA: &str = "kubelet-ca.crt";
+pub(crate) const KUBELET_CA: &str = "kubelet-ca.crt";
 /// The certificate and the key with which kube-apiserver calls the kubelet.
-pub(in crate::local) const KUBELET_CLIENT: [&str; 2] = ["kubelet-client.crt", "kubelet-client.key"];
+pub(crate) const KUBELET_CLIENT: [&str; 2] = ["kubelet-client.crt", "kubelet-client.key"];
 
 /// The address of the registry in the node's network namespace.
 const REGISTRY: &str = "127.0.0.1:5000";
@@ -32,21 +32,17 @@ pub(super) const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
 /// Programs that the configuration names.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::local) struct Programs<'a> {
+pub(crate) struct Programs<'a> {
     /// runc.
-    pub(in crate::local) runc: &'a Path,
+    pub(crate) runc: &'a Path,
     /// containerd-shim-runc-v2.
-    pub(in crate::local) shim: &'a Path,
+    pub(crate) shim: &'a Path,
     /// The folder of the CNI plugins.
-    pub(in crate::local) cni: &'a Path,
+    pub(crate) cni: &'a Path,
 }
 
 /// The files below `folder`, by name.
-pub(in crate::local) fn files(
-    folder: &Path,
-    place: &Place,
-    programs: Programs,
-) -> [(&'static str, String); 5] {
+pub(crate) fn files(folder: &Path, place: &Place, programs: Programs) -> [(&'static str, String); 5] {
     [
         (CONTAINERD_CONFIG, containerd(folder, programs)),
         (HOSTS, hosts()),
@@ -180,7 +176,7 @@ fn corefile(network: Network) -> String {
 }
 
 /// The flags of a component of the node; empty for the components of the control plane.
-pub(in crate::local) fn flags(component: Component, network: Network) -> Vec<String> {
+pub(crate) fn flags(component: Component, network: Network) -> Vec<String> {
     let kubeconfig = flag("kubeconfig", component.kubeconfig());
     let node = flag("hostname-override", NODE);
     match component {

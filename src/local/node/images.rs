@@ -17,9 +17,9 @@ use data_encoding::HEXLOWER;
 use ring::digest;
 use serde_json::{Value, json};
 
-use crate::local::binaries::{Binaries, Environment, OnProgress, Progress, Tool};
-use crate::local::build::lock;
-use crate::local::error::Error;
+use crate::binaries::{Binaries, Environment, OnProgress, Progress, Tool};
+use crate::build::lock;
+use crate::error::Error;
 
 /// Makes the layers.
 const LAYERS: &str = include_str!("images.sh");
@@ -142,7 +142,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 /// The folder of the images in the cache; they are made if they are missing.
-pub(in crate::local) async fn ensure(
+pub(crate) async fn ensure(
     binaries: &Binaries,
     environment: &Environment,
     progress: &OnProgress,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::images::{BLOBS, MANIFEST, NAMES};
-use crate::local::error::Error;
+use crate::error::Error;
 
 /// The annotations with the name of an image. Docker and containerd write the whole name into the first, and the tag alone into the
 /// second.

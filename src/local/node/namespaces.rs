@@ -15,9 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::network::{Network, Place};
 use super::requirements::SYSTEM_PATHS;
-use crate::local::guard;
-use crate::local::protocol::Event;
-use crate::local::volumes;
+use crate::guard;
+use crate::protocol::Event;
+use crate::volumes;
 
 /// What the first process executes.
 const SETUP: &str = include_str!("namespaces.sh");
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// The guard's part outside the namespaces: creates them, waits until their first process ends, and removes what is
 /// left. The first process has this process' standard input and output, and serves the parent.
-pub(in crate::local) fn run(folder: &Path) -> io::Result<()> {
+pub(crate) fn run(folder: &Path) -> io::Result<()> {
     let hierarchies = cgroup_mounts(&fs::read_to_string("/proc/mounts")?);
     remove_stale(folder.parent().unwrap_or(folder), &hierarchies);
     let _lock = lock(folder)?;

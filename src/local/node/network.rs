@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// What a node has of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::local) struct Place {
+pub(crate) struct Place {
     /// Its addresses.
-    pub(in crate::local) network: Network,
+    pub(crate) network: Network,
     /// The name of the cgroup of its pods, below the root of each hierarchy.
-    pub(in crate::local) cgroup: String,
+    pub(crate) cgroup: String,
 }
 
 /// The addresses of one of the nodes on this machine: each has a number, from 1.
@@ -21,7 +21,7 @@ pub(in crate::local) struct Place {
 ///   routes to pods and services         10.244.1.0/24: pods, 10.96.1.0/24: services
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::local) struct Network(u8);
+pub(crate) struct Network(u8);
 
 impl Network {
     /// All networks that a machine can have.
@@ -40,17 +40,17 @@ impl Network {
     }
 
     /// The address of the node, of its API server and of its DNS.
-    pub(in crate::local) const fn node(self) -> Ipv4Addr {
+    pub(crate) const fn node(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.0, 2)
     }
 
     /// The addresses of pods.
-    pub(in crate::local) fn pods(self) -> String {
+    pub(crate) fn pods(self) -> String {
         format!("10.244.{}.0/24", self.0)
     }
 
     /// The addresses of Services.
-    pub(in crate::local) fn services(self) -> String {
+    pub(crate) fn services(self) -> String {
         format!("10.96.{}.0/24", self.0)
     }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::images::{BLOBS, MANIFEST, NAMES};
 
 /// Serves the images in a folder at an address, until the process is killed.
-pub(in crate::local) fn main(folder: &Path, address: &str) -> io::Result<()> {
+pub(crate) fn main(folder: &Path, address: &str) -> io::Result<()> {
     let images = Arc::new(Images {
         names: serde_json::from_slice(&std::fs::read(folder.join(NAMES))?)?,
         blobs: folder.join(BLOBS),

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::local::binaries::Environment;
-use crate::local::error::Error;
+use crate::binaries::Environment;
+use crate::error::Error;
 
 /// Folders of system programs, which the PATH of a user may not contain.
-pub(in crate::local) const SYSTEM_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
+pub(crate) const SYSTEM_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 7] = [
@@ -20,7 +20,7 @@ const PROGRAMS: [(&str, &str); 7] = [
 ];
 
 /// Checks this machine; returns the path of runc.
-pub(in crate::local) fn check(environment: &Environment) -> Result<PathBuf, Error> {
+pub(crate) fn check(environment: &Environment) -> Result<PathBuf, Error> {
     let found = |program: &str| {
         let system = || {
             SYSTEM_PATHS.iter().map(|folder| PathBuf::from(folder).join(program)).find(|path| path.is_file())

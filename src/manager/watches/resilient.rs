@@ -14,7 +14,7 @@ use super::streaming;
 use crate::api::{CallError, Class};
 use crate::backoff::Backoff;
 use crate::clock::Instant;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, call_error};
 
 /// How long until the next attempt, where it may succeed and where a person has to do something first.
 const FAILED: Backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(10));
@@ -179,7 +179,7 @@ pub(super) fn cause(error: &watcher::Error) -> Option<CallError> {
     match error {
         watcher::Error::InitialListFailed(e)
         | watcher::Error::WatchStartFailed(e)
-        | watcher::Error::WatchFailed(e) => Some(CallError::from_kube(e)),
+        | watcher::Error::WatchFailed(e) => Some(call_error(e)),
         watcher::Error::WatchError(status) => Some(CallError::from_status(status)),
         watcher::Error::NoResourceVersion => None,
     }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::api::CallError;
-use crate::cluster::{Streams, refuses_streams};
+use crate::cluster::{Streams, call_error, refuses_streams};
 
 /// The idle time after which a watch is renewed. The server ends it after 290 s, but the end may not arrive.
 const IDLE: Duration = Duration::from_secs(295);
@@ -109,7 +109,7 @@ impl<K: Resource, A: Fn(Since<'_>) -> EventsFuture<K>> Streaming<K, A> {
                 Phase::Begun => match (self.ask)(Since::Ever).await {
                     Ok(events) => self.phase = Phase::Listing(events),
                     Err(error) => {
-                        let why = CallError::from_kube(&error);
+                        let why = call_error(&error);
                         let is_answer = matches!(error, kube::Error::Api(_));
                         if !is_answer || concerns_any_list(why.code) {
                             return Some(Err(watcher::Error::WatchStartFailed(error)));

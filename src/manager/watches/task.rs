@@ -24,7 +24,7 @@ use crate::api::{ApiKind, CallError, Class, ObjectRef};
 use crate::backoff::{Backoff, Retry};
 use crate::children::{FieldProjection, Observed, ReadError, Referred, ResourceSelector, Seen, Select, kept};
 use crate::clock::Instant;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, call_error};
 use crate::manager::index::{InstanceKey, Origin};
 use crate::manager::metrics::OfKind;
 use crate::manager::owned::OwnerField;
@@ -607,7 +607,7 @@ impl Task {
             Select::Labels(selector) => ListParams::default().labels(&selector.to_string()),
         };
         let api = cluster.api::<Raw>(&found, selector.namespace.as_deref())?;
-        let list = api.list(&params).await.map_err(|e| CallError::from_kube(&e))?;
+        let list = api.list(&params).await.map_err(|e| call_error(&e))?;
         // The list has whole objects. Only a part may be kept.
         Ok(list.items.iter().map(|raw| self.object(raw, fields)).collect())
     }

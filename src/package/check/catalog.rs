@@ -7,7 +7,7 @@ use super::super::plan::Plan;
 use crate::api::Gvk;
 use crate::crd;
 use crate::diag::{Diagnostic, Severity, did_you_mean};
-use crate::schema::{Kubernetes, Schema, gone, kubernetes, successor};
+use operetta_lang::schema::{Kubernetes, Schema, gone, kubernetes, successor};
 
 /// A kind of a package, in one of its versions.
 pub(super) struct Custom<'p> {

@@ -2,8 +2,8 @@
 
 use crate::crd;
 use crate::diag::Diagnostic;
-use crate::package::{Resource, place};
 use crate::yaml::{self, Node};
+use crate::{Resource, place};
 
 /// Reports rules that do not compile. A manager leaves this to its API server.
 pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {

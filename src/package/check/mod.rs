@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::Package;
 use crate::diag::Diagnostic;
-use crate::schema::Kubernetes;
 use catalog::{Catalog, Custom};
+use operetta_lang::schema::Kubernetes;
 
 /// Checks packages against schemas. Each diagnostic comes with the index of its package.
 pub fn check(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
@@ -83,8 +83,8 @@ fn collect(value: &Value, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::package::{Files, compile};
     use crate::test_crd::crd_to_properties;
+    use crate::{Files, compile};
 
     /// A package with one kind and these plans. Its spec has an optional `backup` and a `size`.
     fn package(name: &str, plural: &str, kind: &str, plans: &str) -> Package {

@@ -6,7 +6,7 @@ use super::super::plan::{Action, Call, Event, Expect, Members, Plan, RAN};
 use super::catalog::KindLookup;
 use super::resource::{Check, answer, map};
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::schema::{Basic, Conform, Schema, Shape, Type};
+use operetta_lang::schema::{Basic, Conform, Schema, Shape, Type};
 
 impl<'a> Check<'a> {
     /// Sets the types of the keys of forEach children.

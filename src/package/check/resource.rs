@@ -8,8 +8,8 @@ use super::catalog::{Catalog, KindLookup};
 use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location};
-use crate::schema::{Basic, Conform, Field, Fields, Schema, Shape, Type};
 use crate::template::{Expr, Infer};
+use operetta_lang::schema::{Basic, Conform, Field, Fields, Schema, Shape, Type};
 
 /// Reports all type errors of one resource.
 pub(super) fn check(
@@ -81,7 +81,7 @@ impl<'a> Check<'a> {
         self.infer.set("defaults", Type::literal(&self.package.defaults).widened());
         if let KindLookup::Custom(schema) = self.catalog.find(&resource.kind.gvk()) {
             self.infer.set("instance", Type::of_schema(schema));
-            if let crate::schema::Lookup::Known(spec) = schema.field("spec") {
+            if let operetta_lang::schema::Lookup::Known(spec) = schema.field("spec") {
                 self.infer.set("spec", Type::of_schema(spec));
             }
         }

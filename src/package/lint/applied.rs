@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::objects::{Names, Objects, pod_of};
 use super::references::{is_to, of_pod};
 use super::sketch::{At, Part, Sketches};
+use crate::Resource;
 use crate::diag::Diagnostic;
-use crate::package::Resource;
-use crate::package::plan::{Action, Event, Plan, Step, Strategy};
+use crate::plan::{Action, Event, Plan, Step, Strategy};
 
 /// Reports what the steps of the plans for a new instance need too early.
 pub(super) fn check(

@@ -4,28 +4,24 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::StatusField;
+use crate::compile::place;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Source, did_you_mean};
-use crate::package::StatusField;
-use crate::package::compile::place;
 use crate::yaml::Node;
 
 /// Status fields that Operetta sets.
 const OURS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 
 /// A CRD with its location.
-pub(in crate::package) struct Written<'a> {
-    pub(in crate::package) crd: &'a Value,
-    pub(in crate::package) node: &'a Node,
-    pub(in crate::package) source: &'a Arc<Source>,
+pub(crate) struct Written<'a> {
+    pub(crate) crd: &'a Value,
+    pub(crate) node: &'a Node,
+    pub(crate) source: &'a Arc<Source>,
 }
 
 /// The columns and scale paths of a CRD that are always empty.
-pub(in crate::package) fn columns(
-    written: &Written<'_>,
-    status: &[StatusField],
-    adopted: bool,
-) -> Vec<Diagnostic> {
+pub(crate) fn columns(written: &Written<'_>, status: &[StatusField], adopted: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let versions = written.crd.pointer("/spec/versions").and_then(Value::as_array);
     for (index, version) in versions.into_iter().flatten().enumerate() {

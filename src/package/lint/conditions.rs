@@ -9,10 +9,10 @@ use super::ResourceInfo;
 use super::generated::{Quoting, quoting};
 use crate::crd::schema_fact;
 use crate::diag::{Diagnostic, Location};
-use crate::package::expression_sites::Parts;
-use crate::package::plan::Plan;
-use crate::package::{RefTarget, Yields};
+use crate::expression_sites::Parts;
+use crate::plan::Plan;
 use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
+use crate::{RefTarget, Yields};
 
 /// Reports what has the same result for every instance of a resource.
 pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
@@ -248,7 +248,7 @@ fn no_omit(at: &Location) -> Diagnostic {
 }
 
 /// Reports `omit` in an expression that is only part of a text.
-pub(in crate::package) fn omitted_text(engine: &Engine) -> Vec<Diagnostic> {
+pub(crate) fn omitted_text(engine: &Engine) -> Vec<Diagnostic> {
     let omits = engine.paths().filter_map(|path| engine.template(path)).flat_map(Template::omits);
     let in_text = |at: &Location| {
         let quoting = quoting(&at.source.text, at.span.start, at.span.end);

@@ -2,15 +2,15 @@
 
 use super::objects::{Names, Objects, pod_of};
 use super::sketch::{At, Part};
+use crate::Resource;
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::package::Resource;
-use crate::package::plan::{Action, Exec, Plan};
+use crate::plan::{Action, Exec, Plan};
 use crate::template::Pattern;
 
 /// The commands of a resource, with the position of the step or the ref.
 pub(super) fn commands(resource: &Resource) -> Vec<(Exec, Location)> {
     let of_refs = resource.refs.iter().filter_map(|reference| match reference.call() {
-        Some(crate::package::Call::Exec(exec)) => Some((exec.clone(), reference.location.clone())),
+        Some(crate::Call::Exec(exec)) => Some((exec.clone(), reference.location.clone())),
         _ => None,
     });
     let of_steps =

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::item_of;
 use super::sketch::{At, Sketches};
+use crate::child::Flat;
 use crate::diag::{Diagnostic, Location};
-use crate::package::child::Flat;
-use crate::package::expression_sites::{Parts, Role};
-use crate::package::graph;
+use crate::expression_sites::{Parts, Role};
+use crate::graph;
 use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment, access};
 
 /// The first step of a path below a variable.
@@ -82,7 +82,7 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
 }
 
 /// Reports members of a forEach child with the same name or key.
-pub(in crate::package) fn members(
+pub(crate) fn members(
     engine: &Arc<Engine>,
     parts: &Parts,
     sketches: &Sketches,
@@ -212,7 +212,7 @@ pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, fo
     }
     let mut seen = BTreeSet::new();
     for (index, item) in engine.items(list, &Scope::new()).unwrap_or_default().iter().enumerate() {
-        let problem = crate::package::key_problem(item);
+        let problem = crate::key_problem(item);
         let message = match problem {
             Some(problem) => format!("item {index} of forEach: {problem}"),
             None if !seen.insert(item.to_string()) => {
@@ -226,7 +226,7 @@ pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, fo
 }
 
 /// Reports dependencies without effect: duplicates, or on a child that never exists.
-pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: &[Flat]) -> Vec<Diagnostic> {
+pub(crate) fn depends_on(engine: &Engine, parts: &Parts, manifests: &[Flat]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let never = |id: &str| {
         let child = parts.children.iter().find(|child| child.id == id);
@@ -254,7 +254,7 @@ pub(in crate::package) fn depends_on(engine: &Engine, parts: &Parts, manifests: 
 }
 
 /// Reports refs that nothing reads.
-pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
+pub(crate) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
     let mut read: BTreeSet<&str> = BTreeSet::new();
     let uses = parts.expression_sites(engine);
     let lets: Vec<&Reads> = parts.lets.iter().map(|(_, text)| text.reads()).collect();
@@ -281,7 +281,7 @@ pub(in crate::package) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Ve
 }
 
 /// The `let`s that are read, directly or through others; `None` if any of them may be read.
-pub(in crate::package) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Option<BTreeSet<String>> {
+pub(crate) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Option<BTreeSet<String>> {
     let mut read = BTreeSet::new();
     let uses = parts.expression_sites(engine);
     let lets = parts.lets.iter().map(|(_, text)| text.reads());
@@ -298,7 +298,7 @@ pub(in crate::package) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Opti
 }
 
 /// The warning about an unread `let`.
-pub(in crate::package) fn unused_let(name: &str, at: &Location) -> Diagnostic {
+pub(crate) fn unused_let(name: &str, at: &Location) -> Diagnostic {
     Diagnostic::warning("package::unused", format!("nothing reads let.{name}"))
         .located(at.clone())
         .help("read it, or remove it")

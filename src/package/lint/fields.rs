@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::columns::Written;
 use crate::api::{ApiKind, Gvk};
+use crate::compile::place;
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
-use crate::package::compile::place;
-use crate::package::expression_sites::Parts;
-use crate::package::plan::{ChangedPath, Event};
+use crate::expression_sites::Parts;
+use crate::plan::{ChangedPath, Event};
 use crate::template::{Engine, ReadPath, Reads, Segment};
 
 /// What the resources of a package read of the specs of its kinds.
 #[derive(Default)]
-pub(in crate::package) struct SpecReads {
+pub(crate) struct SpecReads {
     /// By group and kind: the paths below `spec`.
     read: BTreeMap<(String, String), Vec<Vec<Segment>>>,
     fields: Vec<Field>,
@@ -34,13 +34,7 @@ struct Field {
 
 impl SpecReads {
     /// Adds what a resource reads, and the fields of its kind.
-    pub(in crate::package) fn add(
-        &mut self,
-        engine: &Engine,
-        parts: &Parts,
-        kind: &ApiKind,
-        written: &Written<'_>,
-    ) {
+    pub(crate) fn add(&mut self, engine: &Engine, parts: &Parts, kind: &ApiKind, written: &Written<'_>) {
         let own = (kind.group.clone(), kind.kind.clone());
         let sites = parts.expression_sites(engine);
         let lets = parts.lets.iter().map(|(_, text)| text.reads());
@@ -83,9 +77,7 @@ impl SpecReads {
                 .filter_map(|reference| reference.gvk.as_ref().map(key))
                 .collect(),
             "children" | "retained" | "self" => {
-                let of = |child: &&crate::package::Child| {
-                    path.root == "self" || id.is_none_or(|id| child.id == id)
-                };
+                let of = |child: &&crate::Child| path.root == "self" || id.is_none_or(|id| child.id == id);
                 parts.children.iter().filter(of).flat_map(|child| child.kinds.iter().map(key)).collect()
             }
             _ => return,
@@ -130,7 +122,7 @@ impl SpecReads {
     }
 
     /// Reports the fields that nothing reads, the outermost only.
-    pub(in crate::package) fn unread(&self) -> Vec<Diagnostic> {
+    pub(crate) fn unread(&self) -> Vec<Diagnostic> {
         let mut found: Vec<&Field> = Vec::new();
         for field in &self.fields {
             let read = self.read.get(&field.kind).map(Vec::as_slice).unwrap_or_default();

@@ -13,7 +13,7 @@ pub(super) enum Quoting {
 }
 
 /// The error for a call of `password` or `tls_self_signed` that is quoted or part of a text.
-pub(in crate::package) fn not_alone(call: &Location) -> Option<Diagnostic> {
+pub(crate) fn not_alone(call: &Location) -> Option<Diagnostic> {
     let message = match quoting(&call.source.text, call.span.start, call.span.end)? {
         Quoting::Alone => return None,
         Quoting::Quoted => "a generated value is in quotes: it must be the whole value, without quotes",

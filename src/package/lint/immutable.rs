@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::sketch::{At, Part, Sketches, Text};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span};
-use crate::package::{ImmutableChange, OnImmutableChange, Resource, graph, holds_data};
 use crate::template::{Engine, ReadPath, Segment};
+use crate::{ImmutableChange, OnImmutableChange, Resource, graph, holds_data};
 
 /// The fields of kinds that cannot change.
 const FIELDS: [(&str, &[&str]); 14] = [

@@ -6,8 +6,8 @@ use super::objects::Objects;
 use super::sketch::At;
 use crate::crd::{self, Lookup};
 use crate::diag::Diagnostic;
-use crate::package::{Child, Resource};
 use crate::template::{PatternPart, Segment};
+use crate::{Child, Resource};
 
 /// The longest names of kinds, and why.
 const LIMITS: [(&str, usize, &str); 5] = [

@@ -2,11 +2,11 @@
 
 use super::sketch::{At, Part, Sketches, Text};
 use super::workloads::{is_built_in, pod_path};
+use crate::Resource;
 use crate::api::Gvk;
 use crate::diag::{Location, Source, Span};
-use crate::package::Resource;
-use crate::package::plan::{Action, Plan};
-use crate::package::refs::Target;
+use crate::plan::{Action, Plan};
+use crate::refs::Target;
 use crate::template::{Engine, Known, Pattern, PatternPart};
 
 /// What the texts of a resource mean.

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use super::objects::{Names, Objects, pod_of};
 use super::sketch::{At, Sketches};
 use super::{applied, containers, immutable, lengths, references};
+use crate::Resource;
 use crate::diag::Diagnostic;
-use crate::package::Resource;
-use crate::package::plan::{Action, Plan};
+use crate::plan::{Action, Plan};
 use crate::template::{Engine, Known};
 
 /// Reports all contradictions.
-pub(in crate::package) fn relations(
+pub(crate) fn relations(
     engine: &Engine,
     sketches: &Sketches,
     resources: &[Resource],

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::diag::{Location, Source};
-use crate::package::template_scan::{blank, lone_expression};
+use crate::template_scan::{blank, lone_expression};
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
 /// The maximum depth of followed partials.
@@ -16,7 +16,7 @@ const MAX_PARTIALS: usize = 8;
 const MAX_DEPTH: usize = 32;
 
 /// The sketches of the templates of a package, by path.
-pub(in crate::package) struct Sketches(BTreeMap<String, Sketch>);
+pub(crate) struct Sketches(BTreeMap<String, Sketch>);
 
 /// One template.
 struct Sketch {
@@ -28,7 +28,7 @@ struct Sketch {
 
 /// A part of a template.
 #[derive(Clone, Copy)]
-pub(in crate::package) struct Part<'a> {
+pub(crate) struct Part<'a> {
     sketches: &'a Sketches,
     source: &'a Arc<Source>,
     node: &'a Node,
@@ -65,7 +65,7 @@ pub(super) struct Texts {
 
 impl Sketches {
     /// Sketches the files of `templates/`. A file that is not valid YAML without its expressions has no sketch.
-    pub(in crate::package) fn of(files: &[(String, Arc<Source>)]) -> Self {
+    pub(crate) fn of(files: &[(String, Arc<Source>)]) -> Self {
         let sketch = |source: &Arc<Source>| {
             let blanked = Source::new(source.name.clone(), blank(&source.text)?);
             let options = yaml::Options { merge: Merge::Keep, ..yaml::Options::default() };
@@ -87,7 +87,7 @@ impl Sketches {
     }
 
     /// All templates, including those without conclusions.
-    pub(in crate::package) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
         self.0.iter().map(|(path, sketch)| {
             (path.as_str(), Part { sketches: self, source: &sketch.source, node: &sketch.root })
         })
@@ -99,11 +99,11 @@ impl<'a> Part<'a> {
         Self { node, ..self }
     }
 
-    pub(in crate::package) fn node(self) -> &'a Node {
+    pub(crate) fn node(self) -> &'a Node {
         self.node
     }
 
-    pub(in crate::package) fn source(self) -> &'a Arc<Source> {
+    pub(crate) fn source(self) -> &'a Arc<Source> {
         self.source
     }
 

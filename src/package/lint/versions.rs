@@ -1,15 +1,15 @@
 //! Versions of a CRD with different fields and no conversion: what is written in one is dropped or hidden in the other.
 
 use super::columns::Written;
+use crate::compile::place;
 use crate::crd::{self, Unconverted};
 use crate::diag::Diagnostic;
-use crate::package::compile::place;
 
 /// How many fields of a kind a message names.
 const NAMED: usize = 5;
 
 /// The served versions from which nothing converts to the storage version.
-pub(in crate::package) fn versions(written: &Written<'_>) -> Vec<Diagnostic> {
+pub(crate) fn versions(written: &Written<'_>) -> Vec<Diagnostic> {
     let found = crd::unconverted(written.crd);
     let warning = |found: &Unconverted| {
         let path = format!("spec.versions[{}].name", found.index);

@@ -11,7 +11,7 @@ const MAPS: [&str; 5] = ["selector", "matchLabels", "nodeSelector", "data", "str
 const LISTS: [&str; 2] = ["args", "command"];
 
 /// The text of a plain scalar, if it is a word for a boolean other than `true` and `false`.
-pub(in crate::package) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s str, bool)> {
+pub(crate) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s str, bool)> {
     if node.style != Style::Plain {
         return None;
     }
@@ -32,7 +32,7 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Reports keys of a file that are read as booleans.
-pub(in crate::package) fn keys(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
+pub(crate) fn keys(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
     let mut open = vec![root];
     while let Some(node) = open.pop() {
         match &node.value {
@@ -55,12 +55,7 @@ pub(in crate::package) fn keys(source: &Arc<Source>, root: &Node, found: &mut Ve
 
 /// Reports values of a template that are read as booleans where Kubernetes requires a string: labels and annotations of
 /// all kinds, other fields of built-in kinds.
-pub(in crate::package) fn values(
-    source: &Arc<Source>,
-    root: &Node,
-    is_built_in: bool,
-    found: &mut Vec<Diagnostic>,
-) {
+pub(crate) fn values(source: &Arc<Source>, root: &Node, is_built_in: bool, found: &mut Vec<Diagnostic>) {
     let mut open: Vec<(&str, &Node)> = vec![("", root)];
     while let Some((name, node)) = open.pop() {
         let mut wrong = |value: &Node| {
@@ -101,7 +96,7 @@ pub(in crate::package) fn values(
 }
 
 /// Reports words in a CRD that must be strings: in an `enum`, a default or an example of a field of type string.
-pub(in crate::package) fn in_schema(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
+pub(crate) fn in_schema(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
     let mut open = vec![root];
     while let Some(node) = open.pop() {
         match &node.value {

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::objects::Names;
 use super::sketch::{At, Part, Sketches, Text, Texts};
+use crate::Resource;
 use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
-use crate::package::Resource;
 use crate::template::{Engine, Known, Pattern};
 
 /// Labels that Kubernetes controllers, or Operetta, set on pods.
@@ -24,7 +24,7 @@ const SET_BY_OTHERS: [&str; 10] = [
 ];
 
 /// Whether a group is built in: only the kinds in [`pods`] of these create pods.
-pub(in crate::package) fn is_built_in(gvk: &Gvk) -> bool {
+pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
     let group = gvk.group();
     !group.contains('.') || group.ends_with(".k8s.io")
 }
@@ -85,7 +85,7 @@ fn fit(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Fit {
 }
 
 /// Reports all inconsistencies.
-pub(in crate::package) fn workloads(
+pub(crate) fn workloads(
     engine: &Engine,
     sketches: &Sketches,
     resources: &[Resource],

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use crate::package::decode::{At, Decode, Decoder, Must, Named, manifest};
+use crate::decode::{At, Decode, Decoder, Must, Named, manifest};
 use crate::yaml::Node;
 
 manifest! {

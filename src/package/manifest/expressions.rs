@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::inline_schema;
-use crate::package::decode::{At, Decode, Decoder};
+use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 
 /// The source of an expression: a string without braces, or `true` or `false`; for values also a number.
@@ -25,7 +25,7 @@ impl Decode for Expression {
 
 inline_schema!(Expression, {"type": ["string", "boolean"]});
 
-pub(in crate::package) fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
+pub(crate) fn decode_expression(node: &Node, decoder: &mut Decoder) -> Option<At<String>> {
     let text = match &node.value {
         NodeValue::String(text) if text.trim().is_empty() => {
             decoder.error("package::expression", node, "the expression is empty");

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::{ImmutableChange, TemplateText, inline_schema};
-use crate::package::decode::{At, Decode, Decoder};
+use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 
 /// A CustomResourceDefinition: in a file, or inline.

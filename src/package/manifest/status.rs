@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{Expression, VariableName, decode_expression};
-use crate::package::decode::{At, Decode, Decoder};
+use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 
 /// The projected status: dotted names to expressions.

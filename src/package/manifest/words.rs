@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use semver::{Version, VersionReq};
 
 use super::{API_VERSION, KIND, inline_schema};
-use crate::package::decode::{Decode, Decoder};
+use crate::decode::{Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 
 /// Declares a string with a required form.
@@ -42,7 +42,7 @@ macro_rules! word {
     };
 }
 
-pub(in crate::package) fn starts(text: &str, first: fn(char) -> bool, rest: fn(char) -> bool) -> bool {
+pub(crate) fn starts(text: &str, first: fn(char) -> bool, rest: fn(char) -> bool) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(first) && chars.all(rest)
 }
@@ -144,7 +144,7 @@ literal! {
     Kind, KIND
 }
 
-pub(in crate::package) use word;
+pub(crate) use word;
 
 /// A version with three parts.
 #[derive(Debug, Clone)]

@@ -1,5 +1,5 @@
-use crate::package::{Files, compile};
 use crate::test_crd::open_crd;
+use crate::{Files, compile};
 
 /// What is reported of a package with this ref and this status field: code and message.
 fn found(reference: &str, status: &str) -> Vec<String> {

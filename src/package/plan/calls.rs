@@ -8,7 +8,7 @@ use super::{Action, Call, OnFailure, Plan, Step};
 
 impl Step {
     /// The plans that it runs inline, and the parameters that it gives them; `None`: those of this run.
-    pub(in crate::package) fn inlines(&self) -> Vec<(&str, Option<&Call>)> {
+    pub(crate) fn inlines(&self) -> Vec<(&str, Option<&Call>)> {
         let called = match &self.action {
             Action::Plan(call) if call.of.is_none() => Some((call.plan.as_str(), Some(call))),
             _ => None,
@@ -22,7 +22,7 @@ impl Step {
 }
 
 /// The facts that a plan may record, and the plans that it runs inline.
-pub(in crate::package) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTreeSet<&'a str> {
+pub(crate) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTreeSet<&'a str> {
     let (mut found, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![name]);
     while let Some(name) = open.pop() {
         let Some(plan) = plans.iter().find(|plan| plan.name == name && seen.insert(name)) else { continue };
@@ -36,7 +36,7 @@ pub(in crate::package) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTre
 
 /// The schemas that `run.params` of a plan may have: its own, or where it has none, those of the plans that run it with
 /// their own parameters.
-pub(in crate::package) fn params_of<'a>(plans: &'a [Plan], name: &str) -> Vec<&'a Value> {
+pub(crate) fn params_of<'a>(plans: &'a [Plan], name: &str) -> Vec<&'a Value> {
     let mut found = Vec::new();
     let mut open = vec![name];
     let mut seen = BTreeSet::new();

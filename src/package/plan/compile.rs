@@ -13,12 +13,12 @@ use super::manifest::{self, StepName};
 use super::{
     Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, RAN, Retries, Step, Strategy, Trigger,
 };
+use crate::compile::{Compiler, place};
 use crate::crd;
+use crate::decode::{At, Named};
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::package::compile::{Compiler, place};
-use crate::package::decode::{At, Named};
-use crate::package::lint;
-use crate::package::manifest::TemplateText;
+use crate::lint;
+use crate::manifest::TemplateText;
 use crate::template::Text;
 use trigger::implied;
 
@@ -33,22 +33,22 @@ const BACKOFF: Duration = Duration::from_secs(5);
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
 /// What the plans of a resource may name.
-pub(in crate::package) struct Names<'a> {
+pub(crate) struct Names<'a> {
     /// The children, and whether they have a forEach.
-    pub(in crate::package) children: Vec<(&'a str, bool)>,
+    pub(crate) children: Vec<(&'a str, bool)>,
     /// The refs.
-    pub(in crate::package) refs: Vec<&'a str>,
+    pub(crate) refs: Vec<&'a str>,
     /// The plans.
-    pub(in crate::package) plans: Vec<String>,
+    pub(crate) plans: Vec<String>,
     /// The schema of the instances.
-    pub(in crate::package) schema: Option<&'a Value>,
+    pub(crate) schema: Option<&'a Value>,
     /// Whether instances are namespaced.
-    pub(in crate::package) namespaced: bool,
+    pub(crate) namespaced: bool,
 }
 
 impl Compiler<'_> {
     /// Compiles the plans of a resource.
-    pub(in crate::package) fn plans(
+    pub(crate) fn plans(
         &mut self,
         manifests: Vec<(At<String>, manifest::Plan)>,
         names: &Names<'_>,
@@ -331,7 +331,7 @@ impl Compiler<'_> {
     }
 
     /// What a step or an observation expects of an answer.
-    pub(in crate::package) fn expected(&mut self, expect: &manifest::Expect) -> Option<Expect> {
+    pub(crate) fn expected(&mut self, expect: &manifest::Expect) -> Option<Expect> {
         Some(match expect {
             manifest::Expect::Statuses(statuses) => Expect::Statuses(statuses.clone()),
             manifest::Expect::Holds(source) => Expect::Holds(self.expression(source)?),
@@ -360,7 +360,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles `onLoss` of a child.
-    pub(in crate::package) fn on_loss(&mut self, source: Option<&TemplateText>, names: &Names<'_>) -> OnLoss {
+    pub(crate) fn on_loss(&mut self, source: Option<&TemplateText>, names: &Names<'_>) -> OnLoss {
         let Some(TemplateText(source)) = source else { return OnLoss::Recreate };
         if source.value.contains("{{") {
             return self.text(source).map_or(OnLoss::Recreate, OnLoss::Computed);
@@ -374,7 +374,7 @@ impl Compiler<'_> {
 
     /// Reports each `onLoss` that may name a plan in a package where no plan rolls out: no run records what has existed, so
     /// nothing would be lost, and every object would simply be created again.
-    pub(in crate::package) fn losses_need_rollouts<'a>(
+    pub(crate) fn losses_need_rollouts<'a>(
         &mut self,
         children: impl Iterator<Item = (Option<&'a TemplateText>, &'a OnLoss)>,
         plans: &[Plan],

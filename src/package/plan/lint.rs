@@ -8,15 +8,15 @@ use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
 use crate::api::Gvk;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::package::expression_sites::Parts;
-use crate::package::graph;
-use crate::package::observation::Call;
-use crate::package::secrecy::positions;
-use crate::package::template_scan::Outline;
-use crate::package::{Child, DeletionPolicy};
+use crate::expression_sites::Parts;
+use crate::graph;
+use crate::observation::Call;
+use crate::secrecy::positions;
 use crate::template::{
     Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart, access,
 };
+use crate::template_scan::Outline;
+use crate::{Child, DeletionPolicy};
 
 /// Variables that neither a tenant nor a live object decides.
 const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
@@ -25,11 +25,7 @@ const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
 const MAX_LETS: usize = 8;
 
 /// Reports all errors of the plans of a resource.
-pub(in crate::package) fn plans(
-    engine: &Engine,
-    parts: &Parts,
-    outlines: &BTreeMap<String, Outline>,
-) -> Vec<Diagnostic> {
+pub(crate) fn plans(engine: &Engine, parts: &Parts, outlines: &BTreeMap<String, Outline>) -> Vec<Diagnostic> {
     let plans = &parts.plans;
     let mut found = Vec::new();
     cycle(plans, &mut found);

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::duration::{self, parse_duration};
-use crate::package::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
-use crate::package::manifest::{
+use crate::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
+use crate::manifest::{
     Expression, TemplateText, VariableName, decode_expression, inline_schema, starts, word,
 };
 use crate::yaml::{Node, NodeValue};
@@ -119,7 +119,7 @@ macro_rules! words {
                 match word.as_str() {
                     $($word => Some(Self::$variant),)*
                     _ => {
-                        let keys = crate::package::decode::Keys { known: &[$($word),*], later: &[] };
+                        let keys = crate::decode::Keys { known: &[$($word),*], later: &[] };
                         decoder.no_such_choice(node, &word, keys);
                         None
                     }

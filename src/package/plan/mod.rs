@@ -27,9 +27,9 @@ pub(crate) const ANSWERS: [&str; 9] =
     ["status", "headers", "body", "exitCode", "stdout", "stderr", "json", "message", RECORDED];
 
 /// Of a step that runs another plan: the variable with the facts that the plan has recorded.
-pub(crate) const RECORDED: &str = "recorded";
+pub const RECORDED: &str = "recorded";
 /// The output that each step has that runs another plan: whether the plan has run.
-pub(crate) const RAN: &str = "ran";
+pub const RAN: &str = "ran";
 
 /// What happens when a child is lost.
 #[derive(Debug, Clone, Default)]
@@ -392,7 +392,7 @@ pub enum Auth {
 ///
 /// # Errors
 /// It contains a colon, after which the server would read the password.
-pub(crate) fn check_user(user: &str) -> Result<(), &'static str> {
+pub fn check_user(user: &str) -> Result<(), &'static str> {
     let is_right = !user.contains(':');
     is_right
         .then_some(())
@@ -403,7 +403,7 @@ pub(crate) fn check_user(user: &str) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// It is empty: all requests would have the same key, and servers would take each for a repetition of the first.
-pub(crate) fn check_key(key: &str) -> Result<(), &'static str> {
+pub fn check_key(key: &str) -> Result<(), &'static str> {
     let is_right = !key.trim().is_empty();
     is_right.then_some(()).ok_or("`key` is empty: each effect needs an idempotency key of its own")
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::sites::{PlanScope, Visit};
 use super::{Action, Expect, Plan, Step};
-use crate::package::secrecy::Checker;
+use crate::secrecy::Checker;
 use crate::template::{Expr, Taint, TaintScope, TaintTree, Text, access};
 
 /// Checks the plans of a resource; `scope` has the secret data that all its expressions see.
-pub(in crate::package) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope: &TaintScope<'_>) {
+pub(crate) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope: &TaintScope<'_>) {
     for plan in plans {
         for (index, trigger) in plan.triggers.iter().enumerate() {
             checker.path = Some(format!("plans.{}.trigger[{index}]", plan.name));

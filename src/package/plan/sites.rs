@@ -7,46 +7,46 @@ use crate::template::{Engine, Expr, Reads, Text};
 
 /// The variables that an expression of a plan sees, in addition to those of the resource.
 #[derive(Debug)]
-pub(in crate::package) struct PlanScope<'a> {
+pub(crate) struct PlanScope<'a> {
     /// The plan.
-    pub(in crate::package) plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     /// Its path: `plans.upgrade.steps[2].steps[0]`.
-    pub(in crate::package) path: String,
+    pub(crate) path: String,
     /// Whether it is evaluated in a run: `run` and `outputs` exist.
-    pub(in crate::package) in_run: bool,
+    pub(crate) in_run: bool,
     /// The items of the loops around it, outermost first.
-    pub(in crate::package) items: Vec<&'a str>,
+    pub(crate) items: Vec<&'a str>,
     /// The `when`s of the phases around it, outermost first.
-    pub(in crate::package) whens: Vec<&'a Expr>,
+    pub(crate) whens: Vec<&'a Expr>,
     /// The variables of an answer.
-    pub(in crate::package) answers: &'static [&'static str],
+    pub(crate) answers: &'static [&'static str],
     /// The steps whose outputs it sees, nearest first.
-    pub(in crate::package) before: Vec<&'a Step>,
+    pub(crate) before: Vec<&'a Step>,
     /// In a record: the step itself, whose outputs it sees by their names.
-    pub(in crate::package) own: Option<&'a Step>,
+    pub(crate) own: Option<&'a Step>,
 }
 
 /// One expression or template of a plan.
-pub(in crate::package) struct PlanSite<'a> {
+pub(crate) struct PlanSite<'a> {
     /// What it reads, without following `let`s.
-    pub(in crate::package) reads: &'a Reads,
+    pub(crate) reads: &'a Reads,
     /// What it sees.
-    pub(in crate::package) scope: Arc<PlanScope<'a>>,
+    pub(crate) scope: Arc<PlanScope<'a>>,
 }
 
 /// A step, and where it is.
-pub(in crate::package) struct Visit<'a> {
+pub(crate) struct Visit<'a> {
     /// The step.
-    pub(in crate::package) step: &'a Step,
+    pub(crate) step: &'a Step,
     /// What its list sees: the loops and the steps around it.
-    pub(in crate::package) outside: Arc<PlanScope<'a>>,
+    pub(crate) outside: Arc<PlanScope<'a>>,
     /// What its action and its modifiers see.
-    pub(in crate::package) inside: Arc<PlanScope<'a>>,
+    pub(crate) inside: Arc<PlanScope<'a>>,
 }
 
 impl Action {
     /// The variables of its answer.
-    pub(in crate::package) fn answers(&self) -> &'static [&'static str] {
+    pub(crate) fn answers(&self) -> &'static [&'static str] {
         match self {
             Self::Http(_) => &["status", "headers", "body"],
             Self::Exec(_) => &["exitCode", "stdout", "stderr", "json"],
@@ -59,7 +59,7 @@ impl Action {
 
 impl Plan {
     /// All its steps, a phase before its steps.
-    pub(in crate::package) fn visits(&self) -> Vec<Visit<'_>> {
+    pub(crate) fn visits(&self) -> Vec<Visit<'_>> {
         let root = PlanScope {
             plan: self,
             path: format!("plans.{}", self.name),
@@ -76,7 +76,7 @@ impl Plan {
     }
 
     /// All its expressions and templates.
-    pub(in crate::package) fn sites<'a>(&'a self, engine: &'a Engine) -> Vec<PlanSite<'a>> {
+    pub(crate) fn sites<'a>(&'a self, engine: &'a Engine) -> Vec<PlanSite<'a>> {
         let mut found = Vec::new();
         for (index, trigger) in self.triggers.iter().enumerate() {
             let scope = Arc::new(PlanScope {
@@ -154,12 +154,12 @@ impl<'a> PlanScope<'a> {
 
 impl<'a> Visit<'a> {
     /// What `expect` and `outputs` see.
-    pub(in crate::package) fn answered(&self) -> Arc<PlanScope<'a>> {
+    pub(crate) fn answered(&self) -> Arc<PlanScope<'a>> {
         Arc::new(PlanScope { answers: self.step.action.answers(), ..self.inside.copy() })
     }
 
     /// What `record` sees.
-    pub(in crate::package) fn recording(&self) -> Arc<PlanScope<'a>> {
+    pub(crate) fn recording(&self) -> Arc<PlanScope<'a>> {
         let answers = self.step.action.answers();
         Arc::new(PlanScope { answers, own: Some(self.step), ..self.inside.copy() })
     }
@@ -202,14 +202,14 @@ impl<'a> Visit<'a> {
 
 impl Step {
     /// What decides about it before its answer: `when`, `unless`, `until`.
-    pub(in crate::package) fn decisions(&self) -> impl Iterator<Item = &Expr> {
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = &Expr> {
         self.when.iter().chain(&self.unless).chain(&self.until)
     }
 }
 
 impl Trigger {
     /// Its expressions.
-    pub(in crate::package) fn expressions(&self) -> Vec<&Expr> {
+    pub(crate) fn expressions(&self) -> Vec<&Expr> {
         let own = match &self.event {
             Event::Condition { condition, .. } => Some(condition),
             Event::Schedule { suspend, .. } => suspend.as_ref(),
@@ -219,7 +219,7 @@ impl Trigger {
     }
 
     /// Its templates.
-    pub(in crate::package) fn texts(&self) -> Vec<&Text> {
+    pub(crate) fn texts(&self) -> Vec<&Text> {
         match &self.event {
             Event::Condition { hold, cooldown, .. } => hold.iter().chain(cooldown).collect(),
             Event::Schedule { schedule, time_zone, .. } => {
@@ -237,7 +237,7 @@ impl Trigger {
 
 impl Action {
     /// Its templates.
-    pub(in crate::package) fn texts(&self) -> Vec<&Text> {
+    pub(crate) fn texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
         match self {
             Self::Apply(members) | Self::Delete(members) => {
@@ -275,7 +275,7 @@ impl Action {
 
 impl Exec {
     /// The texts that are shown.
-    pub(in crate::package) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+    pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
         texts.extend(self.child.key.iter().chain(&self.ordinal).chain(&self.container));
         self.command.texts(texts);
     }
@@ -283,12 +283,12 @@ impl Exec {
 
 impl Http {
     /// The texts that are shown.
-    pub(in crate::package) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+    pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
         texts.extend(std::iter::once(&self.url).chain(&self.key));
     }
 
     /// The texts that may hold secret data.
-    pub(in crate::package) fn secret(&self) -> Vec<&Text> {
+    pub(crate) fn secret(&self) -> Vec<&Text> {
         let mut texts: Vec<&Text> = self.headers.iter().map(|(_, value)| value).collect();
         match &self.body {
             Body::Empty => {}

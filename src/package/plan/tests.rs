@@ -1,9 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::package::{Files, Package, compile};
 use crate::template::Var;
 use crate::test_crd::crd_to_properties;
+use crate::{Files, Package, compile};
 
 /// The properties of the CRD's schema.
 const PROPERTIES: &str = "            spec:

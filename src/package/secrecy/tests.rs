@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use crate::package::{Files, compile};
 use crate::test_crd::open_crd;
+use crate::{Files, compile};
 
 /// A resource with a ref `tls` to a Secret, refs `all` and `each` to several, a child `secret`, a child `members` of
 /// Secrets, and a child `config` with the given `data`.

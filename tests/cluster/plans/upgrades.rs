@@ -256,7 +256,7 @@ async fn a_run_whose_revision_is_lost_can_be_cancelled() {
 
 /// While a run awaits an object that it has changed, a condition that reads the object does not count. It reads the image:
 /// that is so as soon as the run has written it, and as long as it stays. The readiness of simulated pods comes and goes;
-/// conditions that read it are in `src/children/tests/plans/losses.rs`.
+/// conditions that read it are in `src/core/children/tests/plans/losses.rs`.
 #[tokio::test]
 async fn a_packages_own_upgrade_is_no_reason_for_a_failover() {
     let plans = "

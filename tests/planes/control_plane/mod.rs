@@ -72,7 +72,7 @@ async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server() {
     );
 }
 
-/// What `src/schema` takes for certain beyond the server's own schemas: each object is refused.
+/// What `src/lang/schema` takes for certain beyond the server's own schemas: each object is refused.
 #[tokio::test]
 async fn what_lint_takes_for_a_mistake_the_api_server_refuses() {
     let namespace = namespace().await;

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Names, near};
 use crate::api::Gvk;
-use crate::package::compile::Compiler;
-use crate::package::decode::{At, Must};
-use crate::package::manifest::Tree;
-use crate::package::plan::{Action, Call, Exec, Members, Of, Patch, Until, manifest};
+use crate::compile::Compiler;
+use crate::decode::{At, Must};
+use crate::manifest::Tree;
+use crate::plan::{Action, Call, Exec, Members, Of, Patch, Until, manifest};
 use crate::template::Text;
 
 impl Compiler<'_> {
@@ -26,11 +26,7 @@ impl Compiler<'_> {
     }
 
     /// A child or one member of it.
-    pub(in crate::package) fn member(
-        &mut self,
-        source: &At<manifest::Members>,
-        names: &Names<'_>,
-    ) -> Option<Members> {
+    pub(crate) fn member(&mut self, source: &At<manifest::Members>, names: &Names<'_>) -> Option<Members> {
         let manifest::Members { child, key } = &source.value;
         let has_loop = names.children.iter().find(|(id, _)| id == child).map(|(_, has_loop)| *has_loop);
         match has_loop {
@@ -80,7 +76,7 @@ impl Compiler<'_> {
         self.generates_nothing(&template.reads().generates);
         if names.namespaced {
             let outline = self.outlines.get(&path.value);
-            let own = crate::package::Namespaces::of(template.source(), outline, &mut self.diagnostics);
+            let own = crate::Namespaces::of(template.source(), outline, &mut self.diagnostics);
             if !own.is_own() {
                 let message = "the Job of a namespaced instance is in the namespace of the instance";
                 self.diagnostics
@@ -91,7 +87,7 @@ impl Compiler<'_> {
     }
 
     /// A command in a container: of a step, or of an observation.
-    pub(in crate::package) fn exec(&mut self, exec: &At<manifest::Exec>, names: &Names<'_>) -> Option<Exec> {
+    pub(crate) fn exec(&mut self, exec: &At<manifest::Exec>, names: &Names<'_>) -> Option<Exec> {
         let At { value: manifest, .. } = exec;
         let child = self.member(&manifest.child, names);
         let ordinal = match &manifest.ordinal {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::package::compile::Compiler;
-use crate::package::decode::{At, Named};
-use crate::package::manifest::TemplateText;
-use crate::package::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};
+use crate::compile::Compiler;
+use crate::decode::{At, Named};
+use crate::manifest::TemplateText;
+use crate::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};
 use crate::template::Text;
 
 /// The most bytes of an answer.
@@ -15,7 +15,7 @@ const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Compiler<'_> {
     /// An HTTP request: of a step, or of an observation.
-    pub(in crate::package) fn http(&mut self, http: &At<manifest::Http>) -> Option<Http> {
+    pub(crate) fn http(&mut self, http: &At<manifest::Http>) -> Option<Http> {
         let manifest = &http.value;
         let bodies = [
             ("json", manifest.json.is_some()),

@@ -1,12 +1,12 @@
 //! Triggers.
 
 use super::{Names, near};
+use crate::compile::Compiler;
 use crate::crd::{self, Lookup};
+use crate::decode::At;
 use crate::diag::{Diagnostic, Location, did_you_mean};
-use crate::package::compile::Compiler;
-use crate::package::decode::At;
-use crate::package::plan::manifest::{self, TriggerEntry};
-use crate::package::plan::{ChangedPath, Event, Trigger};
+use crate::plan::manifest::{self, TriggerEntry};
+use crate::plan::{ChangedPath, Event, Trigger};
 
 impl Compiler<'_> {
     /// Compiles a trigger.

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{Bytes, Count, Interval, Redirects, Time};
-use crate::package::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
-use crate::package::manifest::{ApiVersionName, Expression, KindName, TemplateText, Tree, inline_schema};
+use crate::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
+use crate::manifest::{ApiVersionName, Expression, KindName, TemplateText, Tree, inline_schema};
 use crate::yaml::{Node, NodeValue};
 
 /// A child, or one member: the id, and the source of the key in brackets.

@@ -1,0 +1,217 @@
+//! What is remembered of one CRD of a package.
+
+use std::time::Duration;
+
+use super::record::{Record, RecordUsage, UnusedRecord};
+use super::{CrdInfo, CrdState, CrdVersion};
+use crate::backoff::Backoff;
+
+/// A CRD that another client changes so often within [`WINDOW`] is left as it is until the changes stop for as long.
+pub(super) const CHANGES: usize = 3;
+/// See [`CHANGES`].
+pub(super) const WINDOW: Duration = Duration::from_secs(600);
+/// The time until the record is checked for unused parts: doubled each time, up to the last. A check costs no request.
+const CHECK: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
+
+/// What is remembered of one CRD. Times count from the start of the manager.
+#[derive(Debug, Clone, Default)]
+pub struct CrdHistory {
+    /// The version that was read or written last.
+    seen: Option<CrdVersion>,
+    /// The live CRD when it was last ready or conflicted.
+    info: Option<CrdInfo>,
+    was_ready: bool,
+    /// When others changed it and it was restored.
+    restored_at: Vec<Duration>,
+    conflict: Option<Conflict>,
+    unused: UnusedRecord,
+    /// When the record is checked next; `None` if it holds no more than the package needs.
+    check_record_at: Option<Duration>,
+    record_checks: u32,
+    /// Its package is active until the revision is registered again by which the manager before was to replace it.
+    stands_in: bool,
+    /// It existed and its spec was written: the API server may show its instances in another way.
+    spec_written: bool,
+    /// The package to which it was handed over.
+    handed_over: Option<String>,
+}
+
+/// Another client changes the CRD repeatedly.
+#[derive(Debug, Clone)]
+struct Conflict {
+    writer: String,
+    until: Duration,
+}
+
+/// The result of a reconcile of one CRD.
+#[derive(Debug)]
+pub struct CrdOutcome {
+    /// The state of the CRD.
+    pub state: CrdState,
+    /// The version that was read or written last; `None` if there is none.
+    pub seen: Option<CrdVersion>,
+    /// Who had changed it since it was ready.
+    pub changed_by: Option<String>,
+    /// It existed before and its spec was written.
+    pub spec_written: bool,
+}
+
+/// What a reconcile has shown of a CRD that was served before.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Who had changed it since it was ready.
+    pub changed_by: Option<String>,
+    /// The Lease of the manager that it names and did not name before.
+    pub new_lease: Option<String>,
+}
+
+impl CrdHistory {
+    /// The live CRD when it was last ready or conflicted.
+    pub fn info(&self) -> Option<&CrdInfo> {
+        self.info.as_ref()
+    }
+
+    /// Its package is active until another revision of it takes over, as before the start.
+    pub(crate) fn stand_in(&mut self) {
+        self.stands_in = true;
+    }
+
+    /// Whether its package only stands in for another revision.
+    pub(super) fn stands_in(&self) -> bool {
+        self.stands_in && !self.was_ready
+    }
+
+    /// The version that was read or written last.
+    pub(super) fn seen(&self) -> Option<&CrdVersion> {
+        self.seen.as_ref()
+    }
+
+    /// The package to which it was handed over, if it was.
+    pub fn handed_over(&self) -> Option<&str> {
+        self.handed_over.as_deref()
+    }
+
+    /// It was handed over. What was known of it stays known until the other package has it.
+    pub(super) fn hand_over(&mut self, to: &str) {
+        (self.handed_over, self.was_ready, self.conflict) = (Some(to.to_owned()), false, None);
+        (self.unused, self.check_record_at) = (UnusedRecord::NOTHING, None);
+    }
+
+    /// Whether it has been ready.
+    pub fn was_ready(&self) -> bool {
+        self.was_ready
+    }
+
+    /// The part of its record that can be taken out.
+    pub(crate) fn unused(&self) -> &UnusedRecord {
+        &self.unused
+    }
+
+    /// The field manager that changes it repeatedly, if there is one.
+    pub(crate) fn conflicting_writer(&self) -> Option<&str> {
+        self.conflict.as_ref().map(|conflict| conflict.writer.as_str())
+    }
+
+    /// Whether a change of another client may be undone now.
+    pub(crate) fn may_restore(&self, now: Duration) -> bool {
+        match &self.conflict {
+            Some(conflict) => conflict.until <= now,
+            None => {
+                self.restored_at.iter().filter(|at| now.saturating_sub(**at) < WINDOW).count() + 1 < CHANGES
+            }
+        }
+    }
+
+    /// Whether a version of the CRD, or its absence, is more than was read or written.
+    pub fn is_news(&self, live: Option<&CrdVersion>) -> bool {
+        match (live, &self.seen) {
+            (Some(live), Some(seen)) => live.is_newer_than(seen),
+            (live, seen) => live.is_some() != seen.is_some(),
+        }
+    }
+
+    /// Whether to read the CRD although it has not changed: to remove unused parts of its record, or after a conflict.
+    pub(super) fn is_read_due(&self, now: Duration) -> bool {
+        !self.unused.is_nothing() || self.conflict.as_ref().is_some_and(|conflict| conflict.until <= now)
+    }
+
+    /// When something is due although nothing happens.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        match &self.conflict {
+            Some(conflict) => Some(conflict.until),
+            None => self.check_record_at,
+        }
+    }
+
+    /// Whether the check of the record is due.
+    pub(super) fn is_check_due(&self, now: Duration) -> bool {
+        self.conflict.is_none() && self.info.is_some() && self.check_record_at.is_some_and(|at| at <= now)
+    }
+
+    /// Its spec was written, and that has not been asked before.
+    pub fn take_spec_written(&mut self) -> bool {
+        std::mem::take(&mut self.spec_written)
+    }
+
+    /// Remembers the result of a reconcile. `needed`: the record that the templates need.
+    pub(super) fn record(&mut self, outcome: &CrdOutcome, needed: &Record, now: Duration) -> Shown {
+        self.seen.clone_from(&outcome.seen);
+        self.spec_written |= outcome.spec_written;
+        if let CrdState::HandedOver(to) = &outcome.state {
+            self.hand_over(to);
+        }
+        let (CrdState::Ready(info) | CrdState::Conflicted(info)) = &outcome.state else {
+            return Shown::default();
+        };
+        self.handed_over = None;
+        let before = self.info.replace(info.clone());
+        let has_same_spec = before.as_ref().is_some_and(|before| before.has_same_spec(info));
+        let new_lease = info
+            .lease
+            .clone()
+            .filter(|lease| before.as_ref().and_then(|before| before.lease.as_ref()) != Some(lease));
+        let mut changed_by = outcome.changed_by.clone();
+        if let CrdState::Ready(_) = &outcome.state {
+            self.unused = UnusedRecord::NOTHING;
+            if before.is_none_or(|before| before.record != info.record) {
+                self.check_record_at = None;
+            }
+            let again = self.check_record_at.unwrap_or(now + self.until_check());
+            self.check_record_at = info.record.exceeds(needed).then_some(again);
+            if changed_by.is_some() {
+                self.restored_at.retain(|at| now.saturating_sub(*at) < WINDOW);
+                self.restored_at.push(now);
+            }
+            (self.was_ready, self.conflict) = (true, None);
+        } else if has_same_spec && self.conflict.is_some() {
+            changed_by = None;
+        } else {
+            let writer = changed_by.clone().unwrap_or_default();
+            self.conflict = Some(Conflict { writer, until: now + WINDOW });
+        }
+        Shown { changed_by, new_lease }
+    }
+
+    /// Remembers that the CRD with that uid is gone. Whether it was known.
+    pub(super) fn record_gone(&mut self, uid: &str) -> bool {
+        let is_known = self.info.as_ref().is_some_and(|info| info.uid == uid);
+        if is_known {
+            *self = Self { seen: self.seen.take(), ..Self::default() };
+        }
+        is_known
+    }
+
+    /// Remembers a check of the record.
+    pub(super) fn record_check(&mut self, usage: &RecordUsage, needed: &Record, now: Duration) {
+        self.check_record_at = Some(now + self.until_check());
+        self.record_checks = self.record_checks.saturating_add(1);
+        if let Some(info) = &self.info {
+            self.unused = info.record.unused(needed, usage);
+        }
+    }
+
+    /// A client that adds to the record repeatedly meets longer and longer waits.
+    fn until_check(&self) -> Duration {
+        CHECK.exact(self.record_checks.saturating_add(1))
+    }
+}

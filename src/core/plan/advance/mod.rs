@@ -1,0 +1,493 @@
+//! The state machine of one run: from its stored state and the world to its next state.
+//!
+//! The steps are walked from the first. A step that is done costs a look at its state; the walk stops at the steps that
+//! wait. All transitions that need no effect in between are made in one walk, and written together. An effect is made only
+//! if the state that was stored intends it.
+
+mod approve;
+mod attempts;
+mod calls;
+mod children;
+mod each;
+mod jobs;
+mod other;
+mod scope;
+mod simple;
+mod step;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub(crate) use jobs::{START_LIMIT, STARTING};
+pub(crate) use step::SECRET;
+
+use super::answers::note_answers;
+use super::progress::{Directive, Effect, Intent, Permit, Progress, Request, Waiting};
+use super::run::{Cause, Member, Phase, PlanRun, Recorded, RunStatus, StepPhase, StepState, short};
+use super::world::{JobState, World};
+use crate::package::plan::{CleanupFailure, Plan, Step, Strategy};
+use crate::template::Scope;
+
+/// The path of the implicit last step of a rollout. No step of a package can have this name.
+pub const REMAINING: &str = "(remaining)";
+/// How deep plans may call plans.
+const MAX_DEPTH: usize = 16;
+/// How often at most, for each timeout, the time that a step has waited is stored, so that it survives the manager.
+const CHECKPOINTS: u32 = 8;
+/// How long after another state the time that a step has waited is stored, at least.
+const CHECKPOINT: Duration = Duration::from_secs(30);
+/// For how long a run stands as it does before people are told: its `PlanRun` where the memory says it already, and the message
+/// of the step that waits.
+pub const SHOWN_AFTER: Duration = Duration::from_secs(1);
+/// The most steps that the state of a run can hold.
+pub const MAX_STEPS: usize = 3_000;
+
+/// The next state of an active run, what its current steps permit, and what is to be done.
+///
+/// `plans` are all plans of the resource, of the run's revision.
+pub fn advance(run: &PlanRun, plans: &[Plan], world: &World<'_>, directive: &Directive) -> Progress {
+    let Some(stored) = run.status.as_ref().filter(|status| status.phase == Phase::Running) else {
+        return Progress::default();
+    };
+    let mut walk = Walk::new(run, stored, plans, world, directive);
+    note_answers(run, &mut walk.status, world.protection, world.now);
+    let flow = match directive {
+        Directive::Abandon(_) => {
+            walk.delete_jobs();
+            Flow::Waiting
+        }
+        Directive::Continue | Directive::Settle(_) => walk.run(),
+    };
+    walk.finish(flow, directive)
+}
+
+/// What became of a step, or of several.
+#[derive(Debug, Clone, PartialEq)]
+enum Flow {
+    /// What follows may start.
+    Done,
+    /// It goes on later.
+    Waiting,
+    /// It has failed, and so what it is part of.
+    Failed(Failure),
+}
+
+/// Why a step, or an attempt, has failed.
+#[derive(Debug, Clone, PartialEq)]
+struct Failure {
+    /// The path of the step.
+    step: String,
+    reason: String,
+    message: String,
+    /// Whether another attempt may succeed.
+    retryable: bool,
+    /// How long the server asks to wait.
+    retry_after: Option<Duration>,
+    /// Whether it may have been carried out nevertheless.
+    unanswered: bool,
+}
+
+impl Failure {
+    /// One that another attempt does not change.
+    fn new(step: &str, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            step: step.to_owned(),
+            reason: reason.to_owned(),
+            message: short(&message.into()),
+            retryable: false,
+            retry_after: None,
+            unanswered: false,
+        }
+    }
+
+    /// One that another attempt may mend.
+    fn retryable(step: &str, reason: &str, message: impl Into<String>) -> Self {
+        Self { retryable: true, ..Self::new(step, reason, message) }
+    }
+}
+
+/// Where steps stand: what they share.
+#[derive(Clone)]
+struct At<'p> {
+    /// Of their paths: `grow[0]/`.
+    prefix: String,
+    /// The variables, with the items of the loops around.
+    scope: Scope,
+    /// Their plan.
+    plan: &'p Plan,
+    /// Where the paths of the plan begin: outputs of steps outside are not seen.
+    root: String,
+    /// `run.params`.
+    params: Value,
+    /// How many plans are around.
+    depth: usize,
+}
+
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+struct Walk<'a> {
+    run: &'a PlanRun,
+    stored: &'a RunStatus,
+    plans: &'a [Plan],
+    world: &'a World<'a>,
+    /// The members that stand in the stored state as applied.
+    applied: HashSet<&'a Member>,
+    /// For how long the run has been running.
+    used: Duration,
+    /// Nothing starts.
+    hold: bool,
+    /// Jobs that run are deleted, and unanswered requests repeated.
+    settle: bool,
+    /// The run is cancelled, and what it has started elsewhere.
+    cancel: bool,
+    status: RunStatus,
+    index: HashMap<String, usize>,
+    /// Facts that this walk has recorded.
+    fresh: BTreeMap<String, Value>,
+    /// Whether any step has outputs.
+    has_outputs: bool,
+    /// Whether the run may be interrupted at the steps that wait, where they say so.
+    interruptible: Option<bool>,
+    /// How long after another state the time that its steps have waited is stored.
+    checkpoint: Option<Duration>,
+    progress: Progress,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        run: &'a PlanRun,
+        stored: &'a RunStatus,
+        plans: &'a [Plan],
+        world: &'a World<'a>,
+        directive: &Directive,
+    ) -> Self {
+        let index = stored.steps.iter().enumerate().map(|(at, step)| (step.path.clone(), at)).collect();
+        let settle = matches!(directive, Directive::Settle(_));
+        let cancel = match directive {
+            Directive::Settle(ending) | Directive::Abandon(ending) => ending.phase == Phase::Cancelled,
+            Directive::Continue => false,
+        };
+        Self {
+            run,
+            stored,
+            plans,
+            world,
+            applied: stored.applied.iter().collect(),
+            used: Duration::from_millis(stored.used_milliseconds) + world.elapsed,
+            hold: settle || world.paused,
+            settle,
+            cancel,
+            status: stored.clone(),
+            index,
+            fresh: BTreeMap::new(),
+            has_outputs: stored.steps.iter().any(|step| !step.outputs.is_empty() || step.items.is_some()),
+            interruptible: None,
+            checkpoint: None,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Walks the plans one after another, then what no step has applied.
+    fn run(&mut self) -> Flow {
+        let names = self.stored.plans.clone();
+        for name in &names {
+            let prefix = if names.len() > 1 { format!("{name}/") } else { String::new() };
+            let params = self.run.spec.params.clone();
+            match self.plan(name, prefix, params, 0) {
+                Flow::Done => {}
+                other => return other,
+            }
+        }
+        if self.stored.cause == Cause::Rollout { self.remaining() } else { Flow::Done }
+    }
+
+    /// Walks the steps of a plan.
+    fn plan(&mut self, name: &str, prefix: String, params: Value, depth: usize) -> Flow {
+        let Some(plan) = self.plans.iter().find(|plan| plan.name == name) else {
+            // A kind without `deploy` has an empty one.
+            if depth == 0 && self.stored.cause == Cause::Rollout {
+                return Flow::Done;
+            }
+            let message = format!("the package has no plan `{name}`");
+            return Flow::Failed(Failure::new(prefix.trim_end_matches('/'), "PlanMissing", message));
+        };
+        if depth > MAX_DEPTH {
+            let message = format!("plans call each other more than {MAX_DEPTH} deep");
+            return Flow::Failed(Failure::new(prefix.trim_end_matches('/'), "PlansTooDeep", message));
+        }
+        let scope = self.world.scope.clone();
+        let at = At { root: prefix.clone(), prefix, scope, plan, params, depth };
+        self.steps(plan.strategy, &plan.steps, &at)
+    }
+
+    /// Walks steps side by side or one after another.
+    fn steps<'p>(&mut self, strategy: Strategy, steps: &'p [Step], at: &At<'p>) -> Flow {
+        match strategy {
+            Strategy::Serial => {
+                for step in steps {
+                    match self.step(step, at) {
+                        Flow::Done => {}
+                        other => return other,
+                    }
+                }
+                Flow::Done
+            }
+            Strategy::Parallel => {
+                let paths: Vec<String> =
+                    steps.iter().map(|step| format!("{}{}", at.prefix, step.name)).collect();
+                self.side_by_side(&paths, usize::MAX, |walk, index| walk.step(&steps[index], at))
+            }
+        }
+    }
+
+    /// Walks several steps, at most so many of them at once. After a failure the others are settled.
+    fn side_by_side(
+        &mut self,
+        paths: &[String],
+        most: usize,
+        mut walk_one: impl FnMut(&mut Self, usize) -> Flow,
+    ) -> Flow {
+        // A step that has failed before, unless its failure does not count.
+        let failed = (0..paths.len()).find_map(|index| {
+            self.state(&paths[index]).filter(|state| state.phase == StepPhase::Failed && !state.ignored)?;
+            match walk_one(self, index) {
+                Flow::Failed(failure) => Some(failure),
+                Flow::Done | Flow::Waiting => None,
+            }
+        });
+        let (hold, settle) = (self.hold, self.settle);
+        let in_flight = std::mem::take(&mut self.progress.in_flight);
+        if failed.is_some() {
+            (self.hold, self.settle) = (true, true);
+        }
+        let (mut waiting, mut newly_failed) = (0, None);
+        for index in 0..paths.len() {
+            if waiting >= most {
+                break;
+            }
+            match walk_one(self, index) {
+                Flow::Done => {}
+                Flow::Waiting => waiting += 1,
+                Flow::Failed(failure) => {
+                    newly_failed.get_or_insert(failure);
+                    (self.hold, self.settle) = (true, true);
+                }
+            }
+        }
+        let still_in_flight = self.progress.in_flight;
+        self.progress.in_flight |= in_flight;
+        (self.hold, self.settle) = (hold, settle);
+        match (failed, newly_failed) {
+            (Some(failure), _) | (None, Some(failure)) if !still_in_flight => Flow::Failed(failure),
+            (None, None) if waiting == 0 => Flow::Done,
+            _ => Flow::Waiting,
+        }
+    }
+
+    /// The outcome of the walk.
+    fn finish(mut self, flow: Flow, directive: &Directive) -> Progress {
+        let end = |status: &mut RunStatus, phase, reason: &str, message: &str| {
+            status.phase = phase;
+            reason.clone_into(&mut status.reason);
+            status.message = short(message);
+            if phase.is_final() {
+                status.finished_at = Some(self.world.now.to_string());
+            }
+        };
+        match (flow, directive) {
+            (Flow::Done, _) => end(&mut self.status, Phase::Succeeded, "", ""),
+            (Flow::Failed(failure), _) => {
+                let message = if failure.step.is_empty() {
+                    failure.message.clone()
+                } else {
+                    format!("step `{}`: {}", failure.step, failure.message)
+                };
+                end(&mut self.status, Phase::Failed, &failure.reason, &message);
+            }
+            (Flow::Waiting, Directive::Settle(ending) | Directive::Abandon(ending))
+                if !self.progress.in_flight =>
+            {
+                // One that only waits for approval lets the others go first until it is answered.
+                let parks = ending.phase == Phase::Interrupted && self.status.only_asks();
+                self.status.parked = parks.then_some(self.run.spec.approvals.len());
+                end(&mut self.status, ending.phase, ending.reason, &ending.message);
+            }
+            (Flow::Waiting, _) => {}
+        }
+        self.progress.awaits_approval = !self.progress.in_flight
+            && !self.progress.waiting.is_empty()
+            && self.progress.waiting.iter().all(|waiting| waiting.reason == approve::APPROVAL);
+        self.status.step_interruptible = self.interruptible.filter(|_| !self.status.phase.is_final());
+        let is_due = |after: Duration| self.world.elapsed >= after;
+        if self.status == *self.stored && !self.checkpoint.is_some_and(is_due) {
+            if let Some(after) = self.checkpoint {
+                self.wake_after(after.saturating_sub(self.world.elapsed));
+            }
+            let releases = releases(self.stored, self.world);
+            self.progress.effects.extend(releases);
+            self.progress.intents.clear();
+        } else {
+            self.status.used_milliseconds = millis(self.used);
+            self.note_uncreated();
+            if self.status.phase == Phase::Running {
+                self.status.reason.clear();
+                self.status.message = self.progress.message();
+            }
+            self.progress.permits.clear();
+            self.progress.effects.clear();
+            self.progress.status = Some(self.status);
+        }
+        self.progress
+    }
+
+    /// Keeps account of which recorded members do not exist yet.
+    fn note_uncreated(&mut self) {
+        let was_uncreated: HashSet<&Member> = self.stored.uncreated.iter().collect();
+        let may_be_new =
+            |member: &&Member| !self.applied.contains(*member) || was_uncreated.contains(*member);
+        let applied = self.status.applied.iter().filter(may_be_new);
+        let uncreated = applied.filter(|member| !self.world.observed.member(member).exists);
+        self.status.uncreated = uncreated.cloned().collect();
+    }
+
+    /// Deletes the Jobs that run, without rendering anything.
+    fn delete_jobs(&mut self) {
+        for step in self.stored.steps.iter().filter(|step| !step.phase.is_final()) {
+            let Some(object) = step.objects.last().filter(|_| step.in_flight) else { continue };
+            match self.world.observed.job(&object.name) {
+                JobState::Unknown(why) => {
+                    self.wait_in_flight(&step.path, "JobUnknown", why);
+                }
+                JobState::Found(job) if job.result.is_none() => {
+                    if !job.terminating {
+                        self.progress
+                            .effects
+                            .push(Effect::DeleteJob { name: object.name.clone(), uid: job.uid });
+                    }
+                    let message = format!("Job {} is being deleted", object.name);
+                    self.wait_in_flight(&step.path, "DeletingJob", message);
+                }
+                JobState::Absent | JobState::Found(_) => {}
+            }
+        }
+    }
+
+    fn state(&self, path: &str) -> Option<&StepState> {
+        self.index.get(path).and_then(|index| self.status.steps.get(*index))
+    }
+
+    /// The state of a step, which is added if the step was not reached before.
+    fn state_mut(&mut self, path: &str) -> &mut StepState {
+        let next = self.status.steps.len();
+        let index = *self.index.entry(path.to_owned()).or_insert(next);
+        if index == next {
+            self.status.steps.push(StepState {
+                path: path.to_owned(),
+                since_milliseconds: millis(self.used),
+                started_at: Some(self.world.now.to_string()),
+                ..StepState::default()
+            });
+        }
+        &mut self.status.steps[index]
+    }
+
+    fn wait(&mut self, step: &str, reason: &'static str, message: impl Into<String>) {
+        let message = short(&message.into());
+        self.progress.waiting.push(Waiting { step: step.to_owned(), reason, message });
+    }
+
+    fn wait_in_flight(&mut self, step: &str, reason: &'static str, message: impl Into<String>) {
+        self.progress.in_flight = true;
+        self.wait(step, reason, message);
+    }
+
+    /// Decides again after that time, at the latest.
+    fn wake_after(&mut self, wait: Duration) {
+        if self.world.paused {
+            return;
+        }
+        let wait = wait.max(Duration::from_millis(1));
+        self.progress.wake = Some(self.progress.wake.map_or(wait, |known| known.min(wait)));
+    }
+
+    /// Decides again when the run has been running for so long.
+    fn wake_at(&mut self, used: Duration) {
+        self.wake_after(used.saturating_sub(self.used));
+    }
+
+    /// Decides again when a step that has waited since then has waited for so long, and stores from time to time how long it has.
+    fn await_end(&mut self, since: Duration, limit: Duration) {
+        self.wake_at(since + limit);
+        let after = CHECKPOINT.max(limit / CHECKPOINTS);
+        self.checkpoint = Some(self.checkpoint.map_or(after, |known| known.min(after)));
+    }
+
+    fn permit(&mut self, permit: Permit) {
+        if !self.progress.permits.contains(&permit) {
+            self.progress.permits.push(permit);
+        }
+    }
+
+    fn call(&mut self, step: &str, attempt: u32, request: Request) {
+        self.progress.effects.push(Effect::Call { step: step.to_owned(), attempt, request });
+    }
+
+    fn intend(&mut self, step: &str, attempt: u32, request: Request) {
+        self.progress.intents.push(Intent { step: step.to_owned(), attempt, request });
+    }
+
+    /// The record of the instance, with what this run has set.
+    fn record(&self) -> BTreeMap<String, Value> {
+        let mut all: BTreeMap<String, Value> =
+            self.world.record.iter().map(|(key, fact)| (key.clone(), fact.value.clone())).collect();
+        all.extend(self.fresh.clone());
+        all
+    }
+
+    fn set_record(&mut self, key: &str, value: Value) {
+        let known = self.world.record.values().chain(self.status.record.values());
+        let sequence = known.map(|fact| fact.sequence).max().unwrap_or_default() + 1;
+        self.fresh.insert(key.to_owned(), value.clone());
+        self.status.record.insert(key.to_owned(), Recorded { value, sequence });
+    }
+
+    /// Whether failures of the run's cleanup hold the deletion: then its steps have no default timeout.
+    fn holds_deletion(&self, plan: &Plan) -> bool {
+        self.stored.cause == Cause::Cleanup
+            && !self.world.namespace_terminating
+            && plan.on_cleanup_failure != Some(CleanupFailure::Skip)
+    }
+
+    fn applied(&mut self, member: &Member) {
+        self.status.deleted.retain(|deleted| deleted != member);
+        if !self.status.applied.contains(member) {
+            self.status.applied.push(member.clone());
+        }
+    }
+}
+
+/// The Jobs of a run whose results are recorded, and that have no TTL yet.
+pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    for step in &status.steps {
+        let settled =
+            step.objects.len().saturating_sub(usize::from(step.in_flight && !status.phase.is_final()));
+        for object in &step.objects[..settled] {
+            let Some(uid) = &object.uid else { continue };
+            if let JobState::Found(job) = world.observed.job(&object.name)
+                && job.uid == *uid
+                && job.result.is_some()
+                && !job.has_ttl
+                && !job.terminating
+            {
+                effects.push(Effect::ReleaseJob { name: object.name.clone(), uid: uid.clone() });
+            }
+        }
+    }
+    effects
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
